@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The families' .toml grids in, one line per kernel variant out; or with --manifest what one bundle is made of.
+
+Meson runs this at configure time and turns every line into one nvcc rule; gen/pack.c reads the manifests. Python 3.11 or
+newer, standard library only.
+
+A line (tab-separated):  name, target, source file beside the .toml, nvcc arguments (space-separated)
+A manifest (the same):
+    target  <sm number>
+    image   <file name>
+    kernel  <name>  <GPUs that it serves, comma-separated>  <reason why it may spill, or nothing>
+"""
+
+import argparse
+import fnmatch
+import itertools
+import pathlib
+import re
+import sys
+import tomllib
+from typing import NamedTuple
+
+
+class Target(NamedTuple):
+    sm: int
+    gencode: str
+    gpus: tuple[str, ...]
+
+
+# One image serves every GPU of its family: compiled for the family's lowest member, with the family's features.
+TARGETS = {
+    "sm90": Target(90, "arch=compute_90a,code=sm_90a", ("sm_90",)),
+    "sm100": Target(100, "arch=compute_100f,code=sm_100f", ("sm_100", "sm_103")),
+    "sm120": Target(120, "arch=compute_120f,code=sm_120f", ("sm_120", "sm_121")),
+}
+GPUS = [gpu for target in TARGETS.values() for gpu in target.gpus]
+
+OWN_MACROS = ("VARIANT_NAME", "VARIANT_TARGET_SM", "VARIANT_MAY_SPILL")
+SHOWN_NAMES = 6
+
+
+class GridError(Exception):
+    """What is wrong, in one line that begins with the file."""
+
+
+class Axis(NamedTuple):
+    name: str
+    prefix: str
+    macro: str
+    enumerator: str
+
+    def definition(self, value: str) -> str:
+        return f"-D{self.macro}={self.enumerator}{value.upper()}" if self.enumerator else f"-D{self.macro}={value}"
+
+
+class Variant(NamedTuple):
+    name: str
+    target: str
+    source: str
+    macros: tuple[str, ...]
+    may_spill: str
+    grid: str  # where it was declared, for messages
+
+    def nvcc_arguments(self) -> list[str]:
+        target = TARGETS[self.target]
+        own = (self.name, target.sm, 1 if self.may_spill else 0)
+        arguments = [f"-gencode={target.gencode}", *self.macros]
+        arguments += [f"-D{macro}={value}" for macro, value in zip(OWN_MACROS, own, strict=True)]
+        # Together with -Werror=all-warnings a spill is then an error.
+        return arguments if self.may_spill else [*arguments, "-Xptxas=--warn-on-spills"]
+
+
+def check_keys(where: str, table: object, required: set[str], optional: set[str] = frozenset()) -> None:
+    if not isinstance(table, dict):
+        raise GridError(f"{where}: a table is expected")
+    for key in sorted(required - table.keys()):
+        raise GridError(f"{where}: '{key}' is missing")
+    for key in sorted(table.keys() - required - optional):
+        raise GridError(f"{where}: unknown key '{key}'; known are {', '.join(sorted(required | optional))}")
+
+
+def check_word(where: str, key: str, value: object, pattern: str) -> str:
+    if not isinstance(value, str) or not re.fullmatch(pattern, value):
+        raise GridError(f"{where}: {key} = {value!r} does not match {pattern}")
+    return value
+
+
+def check_unique(where: str, what: str, values: list[str]) -> None:
+    for value in values:
+        if values.count(value) > 1:
+            raise GridError(f"{where}: {what} '{value}' is there {values.count(value)} times")
+
+
+def read_axes(where: str, tables: object, known_names: str) -> list[Axis]:
+    if not isinstance(tables, list):
+        raise GridError(f"{where}: an axis is written [[axis]]")
+    axes = []
+    for number, table in enumerate(tables, 1):
+        here = f"{where}: axis {number}"
+        check_keys(here, table, {"name", "prefix", "macro"}, {"enumerator"})
+        axes.append(Axis(
+            check_word(here, "name", table["name"], r"[a-z][a-z0-9_]*"),
+            check_word(here, "prefix", table["prefix"], r"[a-z]+"),
+            check_word(here, "macro", table["macro"], r"VARIANT_[A-Z0-9_]+"),
+            check_word(here, "enumerator", table.get("enumerator", ""), r"([A-Z][A-Z0-9_]*_)?"),
+        ))
+        if axes[-1].enumerator and axes[-1].enumerator not in known_names:
+            raise GridError(f"{here}: no enumerator of kernels/abi.h begins with {axes[-1].enumerator}")
+    for field in ("name", "prefix", "macro"):
+        check_unique(where, f"axis {field}", [getattr(axis, field) for axis in axes])
+    check_unique(where, "macro", [axis.macro for axis in axes] + list(OWN_MACROS))
+    return axes
+
+
+def read_values(where: str, key: str, values: object) -> list[str]:
+    """The values of one axis as text; whole numbers and words, each once."""
+    if not isinstance(values, list) or not values:
+        raise GridError(f"{where}: {key} must be a list of at least one value")
+    texts = []
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, (int, str)) or not re.fullmatch(r"[a-z0-9]+", str(value)):
+            raise GridError(f"{where}: {key} has the value {value!r}; accepted are whole numbers and words of a-z and 0-9")
+        texts.append(str(value))
+    check_unique(where, key, texts)
+    return texts
+
+
+def enumerate_grid(where: str, table: object, family: str, source: str, axes: list[Axis], known_names: str) -> list[Variant]:
+    check_keys(where, table, {"targets"} | {axis.name for axis in axes}, {"may_spill"})
+    targets = read_values(where, "targets", table["targets"])
+    for target in targets:
+        if target not in TARGETS:
+            raise GridError(f"{where}: unknown target '{target}'; known are {', '.join(TARGETS)}")
+    may_spill = table.get("may_spill", "")
+    if "may_spill" in table and (not isinstance(may_spill, str) or not may_spill.strip() or not may_spill.isprintable()):
+        raise GridError(f"{where}: may_spill must be the reason, in one line")
+    values = [read_values(where, axis.name, table[axis.name]) for axis in axes]
+    for axis, texts in zip(axes, values, strict=True):
+        for text in texts:
+            if axis.enumerator and not re.search(rf"\b{axis.enumerator}{text.upper()}\b", known_names):
+                known = sorted(set(re.findall(rf"\b{axis.enumerator}(\w+)", known_names)))
+                raise GridError(f"{where}: unknown {axis.name} '{text}'; kernels/abi.h knows {', '.join(known).lower()}")
+    variants = []
+    for target, *point in itertools.product(targets, *values):
+        fields = [axis.prefix + value for axis, value in zip(axes, point, strict=True)]
+        macros = tuple(axis.definition(value) for axis, value in zip(axes, point, strict=True))
+        variants.append(Variant("_".join([family, *fields, target]), target, source, macros, may_spill, where))
+    return variants
+
+
+def read_family(path: pathlib.Path, known_names: str) -> list[Variant]:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise GridError(f"{path}: {error}") from None
+    check_keys(str(path), document, {"family", "grid"}, {"axis"})
+    check_keys(f"{path}: family", document["family"], {"name", "source"})
+    name = check_word(f"{path}: family", "name", document["family"]["name"], r"[a-z][a-z0-9_]*")
+    source = check_word(f"{path}: family", "source", document["family"]["source"], r"[a-z0-9_]+\.cu")
+    if not (path.parent / source).is_file():
+        raise GridError(f"{path}: family: there is no source '{source}' beside it")
+    if not isinstance(document["grid"], list):
+        raise GridError(f"{path}: a grid is written [[grid]]")
+    axes = read_axes(str(path), document.get("axis", []), known_names)
+    variants = []
+    for number, table in enumerate(document["grid"], 1):
+        variants += enumerate_grid(f"{path}: grid {number}", table, name, source, axes, known_names)
+    return variants
+
+
+def check_no_duplicates(variants: list[Variant]) -> None:
+    seen: dict[str, Variant] = {}
+    for variant in variants:
+        if variant.name in seen:
+            raise GridError(f"{variant.grid}: variant '{variant.name}' is also in {seen[variant.name].grid}")
+        seen[variant.name] = variant
+
+
+def choose(variants: list[Variant], gpus: list[str], globs: list[str]) -> list[Variant]:
+    """The variants that serve a wanted GPU and match a glob. A glob without a match is a mistake."""
+    served = [variant for variant in variants if set(TARGETS[variant.target].gpus) & set(gpus)]
+    names = [variant.name for variant in served]
+    for glob in globs:
+        if not fnmatch.filter(names, glob):
+            step = max(1, len(names) // SHOWN_NAMES)
+            examples = ", ".join(names[::step][:SHOWN_NAMES])
+            raise GridError(f"variants: '{glob}' matches none of the {len(names)} variants for {', '.join(gpus)}; "
+                            f"some are: {examples}")
+    return [variant for variant in served if any(fnmatch.fnmatchcase(variant.name, glob) for glob in globs)]
+
+
+def manifest(target: str, variants: list[Variant], gpus: list[str]) -> str:
+    served = ",".join(gpu for gpu in TARGETS[target].gpus if gpu in gpus)
+    lines = [f"target\t{TARGETS[target].sm}"]
+    for variant in (variant for variant in variants if variant.target == target):
+        lines += [f"image\t{variant.name}.fatbin", f"kernel\t{variant.name}\t{served}\t{variant.may_spill}"]
+    return "\n".join(lines) + "\n"
+
+
+def split_list(option: str, text: str) -> list[str]:
+    items = [item.strip() for item in text.split(",")]
+    if not all(items):
+        raise GridError(f"{option}: '{text}' has an empty item")
+    return items
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--gpu-archs", default=",".join(GPUS), help="comma list of " + " ".join(GPUS))
+    parser.add_argument("--variants", default="*", help="comma list of globs over variant names")
+    parser.add_argument("--abi", type=pathlib.Path, required=True, help="kernels/abi.h, which owns the enumerators")
+    parser.add_argument("--manifest", choices=TARGETS, metavar="TARGET", help="print the manifest of this target's bundle")
+    parser.add_argument("families", nargs="+", type=pathlib.Path, metavar="FAMILY.toml")
+    arguments = parser.parse_args()
+    try:
+        gpus = split_list("gpu_archs", arguments.gpu_archs)
+        for gpu in gpus:
+            if gpu not in GPUS:
+                raise GridError(f"gpu_archs: unknown GPU '{gpu}'; known are {', '.join(GPUS)}")
+        known_names = arguments.abi.read_text(encoding="utf-8")
+        variants = sorted(variant for path in arguments.families for variant in read_family(path, known_names))
+        check_no_duplicates(variants)
+        chosen = choose(variants, gpus, split_list("variants", arguments.variants))
+    except (GridError, OSError) as error:
+        print(f"grid: {error}", file=sys.stderr)
+        return 1
+    if arguments.manifest:
+        print(manifest(arguments.manifest, chosen, gpus), end="")
+        return 0
+    for variant in chosen:
+        print(variant.name, variant.target, variant.source, " ".join(variant.nvcc_arguments()), sep="\t")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The manifest of one GPU family and the images that it names in, one bundle out (bundle_format.h).
+ * Before: gen/grid.py wrote the manifest, nvcc the images. Next: loader/bundle.c reads the bundle.
+ *
+ * Every kernel's launch contract is lifted out of its image and held against what the image itself records (lift.c). The
+ * bytes depend on the images and the compression level
+ * alone: no clock, no path, no environment.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <zstd.h>
+
+#include "bundle_format.h"
+#include "image.h"
+#include "lift.h"
+#include "sha256.h"
+
+struct packed_kernel {
+    const char *name;
+    bool may_spill;
+    struct bundle_kernel record;
+};
+
+struct packed_image {
+    const char *file;
+    uint8_t *frame;
+    struct bundle_image record;
+};
+
+struct packing {
+    char *manifest;  /* cut into the names below */
+    uint32_t target; /* 90, 100, 120 */
+    struct packed_kernel *kernels;
+    size_t num_kernels;
+    struct packed_image *images;
+    size_t num_images;
+};
+
+struct options {
+    const char *manifest, *images, *output;
+    uint32_t toolkit; /* 13000 */
+    int level;
+};
+
+/* The GPUs that an image serves, by the target that it is compiled for. */
+static const struct {
+    const char *name;
+    uint32_t target, bit;
+} gpus_of_targets[] = {
+    {"sm_90", 90, BUNDLE_GPU_SM90},    {"sm_100", 100, BUNDLE_GPU_SM100}, {"sm_103", 100, BUNDLE_GPU_SM103},
+    {"sm_120", 120, BUNDLE_GPU_SM120}, {"sm_121", 120, BUNDLE_GPU_SM121},
+};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static uint64_t align_8(uint64_t bytes) { return (bytes + 7) & ~(uint64_t)7; }
+
+/* ------------------------------------------------------------------------------------------------------- manifest -> packing */
+
+/* The whole file, with a NUL behind it. */
+static bool read_file(const char *path, size_t max_bytes, uint8_t **ret_bytes, size_t *ret_size)
+{
+    FILE *file = fopen(path, "rb");
+    uint8_t *bytes = malloc(max_bytes + 2);
+
+    if (file == NULL || bytes == NULL) {
+        refuse("%s: %s", path, strerror(errno));
+        goto failed;
+    }
+    size_t size = fread(bytes, 1, max_bytes + 1, file);
+    if (ferror(file)) {
+        refuse("%s: %s", path, strerror(errno));
+        goto failed;
+    }
+    if (size > max_bytes) {
+        refuse("%s: more than %zu bytes", path, max_bytes);
+        goto failed;
+    }
+    fclose(file);
+    bytes[size] = '\0';
+    *ret_bytes = bytes;
+    *ret_size = size;
+    return true;
+failed:
+    if (file != NULL)
+        fclose(file);
+    free(bytes);
+    return false;
+}
+
+/* "sm_100,sm_103" to bits; `text` is cut up. */
+static bool parse_gpus(const char *where, char *text, uint32_t target, uint32_t *ret_gpus)
+{
+    uint32_t gpus = 0;
+
+    for (char *name = text; name != NULL;) {
+        char *comma = strchr(name, ',');
+        uint32_t bit = 0;
+        if (comma != NULL)
+            *comma = '\0';
+        for (size_t index = 0; index < COUNT(gpus_of_targets); index++) {
+            if (gpus_of_targets[index].target == target && strcmp(gpus_of_targets[index].name, name) == 0)
+                bit = gpus_of_targets[index].bit;
+        }
+        if (bit == 0)
+            return refuse("%s: '%s' is no GPU that an image for sm_%u serves", where, name, target);
+        gpus |= bit;
+        name = comma != NULL ? comma + 1 : NULL;
+    }
+    *ret_gpus = gpus;
+    return true;
+}
+
+/* One line of the manifest, split at its tabs. */
+static bool take_line(struct packing *packing, const char *where, char *fields[4], size_t num_fields)
+{
+    if (num_fields == 2 && strcmp(fields[0], "target") == 0 && packing->target == 0) {
+        packing->target = (uint32_t)strtoul(fields[1], NULL, 10);
+        return packing->target != 0 || refuse("%s: '%s' is no SM number", where, fields[1]);
+    }
+    if (packing->target == 0)
+        return refuse("%s: the first line must be 'target <sm number>'", where);
+    if (num_fields == 2 && strcmp(fields[0], "image") == 0) {
+        struct packed_image *image = &packing->images[packing->num_images++];
+        image->file = fields[1];
+        image->record.target = packing->target;
+        return true;
+    }
+    if (num_fields == 4 && strcmp(fields[0], "kernel") == 0 && packing->num_images > 0) {
+        struct packed_kernel *kernel = &packing->kernels[packing->num_kernels++];
+        kernel->name = fields[1];
+        kernel->may_spill = fields[3][0] != '\0'; /* the reason stands in the grid */
+        kernel->record.image = (uint32_t)(packing->num_images - 1);
+        packing->images[packing->num_images - 1].record.num_kernels++;
+        if (kernel->name[0] == '\0' || strlen(kernel->name) >= BUNDLE_MAX_NAME_BYTES)
+            return refuse("%s: the name of a kernel has 1 to %u bytes, this one %zu", where, BUNDLE_MAX_NAME_BYTES - 1,
+                          strlen(kernel->name));
+        return parse_gpus(where, fields[2], packing->target, &kernel->record.gpus);
+    }
+    return refuse("%s: not a line of a manifest: '%s' with %zu fields", where, fields[0], num_fields);
+}
+
+static bool parse_manifest(const char *path, char *text, struct packing *packing)
+{
+    size_t line_number = 0;
+
+    for (char *line = text, *end; *line != '\0'; line = end + 1) {
+        char where[512], *fields[4] = {line, NULL, NULL, NULL};
+        size_t num_fields = 1;
+        snprintf(where, sizeof(where), "%s:%zu", path, ++line_number);
+        end = strchr(line, '\n');
+        if (end == NULL)
+            return refuse("%s: the last line has no end: the manifest is cut off", where);
+        *end = '\0';
+        for (char *tab = strchr(line, '\t'); tab != NULL; tab = strchr(tab + 1, '\t')) {
+            if (num_fields == COUNT(fields))
+                return refuse("%s: more than %zu fields", where, COUNT(fields));
+            *tab = '\0';
+            fields[num_fields++] = tab + 1;
+        }
+        if (packing->num_images >= BUNDLE_MAX_IMAGES || packing->num_kernels >= BUNDLE_MAX_KERNELS)
+            return refuse("%s: a bundle holds less than %u images and kernels", where, BUNDLE_MAX_KERNELS);
+        if (!take_line(packing, where, fields, num_fields))
+            return false;
+    }
+    return packing->num_kernels > 0 || refuse("%s: names no kernel", path);
+}
+
+static bool read_manifest(const char *path, struct packing *packing)
+{
+    uint8_t *bytes;
+    size_t size, num_lines = 0;
+
+    if (!read_file(path, BUNDLE_MAX_STRINGS_BYTES, &bytes, &size))
+        return false;
+    packing->manifest = (char *)bytes;
+    for (size_t index = 0; index < size; index++)
+        num_lines += bytes[index] == '\n';
+    /* No more images and kernels than lines. */
+    packing->images = calloc(num_lines + 1, sizeof(packing->images[0]));
+    packing->kernels = calloc(num_lines + 1, sizeof(packing->kernels[0]));
+    if (packing->images == NULL || packing->kernels == NULL)
+        return refuse("%s: out of memory", path);
+    return parse_manifest(path, packing->manifest, packing);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- image -> frame */
+
+static bool check_image(const char *path, const uint8_t *bytes, size_t size, struct packing *packing, size_t image)
+{
+    struct image_elf elf;
+
+    if (image_audit(bytes, size, &elf) != LIBDECODE_OK)
+        return refuse("%s: %s", path, libdecode_error_message());
+    if (elf.sm != packing->target)
+        return refuse("%s: compiled for sm_%u, the manifest is that of sm_%u", path, elf.sm, packing->target);
+    if (image_kernel_count(&elf) != packing->images[image].record.num_kernels)
+        return refuse("%s: holds %zu kernels, the manifest declares %u", path, image_kernel_count(&elf),
+                      packing->images[image].record.num_kernels);
+    for (size_t index = 0; index < packing->num_kernels; index++) {
+        struct packed_kernel *kernel = &packing->kernels[index];
+        if (kernel->record.image == image &&
+            !lift_contract(path, &elf, kernel->name, kernel->may_spill, &kernel->record.contract, &kernel->record.registers))
+            return false;
+    }
+    return true;
+}
+
+static bool compress_image(const char *path, const uint8_t *bytes, size_t size, int level, struct packed_image *image)
+{
+    size_t capacity = ZSTD_compressBound(size), frame_bytes;
+    ZSTD_CCtx *compressor = ZSTD_createCCtx();
+    struct sha256 hash;
+
+    image->frame = malloc(capacity);
+    if (compressor == NULL || image->frame == NULL) {
+        ZSTD_freeCCtx(compressor);
+        return refuse("%s: out of memory", path);
+    }
+    ZSTD_CCtx_setParameter(compressor, ZSTD_c_compressionLevel, level);
+    ZSTD_CCtx_setParameter(compressor, ZSTD_c_contentSizeFlag, 1);
+    ZSTD_CCtx_setParameter(compressor, ZSTD_c_checksumFlag, 1);
+    frame_bytes = ZSTD_compress2(compressor, image->frame, capacity, bytes, size);
+    ZSTD_freeCCtx(compressor);
+    if (ZSTD_isError(frame_bytes))
+        return refuse("%s: zstd: %s", path, ZSTD_getErrorName(frame_bytes));
+    image->record.frame_bytes = frame_bytes;
+    image->record.image_bytes = size;
+    sha256_init(&hash);
+    sha256_update(&hash, bytes, size);
+    sha256_finish(&hash, image->record.sha256);
+    return true;
+}
+
+static bool read_images(const struct options *options, struct packing *packing)
+{
+    for (size_t index = 0; index < packing->num_images; index++) {
+        struct packed_image *image = &packing->images[index];
+        char path[4096];
+        uint8_t *bytes;
+        size_t size;
+        if ((size_t)snprintf(path, sizeof(path), "%s/%s", options->images, image->file) >= sizeof(path))
+            return refuse("%s: the path of image '%s' is too long", options->images, image->file);
+        if (!read_file(path, BUNDLE_MAX_IMAGE_BYTES, &bytes, &size))
+            return false;
+        bool done = check_image(path, bytes, size, packing, index) && compress_image(path, bytes, size, options->level, image);
+        free(bytes);
+        if (!done)
+            return false;
+    }
+    return true;
+}
+
+/* --------------------------------------------------------------------------------------------------------- packing -> bundle */
+
+static int compare_names(const void *left, const void *right)
+{
+    return strcmp(((const struct packed_kernel *)left)->name, ((const struct packed_kernel *)right)->name);
+}
+
+/* Sorts by name, and refuses two records that selection could not tell apart. */
+static bool sort_kernels(const struct options *options, struct packing *packing)
+{
+    qsort(packing->kernels, packing->num_kernels, sizeof(packing->kernels[0]), compare_names);
+    for (size_t index = 0; index < packing->num_kernels; index++) {
+        const struct packed_kernel *kernel = &packing->kernels[index];
+        for (size_t other = index + 1; other < packing->num_kernels; other++) {
+            const struct packed_kernel *later = &packing->kernels[other];
+            if (strcmp(kernel->name, later->name) == 0)
+                return refuse("%s: two kernels are called %s", options->manifest, kernel->name);
+            if ((kernel->record.gpus & later->record.gpus) != 0 &&
+                memcmp(&kernel->record.contract, &later->record.contract, sizeof(later->record.contract)) == 0)
+                return refuse("%s: %s and %s have one and the same contract on the same GPU: nothing tells them apart (does the "
+                              "source use every axis of its grid?)",
+                              options->manifest, kernel->name, later->name);
+        }
+    }
+    return true;
+}
+
+/* Places every frame and fills the header. The strings are "" and the names, in the order of the kernels. */
+static void lay_out(const struct options *options, struct packing *packing, struct bundle_header *header)
+{
+    uint64_t strings_bytes = 1, offset;
+
+    *header = (struct bundle_header){
+        .version = BUNDLE_VERSION,
+        .kernel_abi = LIBDECODE_KERNEL_ABI,
+        .num_kernels = (uint32_t)packing->num_kernels,
+        .num_images = (uint32_t)packing->num_images,
+        .toolkit = options->toolkit,
+        .min_driver = options->toolkit / 1000 * 1000, /* within a major version, any driver runs any toolkit's images */
+    };
+    memcpy(header->magic, BUNDLE_MAGIC, sizeof(header->magic));
+    for (size_t index = 0; index < packing->num_kernels; index++) {
+        packing->kernels[index].record.name = (uint32_t)strings_bytes;
+        strings_bytes += strlen(packing->kernels[index].name) + 1;
+        header->gpus |= packing->kernels[index].record.gpus;
+    }
+    header->strings_bytes = align_8(strings_bytes);
+    header->tables_bytes = sizeof(*header) + packing->num_kernels * sizeof(struct bundle_kernel) +
+                           packing->num_images * sizeof(struct bundle_image) + header->strings_bytes;
+    offset = header->tables_bytes;
+    for (size_t index = 0; index < packing->num_images; index++) {
+        packing->images[index].record.offset = offset;
+        offset += align_8(packing->images[index].record.frame_bytes);
+    }
+    header->file_bytes = offset;
+}
+
+/* All bytes of the bundle, in fresh memory. */
+static uint8_t *build_bundle(const struct packing *packing, struct bundle_header *header)
+{
+    uint8_t *bytes = calloc(1, header->file_bytes), *next = bytes;
+    struct sha256 hash;
+
+    if (bytes == NULL)
+        return NULL;
+    memcpy(next, header, sizeof(*header));
+    next += sizeof(*header);
+    for (size_t index = 0; index < packing->num_kernels; index++, next += sizeof(struct bundle_kernel))
+        memcpy(next, &packing->kernels[index].record, sizeof(struct bundle_kernel));
+    for (size_t index = 0; index < packing->num_images; index++, next += sizeof(struct bundle_image))
+        memcpy(next, &packing->images[index].record, sizeof(struct bundle_image));
+    for (size_t index = 0; index < packing->num_kernels; index++)
+        memcpy(next + packing->kernels[index].record.name, packing->kernels[index].name, strlen(packing->kernels[index].name));
+    for (size_t index = 0; index < packing->num_images; index++) {
+        const struct packed_image *image = &packing->images[index];
+        memcpy(bytes + image->record.offset, image->frame, image->record.frame_bytes);
+    }
+    sha256_init(&hash);
+    sha256_update(&hash, bytes, header->tables_bytes);
+    sha256_finish(&hash, header->root_hash);
+    memcpy(bytes, header, sizeof(*header));
+    return bytes;
+}
+
+static bool write_bundle(const struct options *options, struct packing *packing)
+{
+    struct bundle_header header;
+
+    lay_out(options, packing, &header);
+    if (header.strings_bytes > BUNDLE_MAX_STRINGS_BYTES)
+        return refuse("%s: %llu bytes of names, at most %u are allowed", options->manifest,
+                      (unsigned long long)header.strings_bytes, BUNDLE_MAX_STRINGS_BYTES);
+    uint8_t *bytes = build_bundle(packing, &header);
+    if (bytes == NULL)
+        return refuse("%s: out of memory for %llu bytes", options->output, (unsigned long long)header.file_bytes);
+    FILE *file = fopen(options->output, "wb");
+    bool done = file != NULL && fwrite(bytes, 1, header.file_bytes, file) == header.file_bytes;
+    done = file != NULL && fclose(file) == 0 && done;
+    free(bytes);
+    if (!done) {
+        refuse("%s: %s", options->output, strerror(errno));
+        if (file != NULL)
+            remove(options->output); /* half a bundle must not look like a built one */
+    }
+    return done;
+}
+
+/* -------------------------------------------------------------------------------------------------------------- command line */
+
+static const char usage[] =
+    "usage: pack --manifest FILE --images FOLDER --toolkit MAJOR.MINOR --level N --output FILE\n"
+    "Checks the images that the manifest names and packs them into one bundle.\n"
+    "  --toolkit  version of the nvcc that made the images, 13.0\n"
+    "  --level    of zstd, 1 to 22\n";
+
+static bool parse_options(int argc, char **argv, struct options *ret_options)
+{
+    static const struct option known[] = {
+        {"manifest", required_argument, NULL, 'm'}, {"images", required_argument, NULL, 'i'},
+        {"output", required_argument, NULL, 'o'},   {"toolkit", required_argument, NULL, 't'},
+        {"level", required_argument, NULL, 'l'},    {NULL, 0, NULL, 0},
+    };
+    struct options options = {0};
+    unsigned major = 0, minor = 0;
+
+    for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) {
+        switch (option) {
+        case 'm': options.manifest = optarg; break;
+        case 'i': options.images = optarg; break;
+        case 'o': options.output = optarg; break;
+        case 'l': options.level = (int)strtol(optarg, NULL, 10); break;
+        case 't':
+            if (sscanf(optarg, "%u.%u", &major, &minor) != 2 || major > 1000 || minor > 99)
+                return refuse("--toolkit %s is not MAJOR.MINOR", optarg);
+            break;
+        default: return false;
+        }
+    }
+    options.toolkit = major * 1000 + minor * 10;
+    if (optind != argc || options.manifest == NULL || options.images == NULL || options.output == NULL || options.toolkit == 0)
+        return false;
+    if (options.level < 1 || options.level > ZSTD_maxCLevel())
+        return refuse("--level %d: accepted are 1 to %d", options.level, ZSTD_maxCLevel());
+    *ret_options = options;
+    return true;
+}
+
+static void destroy(struct packing *packing)
+{
+    for (size_t index = 0; index < packing->num_images; index++)
+        free(packing->images[index].frame);
+    free(packing->manifest);
+    free(packing->kernels);
+    free(packing->images);
+}
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    struct packing packing = {0};
+
+    if (!parse_options(argc, argv, &options)) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    bool done = read_manifest(options.manifest, &packing) && read_images(&options, &packing) &&
+                sort_kernels(&options, &packing) && write_bundle(&options, &packing);
+    destroy(&packing);
+    return done ? 0 : 1;
+}

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libdecode: LLM decode attention with kernels compiled ahead of time.
+ *
+ * Three steps, each usable alone:
+ *
+ *     libdecode_open          bundles and policy              -> libdecode_context
+ *     libdecode_plan_create   a problem (shapes, no pointers) -> libdecode_plan: the kernel, its workspace, and why
+ *     libdecode_plan_launch   tensors and a stream            -> one kernel launch
+ *
+ * and libdecode_batch_decode, which does the last two in one call and remembers the plan.
+ *
+ * What is computed, for query token t of request b (S = seq_lens[b], head h reads KV head h / (num_qo_heads / num_kv_heads)):
+ *
+ *     z_j = bmm1_scale * sum_d q[d] * k_j[d]                for every visible KV token j
+ *     out = bmm2_scale * sum_j exp(z_j) v_j / (sum_j exp(z_j) + exp(sink_h))
+ *     lse = log2(sum_j exp(z_j) + exp(sink_h))              base 2
+ *
+ * Token j lies at position j * position_stride + position_offset; the query token at that of token S - q_len + t (or at
+ * query_positions[b] + t). Visible: position(j) <= position(query), and within the window where there is one. No visible
+ * token: out = 0 and lse = -infinity (with a sink: the sink). Rows that are not visible never influence the result: NaN
+ * there does not leak. Equal inputs give equal bits.
+ *
+ * Conventions of this header
+ *  - A struct that the caller fills starts with struct_size = sizeof(the struct); everything else may be left zero, which
+ *    means the default named at the field. Structs grow by appending, so old callers keep working.
+ *  - Strides count elements of the tensor they belong to. 0 means the dense default.
+ *  - Every function returns a libdecode_status; what went wrong, where, why and what to do is one line in
+ *    libdecode_error_message(). On error nothing is written to any output.
+ *  - No function aborts, exits, or prints (unless logging is asked for).
+ *  - A context may be used from any number of threads at once. The current CUDA context of the calling thread is the one
+ *    that is used; it must be current when a plan is prepared or launched.
+ */
+#ifndef LIBDECODE_H
+#define LIBDECODE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LIBDECODE_VERSION_MAJOR 0
+#define LIBDECODE_VERSION_MINOR 1
+#define LIBDECODE_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define LIBDECODE_API __attribute__((visibility("default")))
+#else
+#define LIBDECODE_API
+#endif
+
+/* The driver's CUstream, so that this header needs no CUDA header. NULL is the default stream. */
+typedef struct CUstream_st *libdecode_stream;
+
+/* ------------------------------------------------------------------------------------------------------------ errors */
+
+/* Numbers are permanent and never reused. The hundreds name the class. */
+typedef enum libdecode_status {
+    LIBDECODE_OK = 0,
+    /* 1xx: the caller's mistake; the message names the argument, its value and what is accepted */
+    LIBDECODE_ERROR_INVALID_ARGUMENT = 100,
+    LIBDECODE_ERROR_STRUCT_SIZE = 101,         /* struct_size is 0, too small, or carries fields this library does not know */
+    LIBDECODE_ERROR_WORKSPACE_TOO_SMALL = 102,
+    LIBDECODE_ERROR_WRONG_DEVICE = 103,        /* the plan was made for another kind of GPU than the current one */
+    /* 2xx: no kernel */
+    LIBDECODE_ERROR_UNSUPPORTED = 200,         /* no kernel of libdecode does this */
+    LIBDECODE_ERROR_NOT_IN_BUNDLE = 201,       /* libdecode has such kernels, the bundles at hand do not hold one */
+    LIBDECODE_ERROR_NO_GPU_IMAGE = 202,        /* no bundle serves this GPU */
+    LIBDECODE_ERROR_OVERRIDE = 203,            /* LIBDECODE_KERNEL (or kernel_policy): a typo, no match, or a forced kernel that cannot do it */
+    LIBDECODE_ERROR_STRICT = 204,              /* only a slower class of kernel is at hand, and strict was asked for */
+    /* 3xx: bundles */
+    LIBDECODE_ERROR_BUNDLE_NOT_FOUND = 300,
+    LIBDECODE_ERROR_BUNDLE_DAMAGED = 301,      /* truncated, altered, or incomplete */
+    LIBDECODE_ERROR_BUNDLE_VERSION = 302,      /* made for another version of the format or of the kernel interface */
+    LIBDECODE_ERROR_IO = 303,
+    /* 4xx: driver and GPU */
+    LIBDECODE_ERROR_NO_DRIVER = 400,           /* libcuda.so.1 is absent */
+    LIBDECODE_ERROR_DRIVER_TOO_OLD = 401,
+    LIBDECODE_ERROR_NO_DEVICE = 402,           /* a driver, but no GPU or no current CUDA context */
+    LIBDECODE_ERROR_CUDA = 403,                /* a driver call failed: libdecode_error_cuda_result() has its code */
+    /* 5xx: state */
+    LIBDECODE_ERROR_COLD_IN_CAPTURE = 500,     /* a kernel would have to be loaded inside a stream capture: call libdecode_prepare before */
+    LIBDECODE_ERROR_FORKED = 501,              /* CUDA does not survive fork(): open a new context in the child, before any CUDA call of the parent */
+    LIBDECODE_ERROR_OUT_OF_MEMORY = 502,
+    LIBDECODE_ERROR_INTERNAL = 599             /* a defect of libdecode; please report the message */
+} libdecode_status;
+
+/* The enumerator's name, for instance "LIBDECODE_ERROR_NO_DRIVER"; "LIBDECODE_ERROR_?" for a number that is not one. */
+LIBDECODE_API const char *libdecode_status_name(libdecode_status status);
+
+/* The last error of the calling thread in one line: what, where, why, remedy. "" if there was none. Valid until the next
+ * failing call of this thread. */
+LIBDECODE_API const char *libdecode_error_message(void);
+
+/* The CUresult behind the last LIBDECODE_ERROR_CUDA of the calling thread, else 0. */
+LIBDECODE_API int libdecode_error_cuda_result(void);
+
+/* "0.1.0" */
+LIBDECODE_API const char *libdecode_version(void);
+
+/* ----------------------------------------------------------------------------------------------------------- context */
+
+typedef struct libdecode_context libdecode_context;
+
+typedef enum libdecode_log_level {
+    LIBDECODE_LOG_DEFAULT = 0, /* LIBDECODE_LOG, else nothing */
+    LIBDECODE_LOG_NONE = 1,
+    LIBDECODE_LOG_ERROR = 2,   /* a call fails */
+    LIBDECODE_LOG_WARN = 3,    /* it works, but not as well as it should */
+    LIBDECODE_LOG_INFO = 4,    /* which kernel, once per plan */
+    LIBDECODE_LOG_DEBUG = 5    /* and why the others lost */
+} libdecode_log_level;
+
+/* Called from any thread; `message` has no newline and dies on return. */
+typedef void (*libdecode_log_function)(void *cookie, libdecode_log_level level, const char *message);
+
+/* One bundle in memory. The bytes must stay unchanged until libdecode_close. */
+typedef struct libdecode_memory_bundle {
+    const void *data;
+    size_t bytes;
+} libdecode_memory_bundle;
+
+enum {
+    LIBDECODE_OPEN_IGNORE_ENVIRONMENT = 1u << 0, /* no LIBDECODE_* variable has any effect */
+    LIBDECODE_OPEN_BUNDLES_ONLY = 1u << 1,       /* only the bundles given here: neither embedded nor installed nor environment */
+    LIBDECODE_OPEN_STRICT = 1u << 2              /* more passes over the KV cache than the widest row tile of libdecode needs, and a
+                                                    kernel loaded inside a stream capture, are errors */
+};
+
+typedef struct libdecode_open_options {
+    size_t struct_size;
+    uint32_t flags;                              /* LIBDECODE_OPEN_* */
+    libdecode_log_level log_level;
+    libdecode_log_function log;                  /* default: standard error */
+    void *log_cookie;
+    const char *const *bundle_paths;             /* files or folders of *.bundle; later ones overlay earlier ones */
+    size_t num_bundle_paths;
+    const libdecode_memory_bundle *memory_bundles; /* overlay the files */
+    size_t num_memory_bundles;
+    const char *kernel_policy;                   /* as LIBDECODE_KERNEL, and instead of it: "[op:]force=GLOB,prefer=GLOB,deny=GLOB";
+                                                    the last item that matches a kernel decides about it */
+    const uint8_t (*root_hashes)[32];            /* if given, a bundle whose root hash is not among these is refused */
+    size_t num_root_hashes;
+} libdecode_open_options;
+
+/*
+ * Reads the tables of all bundles; touches no GPU, loads no driver. Bundles come, each overlaying the ones before, from:
+ * the library itself (built with -Dembed=true), LIBDIR/libdecode, bundle_paths, memory_bundles, LIBDECODE_BUNDLE_PATH.
+ * `options` may be NULL. No bundle at all is not an error here, but of every plan.
+ * Environment, read here and never again (not at all in a setuid program, or with LIBDECODE_OPEN_IGNORE_ENVIRONMENT):
+ * LIBDECODE_KERNEL, LIBDECODE_BUNDLE_PATH (files and folders with ':' between them), LIBDECODE_BUNDLE_ONLY (1: nothing but
+ * that path), LIBDECODE_LOG, LIBDECODE_STRICT.
+ * Errors: INVALID_ARGUMENT, STRUCT_SIZE, OVERRIDE (bad or unmatched kernel policy), BUNDLE_*, IO, OUT_OF_MEMORY.
+ */
+LIBDECODE_API libdecode_status libdecode_open(const libdecode_open_options *options, libdecode_context **ret_context);
+
+/* Unloads every module and frees the context; destroy its plans before. NULL is allowed. */
+LIBDECODE_API void libdecode_close(libdecode_context *context);
+
+/* ------------------------------------------------------------------------------------------------------------- device */
+
+/* What selection must know of a GPU. May be filled by hand, for a GPU that is not there. */
+typedef struct libdecode_device {
+    size_t struct_size;
+    char name[64];                       /* for messages */
+    int32_t compute_capability;          /* 90, 100, 103, 120, 121 */
+    int32_t sm_count;
+    int32_t shared_bytes_per_sm;
+    int32_t max_shared_bytes_per_block;  /* opt-in limit */
+    int32_t memory_bandwidth_gbps;       /* sustained read rate, GB/s = 1e9 bytes/s; 0: unknown */
+    int32_t driver_version;              /* as cuDriverGetVersion, 13000 = 13.0; 0: not checked */
+} libdecode_device;
+
+/* The device of the calling thread's current CUDA context. Errors: NO_DRIVER, DRIVER_TOO_OLD, NO_DEVICE, CUDA, FORKED. */
+LIBDECODE_API libdecode_status libdecode_device_current(libdecode_context *context, libdecode_device *ret_device);
+
+/* Typical facts for "sm_90" (H200), "sm_100" (B200), "sm_103" (B300), "sm_120" (RTX 5090), "sm_121" (DGX Spark). Error: INVALID_ARGUMENT. */
+LIBDECODE_API libdecode_status libdecode_device_preset(const char *name, libdecode_device *ret_device);
+
+/* ------------------------------------------------------------------------------------------------------------ problem */
+
+typedef enum libdecode_dtype {
+    LIBDECODE_DTYPE_DEFAULT = 0, /* what the field's comment says */
+    LIBDECODE_DTYPE_BF16 = 1,
+    LIBDECODE_DTYPE_FP16 = 2,
+    LIBDECODE_DTYPE_E4M3 = 3,    /* 8 bits, finite, largest 448 */
+    LIBDECODE_DTYPE_NVFP4 = 4    /* e2m1, two to a byte (even element in the low nibble), one e4m3 scale per 16 elements of head_dim */
+} libdecode_dtype;
+
+typedef enum libdecode_op {
+    LIBDECODE_OP_BATCH_DECODE = 1 /* paged GQA/MHA, what trtllm_batch_decode_with_kv_cache does */
+} libdecode_op;
+
+typedef enum libdecode_kv_layout {
+    LIBDECODE_KV_HND = 0, /* a page is [num_kv_heads, page_size, head_dim] */
+    LIBDECODE_KV_NHD = 1  /* a page is [page_size, num_kv_heads, head_dim] */
+} libdecode_kv_layout;
+
+/* How the NVFP4 scales of V lie in a page and head; those of K are always linear. */
+typedef enum libdecode_sf_layout {
+    LIBDECODE_SF_LINEAR = 0,       /* [page_size, head_dim / 16] */
+    LIBDECODE_SF_V_INTERLEAVE4 = 1 /* token t, block s at (t/4)*4*S + s*4 + t%4, S = head_dim / 16 */
+} libdecode_sf_layout;
+
+enum {
+    LIBDECODE_FEATURE_WINDOW = 1u << 0,          /* window_left applies */
+    LIBDECODE_FEATURE_SINKS = 1u << 1,           /* tensors.sinks is given */
+    LIBDECODE_FEATURE_LSE = 1u << 2,             /* tensors.lse is written */
+    LIBDECODE_FEATURE_RAGGED_Q = 1u << 3,        /* tensors.cum_seq_lens_q is given; q_len is the largest */
+    LIBDECODE_FEATURE_DRAFT_MASK = 1u << 4,      /* tensors.draft_mask replaces causality among the last q_len tokens */
+    LIBDECODE_FEATURE_V_PAGE_TABLE = 1u << 5,    /* V has page ids of its own, page_table_v_offset elements after K's */
+    LIBDECODE_FEATURE_QUERY_POSITIONS = 1u << 6, /* tensors.query_positions is given */
+    LIBDECODE_FEATURE_SKIP_SOFTMAX = 1u << 7     /* skip_softmax_threshold_scale_factor may be applied (dense is always allowed) */
+};
+
+typedef struct libdecode_problem {
+    size_t struct_size;
+    libdecode_op op;                  /* default: LIBDECODE_OP_BATCH_DECODE */
+    libdecode_dtype query_dtype;      /* bf16, fp16, e4m3; no default */
+    libdecode_dtype kv_dtype;         /* default: query_dtype */
+    libdecode_dtype out_dtype;        /* default: query_dtype */
+    uint32_t features;                /* LIBDECODE_FEATURE_* */
+    int32_t batch_size;               /* requests; 0: nothing is launched */
+    int32_t num_qo_heads;
+    int32_t num_kv_heads;             /* divides num_qo_heads */
+    int32_t head_dim;
+    int32_t page_size;                /* KV tokens a page: a power of two up to 1024; kernels exist from 16 on */
+    int32_t q_len;                    /* query tokens a request; default 1 */
+    int32_t max_seq_len;              /* a hint for the choice of kernel; default: page_table_request_stride * page_size */
+    int32_t window_left;              /* with FEATURE_WINDOW: the query's own position and this many before it; >= 0 */
+    int32_t position_stride;          /* default 1 */
+    int32_t position_offset;          /* >= 0 */
+    int64_t num_pages;                /* pages in the pool: ids outside give zero rows; default: not known, ids must be valid or negative */
+    libdecode_kv_layout kv_layout;    /* names the default strides of K and V, nothing else */
+    libdecode_sf_layout v_sf_layout;  /* NVFP4 only */
+    int64_t query_token_stride, query_head_stride;           /* default [tokens, num_qo_heads, head_dim] */
+    int64_t out_token_stride, out_head_stride;               /* default [tokens, num_qo_heads, head_dim] */
+    int64_t lse_token_stride, lse_head_stride;               /* default [tokens, num_qo_heads] */
+    int64_t k_page_stride, k_head_stride, k_token_stride;    /* default: kv_layout, dense over the strides inside; NVFP4 counts elements, not bytes */
+    int64_t v_page_stride, v_head_stride, v_token_stride;    /* default: as K's */
+    int64_t k_sf_page_stride, k_sf_head_stride, k_sf_token_stride; /* NVFP4 scales; default as kv_layout, dense */
+    int64_t v_sf_page_stride, v_sf_head_stride, v_sf_token_stride; /* default: as K's; the token stride must be dense with V_INTERLEAVE4 */
+    int64_t page_table_request_stride; /* width of a row; default: max_seq_len / page_size rounded up (one of the two must be given);
+                                          no default with a head stride or a V offset */
+    int64_t page_table_head_stride;    /* 0: all KV heads share the row */
+    int64_t page_table_v_offset;       /* with FEATURE_V_PAGE_TABLE: >= 1, n for a table [batch_size, 2, n] */
+    int64_t seq_lens_request_stride;   /* default 1 */
+    int64_t seq_lens_head_stride;      /* 0: all KV heads share the length */
+    float skip_softmax_threshold_scale_factor; /* with FEATURE_SKIP_SOFTMAX; 0: dense */
+} libdecode_problem;
+
+/*
+ * Pointers, for one launch. Device memory for libdecode_plan_launch, host memory for libdecode_reference.
+ * All KV rows, the query and out must be 16-byte aligned: base addresses and strides.
+ * tokens = batch_size * q_len, or cum_seq_lens_q[batch_size].
+ */
+typedef struct libdecode_tensors {
+    size_t struct_size;
+    const void *query;            /* query_dtype [tokens, num_qo_heads, head_dim] */
+    const void *k_cache;          /* kv_dtype [pages, num_kv_heads, page_size, head_dim] (or by strides) */
+    const void *v_cache;          /* likewise; may lie in the same pool */
+    const void *k_sf, *v_sf;      /* NVFP4: e4m3 [pages, num_kv_heads, page_size, head_dim / 16] */
+    const int32_t *page_table;    /* [batch_size, page_table_request_stride]; entries past the last live page are never read; a negative id gives zero rows */
+    const int32_t *seq_lens;      /* [batch_size] KV tokens of each request, the q_len new ones included */
+    void *out;                    /* out_dtype [tokens, num_qo_heads, head_dim] */
+    void *out_sf;                 /* NVFP4 out: e4m3 scales, 128x4 swizzle, [round_up(tokens, 128), round_up(num_qo_heads * head_dim / 16, 4)] */
+    float *lse;                   /* f32 [tokens, num_qo_heads], base 2 */
+    const float *sinks;           /* f32 [num_qo_heads], finished natural-log logits */
+    const int32_t *cum_seq_lens_q; /* [batch_size + 1] */
+    const int32_t *query_positions; /* [batch_size] position of each request's first query token */
+    const uint16_t *draft_mask;   /* [tokens, 2 * ceil(q_len / 32)]: bit c of row t = draft token t sees draft token c */
+    float bmm1_scale;             /* multiplies the logits (q_scale * k_scale * sm_scale; usually 1/sqrt(head_dim)); default 1 */
+    float bmm2_scale;             /* multiplies the result; default 1 */
+    float o_scale;                /* accepted for parity, no effect: bmm2_scale already holds 1/o_scale; default 1, 16-bit out requires 1 */
+    float out_sf_scale;           /* NVFP4 out: the global factor; default 1 */
+    int32_t out_sf_start_token;   /* NVFP4 out: first row of out_sf */
+    uint32_t launch_flags;        /* LIBDECODE_LAUNCH_* */
+    const float *bmm1_scale_device;      /* if given, read on the device instead of bmm1_scale */
+    const float *bmm1_scale_log2_device; /* likewise, already multiplied by log2(e); wins over both */
+    const float *bmm2_scale_device;
+    void *workspace;              /* libdecode_plan_workspace_bytes, 256-byte aligned, initialised once; one per stream that runs at the same time */
+    size_t workspace_bytes;
+} libdecode_tensors;
+
+enum {
+    LIBDECODE_LAUNCH_PROGRAMMATIC = 1u << 0 /* programmatic dependent launch: may begin before the preceding kernel ends; reads nothing of it before it has */
+};
+
+/* --------------------------------------------------------------------------------------------------------------- plan */
+
+typedef struct libdecode_plan libdecode_plan;
+
+/* Everything that selection decided, and its reasons. Strings live as long as the plan. */
+typedef struct libdecode_plan_info {
+    size_t struct_size;
+    const char *kernel;          /* its name, also its symbol: say this in reports */
+    const char *bundle;          /* where it comes from: a path, "memory" or "embedded" */
+    const char *reason;          /* one line: why this one */
+    uint8_t image_sha256[32];
+    int32_t row_passes;          /* times the KV cache is read: 1 unless the group is larger than the largest row tile */
+    int32_t workers;             /* CTAs or clusters that share the work */
+    int32_t cluster_size;        /* CTAs in a cluster; 1: none */
+    int32_t predicted_ns;        /* of the cost model, at max_seq_len */
+    size_t workspace_bytes;
+} libdecode_plan_info;
+
+/*
+ * Chooses a kernel. No GPU is touched unless `device` is NULL (then: libdecode_device_current).
+ * A plan is immutable and may be used by any number of threads; it belongs to its context.
+ * Fewer passes over the KV cache win, then the narrower row tile, then the predicted time: the same answer on every host.
+ * Errors: INVALID_ARGUMENT, STRUCT_SIZE, UNSUPPORTED, NOT_IN_BUNDLE, NO_GPU_IMAGE, DRIVER_TOO_OLD, OVERRIDE, STRICT,
+ * OUT_OF_MEMORY; with device NULL also the other 4xx and FORKED.
+ */
+LIBDECODE_API libdecode_status libdecode_plan_create(libdecode_context *context, const libdecode_problem *problem,
+                                                     const libdecode_device *device, libdecode_plan **ret_plan);
+
+/* NULL is allowed. Launches already enqueued are not affected. */
+LIBDECODE_API void libdecode_plan_destroy(libdecode_plan *plan);
+
+LIBDECODE_API libdecode_status libdecode_plan_get_info(const libdecode_plan *plan, libdecode_plan_info *ret_info);
+
+/* Bytes of device memory a launch needs; depends on the plan alone. A larger workspace will do, so one can serve many plans. */
+LIBDECODE_API size_t libdecode_plan_workspace_bytes(const libdecode_plan *plan);
+
+/*
+ * Makes a workspace ready: enqueues one small memset. Needed once, before its first launch; every launch leaves the
+ * workspace ready for the next. Errors: INVALID_ARGUMENT, WORKSPACE_TOO_SMALL, 4xx, FORKED.
+ */
+LIBDECODE_API libdecode_status libdecode_workspace_init(libdecode_context *context, void *workspace, size_t workspace_bytes,
+                                                        libdecode_stream stream);
+
+/*
+ * Loads what the plans need into the current CUDA context, so that launches find it ready; call it before capturing.
+ * Errors: WRONG_DEVICE, BUNDLE_DAMAGED (an image fails its hash or audit), IO, 4xx, FORKED, OUT_OF_MEMORY.
+ */
+LIBDECODE_API libdecode_status libdecode_prepare(libdecode_context *context, libdecode_plan *const *plans, size_t num_plans);
+
+/*
+ * Enqueues one kernel. After the first launch (or libdecode_prepare) it neither allocates, locks, reads files, logs nor
+ * synchronises, and may be captured. Lengths, page table, positions and device scales are read on the device when the
+ * kernel runs; the host scalars are those of this call.
+ * Errors: INVALID_ARGUMENT, STRUCT_SIZE, WORKSPACE_TOO_SMALL, WRONG_DEVICE, COLD_IN_CAPTURE, 3xx, 4xx, FORKED.
+ */
+LIBDECODE_API libdecode_status libdecode_plan_launch(libdecode_plan *plan, const libdecode_tensors *tensors,
+                                                     libdecode_stream stream);
+
+/*
+ * libdecode_plan_create (for the current device) and libdecode_plan_launch in one; the plan is remembered in the context,
+ * so later calls with an equal problem cost a hash and a comparison more than libdecode_plan_launch. Where the page table has
+ * its width given, max_seq_len is rounded up to a power of two before, so that a growing batch keeps its plan. A thousand or so
+ * different problems are remembered; more are planned anew at every call.
+ * Errors: those of the two.
+ */
+LIBDECODE_API libdecode_status libdecode_batch_decode(libdecode_context *context, const libdecode_problem *problem,
+                                                      const libdecode_tensors *tensors, libdecode_stream stream);
+
+/* Workspace that libdecode_batch_decode needs for this problem on the current device. Errors: as libdecode_plan_create. */
+LIBDECODE_API libdecode_status libdecode_batch_decode_workspace_bytes(libdecode_context *context, const libdecode_problem *problem,
+                                                                      size_t *ret_bytes);
+
+/* ----------------------------------------------------------------------------------------------------- looking inside */
+
+/* One kernel of the bundles at hand. Strings live as long as the context. */
+typedef struct libdecode_kernel_info {
+    size_t struct_size;
+    const char *name;
+    const char *bundle;
+    libdecode_op op;
+    libdecode_dtype query_dtype, kv_dtype;
+    int32_t head_dim, row_tile, cluster_size, threads, shared_bytes, registers;
+    uint32_t gpus;                /* bit 0: sm_90, 1: sm_100, 2: sm_103, 3: sm_120, 4: sm_121 */
+    uint32_t features;            /* LIBDECODE_FEATURE_* that it can do */
+    uint64_t image_bytes, compressed_bytes;
+    uint8_t image_sha256[32];
+} libdecode_kernel_info;
+
+/* Kernels of all bundles, after overlaying, sorted by name. */
+LIBDECODE_API size_t libdecode_kernel_count(const libdecode_context *context);
+LIBDECODE_API libdecode_status libdecode_kernel_get_info(const libdecode_context *context, size_t index,
+                                                         libdecode_kernel_info *ret_info);
+
+/* One bundle of the context, as `doctor` shows it. */
+typedef struct libdecode_bundle_info {
+    size_t struct_size;
+    const char *path;             /* or "memory", "embedded" */
+    uint32_t gpus;                /* as libdecode_kernel_info.gpus */
+    uint32_t num_kernels, num_images;
+    uint64_t file_bytes;
+    uint8_t root_hash[32];
+} libdecode_bundle_info;
+LIBDECODE_API size_t libdecode_bundle_count(const libdecode_context *context);
+LIBDECODE_API libdecode_status libdecode_bundle_get_info(const libdecode_context *context, size_t index,
+                                                         libdecode_bundle_info *ret_info);
+
+/* Decompresses, hashes and audits every image of every bundle; no GPU needed. Errors: BUNDLE_DAMAGED, IO, OUT_OF_MEMORY. */
+LIBDECODE_API libdecode_status libdecode_verify(libdecode_context *context);
+
+/* What selection says of one candidate. `reason` dies on return. */
+typedef struct libdecode_verdict {
+    const char *kernel;
+    const char *reason;           /* why it was chosen, why it lost ("predicted 41 us, the choice 37 us"), or why it cannot do it */
+    int32_t eligible;             /* 0: cannot do this problem on this GPU */
+    int32_t chosen;
+    int32_t predicted_ns;         /* 0 if not eligible */
+} libdecode_verdict;
+typedef void (*libdecode_verdict_function)(void *cookie, const libdecode_verdict *verdict);
+
+/*
+ * Reports every kernel of the bundles with its verdict for this problem on this GPU. Pure: needs neither GPU nor driver.
+ * Returns what libdecode_plan_create would.
+ */
+LIBDECODE_API libdecode_status libdecode_explain(libdecode_context *context, const libdecode_problem *problem,
+                                                 const libdecode_device *device, libdecode_verdict_function report, void *cookie);
+
+/* ---------------------------------------------------------------------------------------------------------- reference */
+
+/*
+ * The same operation on host memory in float64: plain and slow, for every dtype, mask and layout above, whether or not a
+ * kernel exists. Needs no context, no bundle, no GPU. Device scales are read as host pointers; workspace is not used.
+ * Errors: INVALID_ARGUMENT, STRUCT_SIZE, OUT_OF_MEMORY.
+ */
+LIBDECODE_API libdecode_status libdecode_reference(const libdecode_problem *problem, const libdecode_tensors *tensors);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

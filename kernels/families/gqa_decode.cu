@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * GQA decode: attention of one query token per request over a paged KV cache, 16-bit K and V.
+ *
+ *     z_j = bmm1_scale * q . k_j        over the visible tokens j of the request
+ *     out = bmm2_scale * sum_j 2^(z_j log2e - m) v_j / l,   m = max_j z_j log2e,   l = sum_j 2^(z_j log2e - m) + 2^(sink log2e - m)
+ *     lse = m + log2(l)
+ *
+ * Rows are the query heads of one KV head (padded to row_tile with zero queries that are never stored). Schedule, by role:
+ *
+ *     producer warp   walks split_schedule.cuh: the pieces of units that fall to this worker, and hands each to the consumers
+ *                     (piece_queue.cuh); page_stream.cuh gives the boxes of a piece and their pages, one batch of 32 ahead;
+ *                     one 5-D copy per box and tensor into the ring (kv_ring.cuh), across pieces, so that short units keep
+ *                     the memory queue full
+ *     consumer warps  tile by tile: qk, mask, softmax, pv (attention.cuh); warp w of a row group takes its own tokens of every
+ *                     tile, with its own maximum and sum, so the loop has no barrier among consumers
+ *     at a unit's end reduction.cuh: warps, then the cluster, then the workers that share the unit; the last one stores
+ *
+ * Shared memory: struct SharedMemory below. Tiles first: the copy engine's swizzle wants them 1024-byte aligned.
+ */
+#include <cstddef>
+
+#include "abi.h"
+#include "pipeline/kv_ring.cuh"
+#include "pipeline/page_stream.cuh"
+#include "pipeline/piece_queue.cuh"
+#include "pipeline/reduction.cuh"
+#include "tile/attention.cuh"
+#include "variant.cuh"
+
+namespace {
+
+struct Traits {
+    static constexpr int dtype = VARIANT_KV_DTYPE;
+    static constexpr int head_dim = VARIANT_HEAD_DIM;
+    static constexpr int row_tile = VARIANT_ROW_TILE;
+    static constexpr int cluster_size = VARIANT_CLUSTER_SIZE;
+    static_assert(VARIANT_QUERY_DTYPE == VARIANT_KV_DTYPE, "16-bit KV: the query has the same dtype (query_dtype, kv_dtype in the .toml)");
+    static_assert(head_dim == 64 || head_dim == 128, "head_dim in the .toml: 64 or 128");
+    static_assert(row_tile == 8 || row_tile == 16 || row_tile == 32, "row_tile in the .toml: 8, 16 or 32");
+
+    /* 16 KiB of K and of V a stage. On sm_120, with 99 KiB of shared memory and a fifth of the bandwidth, half of that. */
+    static constexpr bool small = variant::target_sm == 120;
+    static constexpr int tile_bytes = small ? 8192 : 16384;
+    static constexpr int tile_tokens = tile_bytes / (head_dim * 2);
+    static constexpr int rows_per_warp = row_tile < 16 ? 8 : 16; /* two instructions share every K and V fragment */
+    static constexpr int row_warps = row_tile / rows_per_warp;   /* warps that read the same tokens for other rows */
+    static constexpr int token_warps = small ? 2 : 4;
+    static constexpr int consumer_warps = row_warps * token_warps;
+    static constexpr int consumer_threads = consumer_warps * 32;
+    static constexpr int threads = consumer_threads + 32;
+    static constexpr int tokens_per_warp = tile_tokens / token_warps;
+    static constexpr int groups = tokens_per_warp / tile::group_tokens;
+    static constexpr int row_fragments = rows_per_warp / 8;
+
+    /* Two CTAs per SM where they fit; 96-128 KiB in flight per SM reach the read ceiling with random 16-token pages. */
+    static constexpr int ctas_per_sm = small || row_tile == 32 ? 1 : 2;
+    static constexpr int stages = ctas_per_sm == 2 || (small && row_tile == 32) ? 2 : 4;
+};
+
+using Ring = pipeline::KvRing<Traits::stages, Traits::tile_bytes>;
+using Stream = pipeline::PageStream<Traits::cluster_size>;
+using Partials = pipeline::WarpPartials<Traits::head_dim, Traits::row_tile, Traits::token_warps>;
+using CtaSlice = pipeline::Slice<Traits::row_tile, Traits::head_dim, Traits::consumer_threads>;
+using WorkerSlice = pipeline::Slice<Traits::row_tile, Traits::head_dim / Traits::cluster_size, Traits::consumer_threads>;
+using Exchange = pipeline::ClusterExchange<Traits::head_dim, Traits::row_tile, Traits::cluster_size>;
+
+struct SharedMemory {
+    alignas(1024) uint8_t tiles[Traits::stages][2][Traits::tile_bytes];
+    alignas(16) Partials partials;
+    Exchange exchange;
+    pipeline::KvRingBarriers<Traits::stages> barriers;
+    pipeline::PieceQueue pieces;
+    uint32_t is_last;
+};
+/* Without the padding that the alignment adds to the end. */
+constexpr int shared_bytes = offsetof(SharedMemory, is_last) + sizeof(uint32_t);
+static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of one CTA");
+static_assert(Traits::ctas_per_sm *(shared_bytes + variant::reserved_shared_bytes) <= variant::sm_shared_bytes,
+              "shared memory of ctas_per_sm CTAs");
+
+/* Named barrier of the consumer warps; 0 is __syncthreads. */
+constexpr int consumer_barrier = 1;
+__device__ __forceinline__ void consumers_meet() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
+
+/* The barriers are initialised: for this CTA, and soon for the cluster. */
+__device__ __forceinline__ void everyone_meets() {
+    ptx::named_barrier<0, Traits::threads>();
+    if constexpr (Traits::cluster_size > 1) ptx::cluster_arrive_relaxed();
+}
+
+/* ------------------------------------------------------------------------------------------------------ producer: load */
+
+__device__ __forceinline__ void load_tile(const gqa_decode_params &params, const Ring &ring, pipeline::Tensor tensor, int kv_head,
+                                          int box, int boxes, int page, int lane) {
+    const uint32_t barrier = ring.full_barrier(tensor);
+    const int box_bytes = params.box_tokens * Traits::head_dim * 2;
+    ring.wait_empty(tensor);
+    if (lane == 0) ptx::mbarrier_arrive_expect_tx(barrier, boxes * box_bytes);
+    __syncwarp();
+    if (lane < boxes) {
+        const int token_in_page = ((box + lane) * params.box_tokens) & (params.page_size - 1);
+        ptx::copy_tensor_5d(ring.tile(tensor) + lane * box_bytes, tensor == pipeline::tensor_k ? &params.k_map : &params.v_map, 0,
+                            token_in_page, 0, kv_head, page, barrier);
+    }
+    __syncwarp();
+}
+
+__device__ __forceinline__ void produce(const gqa_decode_params &params, Stream &stream, pipeline::PieceQueue &pieces, Ring ring,
+                                        int lane) {
+    const int boxes_per_tile = Traits::tile_tokens >> (__ffs(params.box_tokens) - 1);
+    uint32_t count = 0;
+    pipeline::PageBatch batch = stream.next();
+    while (!batch.piece.end_of_work) {
+        if (batch.starts_piece) pieces.push(count++, batch.piece, lane);
+        pipeline::PageBatch upcoming;
+        int box = 0;
+        do {
+            const int boxes = min(boxes_per_tile, batch.num_boxes - box);
+            if (boxes > 0) {
+                const int k_page = __shfl_sync(tile::full_warp, batch.k_page, (box + lane) & 31);
+                const int v_page = __shfl_sync(tile::full_warp, batch.v_page, (box + lane) & 31);
+                load_tile(params, ring, pipeline::tensor_k, batch.piece.kv_head, batch.first_box + box, boxes, k_page, lane);
+                load_tile(params, ring, pipeline::tensor_v, batch.piece.kv_head, batch.first_box + box, boxes, v_page, lane);
+                ring.advance();
+            }
+            if (box == 0) upcoming = stream.next(); /* its page ids travel while the rest of this batch is copied */
+            box += boxes_per_tile;
+        } while (box < batch.num_boxes);
+        batch = upcoming;
+    }
+    pieces.push(count, batch.piece, lane);
+}
+
+/* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
+
+/* What a consumer warp keeps over a piece. */
+struct ConsumerState {
+    tile::QueryFragment<Traits::head_dim, Traits::row_fragments> query;
+    tile::OnlineSoftmax<Traits::row_fragments> softmax;
+    tile::OutputFragment<Traits::head_dim, Traits::row_fragments> output;
+};
+
+__device__ __forceinline__ void load_query(const gqa_decode_params &params, const pipeline::Piece &piece, int first_row,
+                                           ConsumerState &state, int lane) {
+    const int first_head = piece.kv_head * params.group_size + piece.row_group * Traits::row_tile + first_row;
+    const int live_rows = params.group_size - piece.row_group * Traits::row_tile - first_row;
+    const uint16_t *rows = static_cast<const uint16_t *>(params.query) + piece.request * params.query_token_stride +
+                           first_head * params.query_head_stride;
+    state.query.load(rows, params.query_head_stride, live_rows, lane);
+}
+
+/* Attention of this warp's rows over its tokens of the piece's tiles. */
+__device__ __forceinline__ void attend(const gqa_decode_params &params, const pipeline::Piece &piece, float scale_log2, Ring &ring,
+                                       const tile::TokenGroups<Traits::head_dim, Traits::groups> &tokens, int first_warp_token,
+                                       ConsumerState &state, int lane) {
+    const int box_shift = __ffs(params.box_tokens) - 1;
+    const int first_token = piece.first_token, end_token = min(piece.end_token, piece.end_box << box_shift);
+    int token = (piece.first_box << box_shift) + first_warp_token; /* this warp's first of the tile */
+    for (; token - first_warp_token < end_token; token += Traits::tile_tokens) {
+        const int first_visible = first_token - token, end_visible = end_token - token;
+        const bool any_visible = first_visible < Traits::tokens_per_warp && end_visible > 0;
+        const bool all_visible = first_visible <= 0 && end_visible >= Traits::tokens_per_warp;
+
+        tile::ScoreFragment<Traits::groups, Traits::row_fragments> scores;
+        tile::ProbabilityFragment<Traits::groups, Traits::row_fragments> probabilities;
+        ring.wait_full(pipeline::tensor_k);
+        if (any_visible) tile::qk<Traits::dtype>(scores, state.query, ring.tile(pipeline::tensor_k), tokens, lane);
+        ring.release(pipeline::tensor_k, lane);
+        if (any_visible) {
+            if (!all_visible) tile::mask(scores, first_visible, end_visible, lane);
+            state.softmax.update<Traits::dtype>(scores, scale_log2, state.output, probabilities);
+        }
+        ring.wait_full(pipeline::tensor_v);
+        if (any_visible) {
+            if (!all_visible) {
+                tile::clear_invisible_rows(ring.tile(pipeline::tensor_v), tokens, first_visible, end_visible, lane);
+                ptx::fence_proxy_async(); /* the copy engine writes here next */
+            }
+            tile::pv<Traits::dtype>(state.output, probabilities, ring.tile(pipeline::tensor_v), tokens, lane);
+        }
+        ring.release(pipeline::tensor_v, lane);
+        ring.advance();
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ epilogue */
+
+/* Normalises, adds the sink, and stores out and lse of a finished unit: this CTA's columns. */
+__device__ __forceinline__ void store_output(const gqa_decode_params &params, const pipeline::Piece &piece, const WorkerSlice &result,
+                                             int rank) {
+    using S = WorkerSlice;
+    const float bmm2_scale = params.bmm2_scale_device != nullptr ? *params.bmm2_scale_device : params.bmm2_scale;
+    const int first_row = piece.row_group * Traits::row_tile;
+#pragma unroll
+    for (int i = 0; i < S::per_thread; ++i) {
+        if (!result.live(i) || first_row + result.row(i) >= params.group_size) continue;
+        const int head = piece.kv_head * params.group_size + first_row + result.row(i);
+        float maximum = result.maximum[i], total = result.sum[i], weight = 1.f;
+        if (params.sinks != nullptr) {
+            const float sink = params.sinks[head] * tile::log2_e;
+            const float reference = tile::OnlineSoftmax<1>::finite_reference(fmaxf(maximum, sink));
+            weight = ptx::exp2_approx(maximum - reference);
+            total = total * weight + ptx::exp2_approx(sink - reference);
+            maximum = fmaxf(maximum, sink);
+        }
+        const bool empty = total == 0.f; /* NaN is not: it propagates */
+        const float scale = empty ? 0.f : __fdividef(bmm2_scale * weight, total);
+        uint16_t *out = static_cast<uint16_t *>(params.out) + piece.request * params.out_token_stride + head * params.out_head_stride +
+                        rank * (Traits::head_dim / Traits::cluster_size) + result.column(i);
+        if constexpr (S::width == 1) {
+            *out = static_cast<uint16_t>(tile::pack_output(params.out_dtype, result.value[i][0] * scale, 0.f));
+        } else {
+#pragma unroll
+            for (int j = 0; j < S::width; j += 2) {
+                reinterpret_cast<uint32_t *>(out)[j / 2] =
+                    tile::pack_output(params.out_dtype, result.value[i][j] * scale, result.value[i][j + 1] * scale);
+            }
+        }
+        if (params.lse != nullptr && rank == 0 && result.column(i) == 0) {
+            params.lse[piece.request * params.lse_token_stride + head * params.lse_head_stride] =
+                empty ? -INFINITY : maximum + log2f(total);
+        }
+    }
+}
+
+__device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int worker, int rank, int warp,
+                                        int lane) {
+    const int token_warp = warp % Traits::token_warps, first_row = warp / Traits::token_warps * Traits::rows_per_warp;
+    const int first_warp_token = token_warp * Traits::tokens_per_warp;
+    const tile::TokenGroups<Traits::head_dim, Traits::groups> tokens(first_warp_token, params.box_tokens);
+    const float scale_log2 = params.bmm1_scale_log2_device != nullptr ? *params.bmm1_scale_log2_device
+                             : params.bmm1_scale_device != nullptr    ? *params.bmm1_scale_device * tile::log2_e
+                                                                      : params.bmm1_scale_log2;
+    uint32_t count = 0;
+    for (;; ++count) {
+        const pipeline::Piece &piece = shared.pieces.front(count);
+        if (piece.end_of_work) break;
+        ConsumerState state;
+        load_query(params, piece, first_row, state, lane);
+        state.softmax.clear();
+        state.output.clear();
+        attend(params, piece, scale_log2, ring, tokens, first_warp_token, state, lane);
+
+        consumers_meet(); /* the partials of the piece before have been folded */
+        shared.partials.store(state.output, state.softmax, token_warp, first_row, lane);
+        consumers_meet();
+        CtaSlice own;
+        WorkerSlice result;
+        shared.partials.fold(own);
+        shared.exchange.template run<Traits::consumer_threads, consumer_barrier>(own, result, rank, count);
+        if (piece.whole || pipeline::fold_workers<Traits::row_tile, Traits::head_dim / Traits::cluster_size, Traits::consumer_threads,
+                                                  Traits::cluster_size, consumer_barrier>(params, shared.pieces.split, piece, worker,
+                                                                                          rank, result, &shared.is_last))
+            store_output(params, piece, result, rank);
+        shared.pieces.pop(count, lane);
+    }
+    if (count > 0) shared.exchange.wait_consumed(count - 1);
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_sm)
+    VARIANT_NAME(const __grid_constant__ gqa_decode_params params) {
+    extern __shared__ __align__(1024) uint8_t shared_memory[];
+    SharedMemory &shared = *reinterpret_cast<SharedMemory *>(shared_memory);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int rank = Traits::cluster_size > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
+    const int worker = blockIdx.x / Traits::cluster_size;
+
+    ptx::launch_dependents();
+    ptx::wait_for_preceding_kernel();
+    const Ring ring(shared.barriers, shared.tiles);
+    if (warp == Traits::consumer_warps) {
+        Stream stream(params, worker, rank); /* the lengths are on their way while the other warps set up */
+        if (lane == 0) shared.pieces.split = stream.split();
+        everyone_meets();
+        produce(params, stream, shared.pieces, ring, lane);
+    } else {
+        if (threadIdx.x == 0) {
+            Ring::initialise(shared.barriers, Traits::consumer_warps);
+            shared.pieces.initialise(Traits::consumer_warps);
+            shared.exchange.initialise();
+            ptx::fence_mbarrier_init();
+        } else if (threadIdx.x == 32) {
+            ptx::prefetch_tensor_map(&params.k_map);
+            ptx::prefetch_tensor_map(&params.v_map);
+        }
+        __syncwarp();
+        everyone_meets();
+        consume(params, shared, ring, worker, rank, warp, lane);
+    }
+}
+
+extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
+    LIBDECODE_CONTRACT_MAGIC,
+    LIBDECODE_KERNEL_ABI,
+    KERNEL_FAMILY_GQA_DECODE,
+    sizeof(gqa_decode_params),
+    Traits::threads,
+    shared_bytes,
+    Traits::ctas_per_sm,
+    Traits::cluster_size,
+    VARIANT_QUERY_DTYPE,
+    VARIANT_KV_DTYPE,
+    1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16,
+    Traits::head_dim,
+    Traits::row_tile,
+    Traits::tile_tokens,
+    Traits::tile_tokens,
+    Traits::stages,
+    16,
+    1024,
+    1,
+    CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_V_PAGE_TABLE |
+        CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX,
+    variant::contract_flags,
+    {},
+};

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kv_ring.cuh: the ring of stages between the producer warp and the consumer warps. A stage holds one tile of K and one of V,
+ * each with its own pair of barriers, so that scores start before V is there and K's place is refilled before V is used up.
+ */
+#pragma once
+
+#include <cstdint>
+
+#include "ptx/bulk_copy.cuh"
+#include "ptx/mbarrier.cuh"
+
+namespace pipeline {
+
+enum Tensor { tensor_k = 0, tensor_v = 1 };
+
+/* The barriers in shared memory. */
+template <int stages>
+struct KvRingBarriers {
+    uint64_t full[stages][2];  /* one arrival, and the bytes of the tile */
+    uint64_t empty[stages][2]; /* one arrival per consumer warp */
+};
+
+/* One warp's place in the ring: stage and phase, advanced once per tile. */
+template <int stages, int tile_bytes>
+class KvRing {
+  public:
+    __device__ __forceinline__ KvRing(KvRingBarriers<stages> &barriers, const void *tiles)
+        : full_(ptx::shared_address(barriers.full)), empty_(ptx::shared_address(barriers.empty)), tiles_(ptx::shared_address(tiles)) {}
+
+    static __device__ __forceinline__ void initialise(KvRingBarriers<stages> &barriers, int consumer_warps) {
+        for (int stage = 0; stage < stages; ++stage) {
+            for (int tensor = 0; tensor < 2; ++tensor) {
+                ptx::mbarrier_init(ptx::shared_address(&barriers.full[stage][tensor]), 1);
+                ptx::mbarrier_init(ptx::shared_address(&barriers.empty[stage][tensor]), consumer_warps);
+            }
+        }
+    }
+
+    __device__ __forceinline__ uint32_t tile(Tensor tensor) const { return tiles_ + (stage_ * 2 + tensor) * tile_bytes; }
+    __device__ __forceinline__ uint32_t full_barrier(Tensor tensor) const { return full_ + (stage_ * 2 + tensor) * 8; }
+
+    /* Consumer: the tile is in shared memory. */
+    __device__ __forceinline__ void wait_full(Tensor tensor) const { wait(full_barrier(tensor), phase_); }
+    /* Consumer: this warp has read the tile. */
+    __device__ __forceinline__ void release(Tensor tensor, int lane) const {
+        __syncwarp();
+        if (lane == 0) ptx::mbarrier_arrive(empty_ + (stage_ * 2 + tensor) * 8);
+    }
+    /* Producer: every consumer has read what was there; in the first round nothing was. */
+    __device__ __forceinline__ void wait_empty(Tensor tensor) const { wait(empty_ + (stage_ * 2 + tensor) * 8, phase_ ^ 1u); }
+
+    __device__ __forceinline__ void advance() {
+        if (++stage_ == stages) {
+            stage_ = 0;
+            phase_ ^= 1u;
+        }
+    }
+
+  private:
+    static __device__ __forceinline__ void wait(uint32_t barrier, uint32_t parity) {
+        while (!ptx::mbarrier_try_wait(barrier, parity)) {
+        }
+    }
+
+    const uint32_t full_, empty_, tiles_;
+    uint32_t stage_ = 0, phase_ = 0;
+};
+
+} // namespace pipeline

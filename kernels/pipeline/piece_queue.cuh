@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * piece_queue.cuh: hands pieces from the producer warp to the consumer warps through shared memory, so that only the producer
+ * walks the schedule and consumers keep their registers for the arithmetic.
+ */
+#pragma once
+
+#include <cstdint>
+
+#include "pipeline/split_schedule.cuh"
+#include "ptx/mbarrier.cuh"
+
+namespace pipeline {
+
+/* Lies in shared memory. */
+struct PieceQueue {
+    static constexpr uint32_t capacity = 4;
+    alignas(8) uint64_t full[capacity];  /* one arrival */
+    alignas(8) uint64_t empty[capacity]; /* one arrival per consumer warp */
+    Piece pieces[capacity];
+    WorkSplit split; /* written before the first piece */
+
+    __device__ __forceinline__ void initialise(int consumer_warps) {
+        for (uint32_t i = 0; i < capacity; ++i) {
+            ptx::mbarrier_init(ptx::shared_address(&full[i]), 1);
+            ptx::mbarrier_init(ptx::shared_address(&empty[i]), consumer_warps);
+        }
+    }
+
+    /* Producer, all lanes: the `count`th piece. */
+    __device__ __forceinline__ void push(uint32_t count, const Piece &piece, int lane) {
+        const uint32_t slot = count % capacity;
+        wait(empty[slot], (count / capacity & 1u) ^ 1u);
+        if (lane == 0) {
+            pieces[slot] = piece;
+            ptx::mbarrier_arrive(ptx::shared_address(&full[slot]));
+        }
+        __syncwarp();
+    }
+
+    /* Consumer: the `count`th piece stays readable until this warp pops it. */
+    __device__ __forceinline__ const Piece &front(uint32_t count) {
+        wait(full[count % capacity], count / capacity & 1u);
+        return pieces[count % capacity];
+    }
+    __device__ __forceinline__ void pop(uint32_t count, int lane) {
+        __syncwarp();
+        if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&empty[count % capacity]));
+    }
+
+  private:
+    static __device__ __forceinline__ void wait(uint64_t &barrier, uint32_t parity) {
+        while (!ptx::mbarrier_try_wait(ptx::shared_address(&barrier), parity)) {
+        }
+    }
+};
+
+} // namespace pipeline

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scalar.cuh: per-thread arithmetic and conversions, PTX ISA 9.7.3 "ex2", "lg2" and 9.7.9.21 "cvt". sm_80 and newer. */
+#pragma once
+
+#include <cstdint>
+
+namespace ptx {
+
+/* 2^x, relative error 2^-22.5; 0 for -infinity. */
+__device__ __forceinline__ float exp2_approx(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* Two floats rounded to nearest even, `low` in the low half. */
+__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
+    uint32_t packed;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+__device__ __forceinline__ uint32_t pack_fp16(float low, float high) {
+    uint32_t packed;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+/*
+ * threadIdx.x, read here and now: what is computed from it stays where it stands. The compiler would carry addresses of an
+ * epilogue in registers through the main loop before it, and spill there.
+ */
+__device__ __forceinline__ int thread_index_here() {
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}
+
+} // namespace ptx

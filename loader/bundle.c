@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bundle.c: a file or a piece of memory in; a checked table of kernels out, and on demand the checked bytes of one image.
+ * Tables are copied into private memory before they are checked, and files are read, never mapped: nobody can change or
+ * shorten what was checked. After the root hash matches, the rest guards against a bundle that was made to do harm.
+ * Before: select.c picked a record of the table. Next: module.c hands the image to the driver.
+ */
+#define _POSIX_C_SOURCE 200809L /* pread, O_CLOEXEC under -std=c17 */
+
+#include "bundle.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zstd.h>
+#include <zstd_errors.h>
+
+#include "contract.h"
+#include "image.h"
+#include "sha256.h"
+#include "status.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "bundles are little-endian and are read in place"
+#endif
+
+#define FRAME_ALIGNMENT 8u
+#define IMAGE_ALIGNMENT 64u
+#define IMAGE_SLACK_BYTES 64u /* zeros behind an image, should the driver read a little too far */
+
+struct bundle {
+    char *path;
+    int file;              /* -1: in memory */
+    const uint8_t *memory; /* NULL: in a file */
+    uint64_t bytes;        /* of the file or the memory */
+    uint8_t *tables;       /* private copy: header, kernels, images, strings */
+    const struct bundle_kernel *kernels;
+    const struct bundle_image *images;
+    const char *strings;
+};
+
+#define DAMAGED(bundle, format, ...)                                                                                            \
+    fail(LIBDECODE_ERROR_BUNDLE_DAMAGED, "bundle %s: " format "; the file is damaged or incomplete, install or build it again", \
+         (bundle)->path, __VA_ARGS__)
+
+const char *bundle_path(const struct bundle *bundle) { return bundle->path; }
+const struct bundle_header *bundle_header(const struct bundle *bundle)
+{
+    return (const struct bundle_header *)(void *)bundle->tables;
+}
+const struct bundle_kernel *bundle_kernels(const struct bundle *bundle) { return bundle->kernels; }
+const struct bundle_image *bundle_images(const struct bundle *bundle) { return bundle->images; }
+const char *bundle_string(const struct bundle *bundle, uint32_t offset) { return bundle->strings + offset; }
+
+static bool within(uint32_t value, uint32_t least, uint32_t most) { return value >= least && value <= most; }
+
+static libdecode_status out_of_memory(const struct bundle *bundle, const char *what, uint64_t bytes)
+{
+    return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "bundle %s: no memory for %s (%llu bytes); free memory and try again",
+                bundle->path, what, (unsigned long long)bytes);
+}
+
+/* --------------------------------------------------------------------------------------------------------- the source */
+
+static libdecode_status read_bytes(const struct bundle *bundle, uint64_t offset, uint64_t bytes, uint8_t *ret)
+{
+    if (bundle->memory) {
+        memcpy(ret, bundle->memory + offset, (size_t)bytes);
+        return LIBDECODE_OK;
+    }
+    while (bytes > 0) {
+        ssize_t got = pread(bundle->file, ret, (size_t)bytes, (off_t)offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return fail(LIBDECODE_ERROR_IO, "bundle %s: reading at offset %llu: %s; check the file system", bundle->path,
+                        (unsigned long long)offset, strerror(errno));
+        if (got == 0)
+            return DAMAGED(bundle, "ends at offset %llu, it was %llu bytes long when opened", (unsigned long long)offset,
+                           (unsigned long long)bundle->bytes);
+        ret += got;
+        offset += (uint64_t)got;
+        bytes -= (uint64_t)got;
+    }
+    return LIBDECODE_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- the tables */
+
+/* The numbers that say how much to read. Everything else waits until the root hash has been compared. */
+static libdecode_status check_header(const struct bundle *bundle, const struct bundle_header *header)
+{
+    if (memcmp(header->magic, BUNDLE_MAGIC, sizeof header->magic) != 0)
+        return DAMAGED(bundle, "no bundle magic in the first %zu bytes: not a bundle", sizeof header->magic);
+    if (header->version != BUNDLE_VERSION)
+        return fail(LIBDECODE_ERROR_BUNDLE_VERSION,
+                    "bundle %s has format version %u, this libdecode reads %u; use the bundles that "
+                    "belong to it",
+                    bundle->path, header->version, BUNDLE_VERSION);
+    if (header->kernel_abi != LIBDECODE_KERNEL_ABI)
+        return fail(LIBDECODE_ERROR_BUNDLE_VERSION,
+                    "bundle %s has kernels of interface %u, this libdecode calls %u; use the bundles "
+                    "that belong to it",
+                    bundle->path, header->kernel_abi, LIBDECODE_KERNEL_ABI);
+    if (header->file_bytes != bundle->bytes)
+        return DAMAGED(bundle, "%llu bytes long, its header says %llu", (unsigned long long)bundle->bytes,
+                       (unsigned long long)header->file_bytes);
+    if (!within(header->num_kernels, 1, BUNDLE_MAX_KERNELS) || !within(header->num_images, 1, BUNDLE_MAX_IMAGES) ||
+        header->strings_bytes < 1 || header->strings_bytes > BUNDLE_MAX_STRINGS_BYTES)
+        return DAMAGED(bundle, "%u kernels, %u images, %llu bytes of strings are beyond the limits", header->num_kernels,
+                       header->num_images, (unsigned long long)header->strings_bytes);
+    uint64_t tables_bytes = sizeof *header + (uint64_t)header->num_kernels * sizeof(struct bundle_kernel) +
+                            (uint64_t)header->num_images * sizeof(struct bundle_image) + header->strings_bytes;
+    if (header->tables_bytes != tables_bytes || tables_bytes > bundle->bytes)
+        return DAMAGED(bundle, "tables of %llu bytes in a file of %llu, its header says %llu", (unsigned long long)tables_bytes,
+                       (unsigned long long)bundle->bytes, (unsigned long long)header->tables_bytes);
+    return LIBDECODE_OK;
+}
+
+static libdecode_status check_root_hash(const struct bundle *bundle)
+{
+    const struct bundle_header *header = bundle_header(bundle);
+    struct bundle_header without_hash = *header;
+    struct sha256 hash;
+    uint8_t digest[sizeof header->root_hash];
+    memset(without_hash.root_hash, 0, sizeof without_hash.root_hash);
+    sha256_init(&hash);
+    sha256_update(&hash, &without_hash, sizeof without_hash);
+    sha256_update(&hash, bundle->tables + sizeof *header, (size_t)header->tables_bytes - sizeof *header);
+    sha256_finish(&hash, digest);
+    if (memcmp(digest, header->root_hash, sizeof digest) != 0)
+        return DAMAGED(bundle, "the SHA-256 of its tables (%llu bytes) is not the root hash in its header",
+                       (unsigned long long)header->tables_bytes);
+    for (size_t index = 0; index < sizeof header->reserved1; index++)
+        if (header->reserved1[index] != 0 || header->reserved0 != 0)
+            return DAMAGED(bundle, "reserved bytes of its header are not zero (byte %zu)", index);
+    return LIBDECODE_OK;
+}
+
+/* A name is also a kernel symbol and log text: lower case, digits, underscores, a fair length, a NUL inside the table. */
+static bool is_name(const struct bundle *bundle, uint32_t offset)
+{
+    uint64_t strings_bytes = bundle_header(bundle)->strings_bytes;
+    uint64_t bytes = 0;
+    for (; offset + bytes < strings_bytes && bundle->strings[offset + bytes] != '\0'; bytes++) {
+        char c = bundle->strings[offset + bytes];
+        if (bytes + 1 >= BUNDLE_MAX_NAME_BYTES || !((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'))
+            return false;
+    }
+    return bytes > 0 && offset + bytes < strings_bytes;
+}
+
+/* The GPUs that a cubin of this target can run on; 0: no target of ours. */
+static uint32_t gpus_of_target(uint32_t target)
+{
+    switch (target) {
+    case 90: return BUNDLE_GPU_SM90;
+    case 100: return BUNDLE_GPU_SM100 | BUNDLE_GPU_SM103;
+    case 120: return BUNDLE_GPU_SM120 | BUNDLE_GPU_SM121;
+    default: return 0;
+    }
+}
+
+static libdecode_status check_kernel(const struct bundle *bundle, uint32_t index)
+{
+    const struct bundle_kernel *kernel = &bundle->kernels[index];
+    if (!is_name(bundle, kernel->name))
+        return DAMAGED(bundle, "kernel %u has no proper name at string offset %u", index, kernel->name);
+    const char *name = bundle->strings + kernel->name;
+    if (index > 0 && strcmp(bundle->strings + bundle->kernels[index - 1].name, name) >= 0)
+        return DAMAGED(bundle, "kernel %u '%s' is out of order or there twice", index, name);
+    if (kernel->image >= bundle_header(bundle)->num_images)
+        return DAMAGED(bundle, "kernel '%s' is in image %u of %u", name, kernel->image, bundle_header(bundle)->num_images);
+    uint32_t target = bundle->images[kernel->image].target;
+    if (kernel->gpus == 0 || (kernel->gpus & ~gpus_of_target(target)) != 0)
+        return DAMAGED(bundle, "kernel '%s' claims GPUs 0x%x with an image for sm_%u", name, kernel->gpus, target);
+    if (!contract_is_sane(&kernel->contract))
+        return DAMAGED(bundle, "kernel '%s' has a launch contract that no kernel can have", name);
+    return LIBDECODE_OK;
+}
+
+static uint64_t aligned(uint64_t offset) { return (offset + FRAME_ALIGNMENT - 1) / FRAME_ALIGNMENT * FRAME_ALIGNMENT; }
+
+/* Where the zero padding behind a frame ends. */
+static uint64_t padded_end(const struct bundle *bundle, const struct bundle_image *image)
+{
+    uint64_t end = aligned(image->offset + image->frame_bytes);
+    return end < bundle->bytes ? end : bundle->bytes;
+}
+
+/* Frames follow the tables and each other without a gap: nothing of the file is unaccounted for. */
+static libdecode_status check_images(const struct bundle *bundle)
+{
+    const struct bundle_header *header = bundle_header(bundle);
+    uint64_t expected_offset = aligned(header->tables_bytes);
+    for (uint32_t index = 0; index < header->num_images; index++) {
+        const struct bundle_image *image = &bundle->images[index];
+        if (image->offset != expected_offset || image->offset > bundle->bytes || image->frame_bytes == 0 ||
+            image->frame_bytes > bundle->bytes - image->offset)
+            return DAMAGED(bundle, "image %u (%llu bytes at offset %llu) is not where it must be (%llu) in a file of %llu bytes",
+                           index, (unsigned long long)image->frame_bytes, (unsigned long long)image->offset,
+                           (unsigned long long)expected_offset, (unsigned long long)bundle->bytes);
+        if (image->image_bytes == 0 || image->image_bytes > BUNDLE_MAX_IMAGE_BYTES)
+            return DAMAGED(bundle, "image %u has %llu bytes, accepted is 1 to %u", index, (unsigned long long)image->image_bytes,
+                           BUNDLE_MAX_IMAGE_BYTES);
+        if (gpus_of_target(image->target) == 0)
+            return DAMAGED(bundle, "image %u is for sm_%u, accepted is sm_90, sm_100 or sm_120", index, image->target);
+        expected_offset = aligned(image->offset + image->frame_bytes);
+    }
+    if (padded_end(bundle, &bundle->images[header->num_images - 1]) != bundle->bytes)
+        return DAMAGED(bundle, "%llu bytes long, its last image ends before", (unsigned long long)bundle->bytes);
+    return LIBDECODE_OK;
+}
+
+/* Every image holds as many kernels as the table says, and the header's GPUs are those of the kernels. */
+static libdecode_status check_counts(const struct bundle *bundle)
+{
+    const struct bundle_header *header = bundle_header(bundle);
+    uint32_t gpus = 0;
+    uint32_t *num_kernels = calloc(header->num_images, sizeof *num_kernels);
+    if (!num_kernels)
+        return out_of_memory(bundle, "counting its kernels", header->num_images * sizeof *num_kernels);
+    for (uint32_t index = 0; index < header->num_kernels; index++) {
+        num_kernels[bundle->kernels[index].image]++;
+        gpus |= bundle->kernels[index].gpus;
+    }
+    libdecode_status status = LIBDECODE_OK;
+    for (uint32_t index = 0; index < header->num_images && status == LIBDECODE_OK; index++)
+        if (num_kernels[index] == 0 || num_kernels[index] != bundle->images[index].num_kernels)
+            status = DAMAGED(bundle, "image %u is said to hold %u kernels, the table has %u of it", index,
+                             bundle->images[index].num_kernels, num_kernels[index]);
+    free(num_kernels);
+    FORWARD(status);
+    if (gpus != header->gpus)
+        return DAMAGED(bundle, "its header claims GPUs 0x%x, its kernels 0x%x", header->gpus, gpus);
+    return LIBDECODE_OK;
+}
+
+/* Before the first frame up to 7 zeros may stand, behind each frame as well: read_frame looks at those. */
+static libdecode_status check_padding_behind_tables(const struct bundle *bundle)
+{
+    uint8_t padding[FRAME_ALIGNMENT] = {0};
+    uint64_t begin = bundle_header(bundle)->tables_bytes, end = aligned(begin);
+    FORWARD(read_bytes(bundle, begin, end - begin, padding)); /* the first frame lies behind it: inside the file */
+    for (uint64_t index = 0; index < end - begin; index++)
+        if (padding[index] != 0)
+            return DAMAGED(bundle, "byte %llu behind its tables is not zero", (unsigned long long)(begin + index));
+    return LIBDECODE_OK;
+}
+
+static libdecode_status read_tables(struct bundle *bundle)
+{
+    struct bundle_header header;
+    if (bundle->bytes < sizeof header)
+        return DAMAGED(bundle, "%llu bytes are too few for a bundle", (unsigned long long)bundle->bytes);
+    FORWARD(read_bytes(bundle, 0, sizeof header, (uint8_t *)&header));
+    FORWARD(check_header(bundle, &header));
+    bundle->tables = malloc((size_t)header.tables_bytes);
+    if (!bundle->tables)
+        return out_of_memory(bundle, "its tables", header.tables_bytes);
+    memcpy(bundle->tables, &header, sizeof header);
+    FORWARD(read_bytes(bundle, sizeof header, header.tables_bytes - sizeof header, bundle->tables + sizeof header));
+    FORWARD(check_root_hash(bundle));
+
+    uint8_t *kernels = bundle->tables + sizeof header;
+    uint8_t *images = kernels + header.num_kernels * sizeof(struct bundle_kernel);
+    bundle->kernels = (const struct bundle_kernel *)(void *)kernels;
+    bundle->images = (const struct bundle_image *)(void *)images;
+    bundle->strings = (const char *)(images + header.num_images * sizeof(struct bundle_image));
+    if (bundle->strings[0] != '\0' || bundle->strings[header.strings_bytes - 1] != '\0')
+        return DAMAGED(bundle, "its strings (%llu bytes) do not begin and end with NUL",
+                       (unsigned long long)header.strings_bytes);
+    FORWARD(check_images(bundle));
+    for (uint32_t index = 0; index < header.num_kernels; index++)
+        FORWARD(check_kernel(bundle, index));
+    FORWARD(check_counts(bundle));
+    return check_padding_behind_tables(bundle);
+}
+
+/* --------------------------------------------------------------------------------------------------- opening, closing */
+
+static libdecode_status open_source(const char *path, int file, const void *memory, uint64_t bytes, struct bundle **ret_bundle)
+{
+    struct bundle *bundle = calloc(1, sizeof *bundle);
+    size_t path_bytes = strlen(path) + 1;
+    char *path_copy = malloc(path_bytes);
+    if (!bundle || !path_copy) {
+        free(bundle);
+        free(path_copy);
+        if (file >= 0)
+            (void)close(file);
+        return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "bundle %s: no memory to open it; free memory and try again", path);
+    }
+    memcpy(path_copy, path, path_bytes);
+    *bundle = (struct bundle){.path = path_copy, .file = file, .memory = memory, .bytes = bytes};
+    libdecode_status status = read_tables(bundle);
+    if (status != LIBDECODE_OK) {
+        bundle_close(bundle);
+        return status;
+    }
+    *ret_bundle = bundle;
+    return LIBDECODE_OK;
+}
+
+libdecode_status bundle_open_file(const char *path, struct bundle **ret_bundle)
+{
+    struct stat facts;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* non-blocking: `path` may turn out to be a FIFO */
+    if (file < 0)
+        return fail(errno == ENOENT || errno == ENOTDIR ? LIBDECODE_ERROR_BUNDLE_NOT_FOUND : LIBDECODE_ERROR_IO,
+                    "bundle %s: %s; check the path and its permissions", path, strerror(errno));
+    if (fstat(file, &facts) != 0) {
+        int error = errno;
+        (void)close(file);
+        return fail(LIBDECODE_ERROR_IO, "bundle %s: fstat: %s; check the file system", path, strerror(error));
+    }
+    if (!S_ISREG(facts.st_mode)) {
+        (void)close(file);
+        return fail(LIBDECODE_ERROR_BUNDLE_NOT_FOUND, "bundle %s: not a regular file; give the path of a *" BUNDLE_SUFFIX " file",
+                    path);
+    }
+    return open_source(path, file, NULL, (uint64_t)facts.st_size, ret_bundle);
+}
+
+libdecode_status bundle_open_memory(const void *data, size_t bytes, const char *name, struct bundle **ret_bundle)
+{
+    if (!data)
+        return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "bundle %s: data is NULL; give the bytes of a bundle", name);
+    return open_source(name, -1, data, bytes, ret_bundle);
+}
+
+void bundle_close(struct bundle *bundle)
+{
+    if (!bundle)
+        return;
+    if (bundle->file >= 0)
+        (void)close(bundle->file);
+    free(bundle->tables);
+    free(bundle->path);
+    free(bundle);
+}
+
+/* --------------------------------------------------------------------------------------------------------- one image */
+
+/* Only a single, plain zstd frame of exactly the expected size, without a dictionary; no skippable and no legacy frames. */
+static libdecode_status check_frame(const struct bundle *bundle, uint32_t index, const uint8_t *frame)
+{
+    const struct bundle_image *image = &bundle->images[index];
+    uint32_t magic = 0;
+    if (image->frame_bytes >= sizeof magic)
+        memcpy(&magic, frame, sizeof magic);
+    if (magic != ZSTD_MAGICNUMBER)
+        return DAMAGED(bundle, "image %u is no zstd frame", index);
+    size_t frame_bytes = ZSTD_findFrameCompressedSize(frame, (size_t)image->frame_bytes);
+    if (ZSTD_isError(frame_bytes) || frame_bytes != image->frame_bytes)
+        return DAMAGED(bundle, "image %u is not one zstd frame of %llu bytes", index, (unsigned long long)image->frame_bytes);
+    if (ZSTD_getFrameContentSize(frame, frame_bytes) != image->image_bytes)
+        return DAMAGED(bundle, "image %u does not announce %llu bytes", index, (unsigned long long)image->image_bytes);
+    if (ZSTD_getDictID_fromFrame(frame, frame_bytes) != 0)
+        return DAMAGED(bundle, "image %u needs a zstd dictionary", index);
+    for (uint64_t offset = image->offset + frame_bytes; offset < padded_end(bundle, image); offset++)
+        if (frame[offset - image->offset] != 0)
+            return DAMAGED(bundle, "byte %llu behind image %u is not zero", (unsigned long long)offset, index);
+    return LIBDECODE_OK;
+}
+
+static libdecode_status decompress(const struct bundle *bundle, uint32_t index, const uint8_t *frame, uint8_t *ret_bytes)
+{
+    const struct bundle_image *image = &bundle->images[index];
+    FORWARD(check_frame(bundle, index, frame));
+    size_t got = ZSTD_decompress(ret_bytes, (size_t)image->image_bytes, frame, (size_t)image->frame_bytes);
+    if (ZSTD_isError(got) && ZSTD_getErrorCode(got) == ZSTD_error_memory_allocation)
+        return out_of_memory(bundle, "decompressing an image", image->image_bytes);
+    if (ZSTD_isError(got) || got != image->image_bytes)
+        return DAMAGED(bundle, "image %u does not decompress: %s", index,
+                       ZSTD_isError(got) ? ZSTD_getErrorName(got) : "too short");
+    struct sha256 hash;
+    uint8_t digest[sizeof image->sha256];
+    sha256_init(&hash);
+    sha256_update(&hash, ret_bytes, got);
+    sha256_finish(&hash, digest);
+    if (memcmp(digest, image->sha256, sizeof digest) != 0)
+        return DAMAGED(bundle, "image %u has not the SHA-256 that the table gives", index);
+    return LIBDECODE_OK;
+}
+
+/* The image's own word on one of its kernels against the table's. */
+static libdecode_status check_image_kernel(const struct bundle *bundle, const struct bundle_kernel *kernel,
+                                           const struct image_elf *elf)
+{
+    char symbol[BUNDLE_MAX_NAME_BYTES + sizeof LIBDECODE_CONTRACT_SUFFIX];
+    const char *name = bundle->strings + kernel->name;
+    const uint8_t *contract = NULL;
+    size_t name_bytes = strlen(name), contract_bytes = 0;
+    struct image_kernel recorded = {0};
+    memcpy(symbol, name, name_bytes);
+    memcpy(symbol + name_bytes, LIBDECODE_CONTRACT_SUFFIX, sizeof LIBDECODE_CONTRACT_SUFFIX);
+    FORWARD(image_symbol(elf, symbol, &contract, &contract_bytes));
+    if (contract_bytes != sizeof kernel->contract || memcmp(contract, &kernel->contract, sizeof kernel->contract) != 0)
+        return fail(LIBDECODE_ERROR_BUNDLE_DAMAGED, "kernel '%s' has another launch contract than the table says", name);
+    FORWARD(image_kernel_info(elf, name, &recorded));
+    if (recorded.parameter_bytes != kernel->contract.parameter_bytes || recorded.registers != kernel->registers)
+        return fail(LIBDECODE_ERROR_BUNDLE_DAMAGED,
+                    "kernel '%s' takes %u bytes of parameters and %u registers, the table says %u and %u", name,
+                    recorded.parameter_bytes, recorded.registers, kernel->contract.parameter_bytes, kernel->registers);
+    return LIBDECODE_OK;
+}
+
+static libdecode_status check_image(const struct bundle *bundle, uint32_t index, const uint8_t *bytes)
+{
+    const struct bundle_image *image = &bundle->images[index];
+    struct image_elf elf = {0};
+    FORWARD(image_audit(bytes, (size_t)image->image_bytes, &elf));
+    if (elf.sm != image->target)
+        return fail(LIBDECODE_ERROR_BUNDLE_DAMAGED, "it is for sm_%u, the table says sm_%u", elf.sm, image->target);
+    if (image_kernel_count(&elf) != image->num_kernels)
+        return fail(LIBDECODE_ERROR_BUNDLE_DAMAGED, "it holds %zu kernels, the table says %u", image_kernel_count(&elf),
+                    image->num_kernels);
+    for (uint32_t kernel = 0; kernel < bundle_header(bundle)->num_kernels; kernel++)
+        if (bundle->kernels[kernel].image == index)
+            FORWARD(check_image_kernel(bundle, &bundle->kernels[kernel], &elf));
+    return LIBDECODE_OK;
+}
+
+/* The frame with its padding; *ret_owned is to be freed, NULL for a bundle in memory, which is used in place. */
+static libdecode_status read_frame(const struct bundle *bundle, uint32_t index, const uint8_t **ret_frame, uint8_t **ret_owned)
+{
+    const struct bundle_image *image = &bundle->images[index];
+    if (bundle->memory) {
+        *ret_frame = bundle->memory + image->offset;
+        *ret_owned = NULL;
+        return LIBDECODE_OK;
+    }
+    uint64_t bytes = padded_end(bundle, image) - image->offset;
+    uint8_t *frame = malloc((size_t)bytes);
+    if (!frame)
+        return out_of_memory(bundle, "a compressed image", bytes);
+    libdecode_status status = read_bytes(bundle, image->offset, bytes, frame);
+    if (status != LIBDECODE_OK) {
+        free(frame);
+        return status;
+    }
+    *ret_frame = *ret_owned = frame;
+    return LIBDECODE_OK;
+}
+
+libdecode_status bundle_read_image(const struct bundle *bundle, uint32_t image, void **ret_bytes)
+{
+    if (image >= bundle_header(bundle)->num_images)
+        return fail(LIBDECODE_ERROR_INTERNAL, "bundle %s: image %u of %u was asked for; please report this", bundle->path, image,
+                    bundle_header(bundle)->num_images);
+    const uint8_t *frame = NULL;
+    uint8_t *owned_frame = NULL;
+    FORWARD(read_frame(bundle, image, &frame, &owned_frame));
+    size_t image_bytes = (size_t)bundle->images[image].image_bytes;
+    size_t buffer_bytes = (image_bytes + IMAGE_SLACK_BYTES + IMAGE_ALIGNMENT - 1) / IMAGE_ALIGNMENT * IMAGE_ALIGNMENT;
+    uint8_t *bytes = aligned_alloc(IMAGE_ALIGNMENT, buffer_bytes);
+    libdecode_status status = bytes ? decompress(bundle, image, frame, bytes) : out_of_memory(bundle, "an image", buffer_bytes);
+    free(owned_frame);
+    if (status == LIBDECODE_OK) {
+        memset(bytes + image_bytes, 0, buffer_bytes - image_bytes);
+        status = check_image(bundle, image, bytes);
+        if (status != LIBDECODE_OK)
+            status = fail(status, "bundle %s, image %u: %s; the file is damaged, install or build it again", bundle->path, image,
+                          libdecode_error_message());
+    }
+    if (status != LIBDECODE_OK) {
+        free(bytes);
+        return status;
+    }
+    *ret_bytes = bytes;
+    return LIBDECODE_OK;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bundle.c: files and memory in, a checked table of kernels and, on demand, the bytes of one image out.
+ * Every number of a bundle is checked before it is used; a damaged bundle is never partly visible.
+ * Before: select.c picked a record of the table. Next: module.c hands the image to the driver.
+ */
+#ifndef LIBDECODE_BUNDLE_H
+#define LIBDECODE_BUNDLE_H
+
+#include <stdbool.h>
+
+#include "bundle_format.h"
+#include "libdecode.h"
+
+struct bundle;
+
+/* Reads and checks the tables. Errors: BUNDLE_NOT_FOUND, BUNDLE_DAMAGED, BUNDLE_VERSION, IO, OUT_OF_MEMORY. */
+libdecode_status bundle_open_file(const char *path, struct bundle **ret_bundle);
+/* `data` stays the caller's and must outlive the bundle. `name` ("memory", "embedded") is for messages. */
+libdecode_status bundle_open_memory(const void *data, size_t bytes, const char *name, struct bundle **ret_bundle);
+void bundle_close(struct bundle *bundle);
+
+const char *bundle_path(const struct bundle *bundle);
+const struct bundle_header *bundle_header(const struct bundle *bundle);
+const struct bundle_kernel *bundle_kernels(const struct bundle *bundle);
+const struct bundle_image *bundle_images(const struct bundle *bundle);
+const char *bundle_string(const struct bundle *bundle, uint32_t offset);
+
+/*
+ * Decompresses one image into fresh memory (free with free(); at least 64 zero bytes follow the image), then checks its
+ * length, its SHA-256 against the table, and its headers (image.h). Only such bytes may reach the driver.
+ * Errors: BUNDLE_DAMAGED, IO, OUT_OF_MEMORY.
+ */
+libdecode_status bundle_read_image(const struct bundle *bundle, uint32_t image, void **ret_bytes);
+
+/* One kernel as selection sees it. */
+struct kernel_record {
+    const char *name;
+    const struct bundle_kernel *kernel;
+    const struct bundle *bundle;
+    uint32_t bundle_rank; /* higher overlays lower */
+};
+
+/*
+ * All kernels of all bundles, sorted by name, then rank descending. Overlays merge: a newer bundle's kernel hides an older
+ * one only if name and GPU are the same, per GPU. (The record keeps in `gpus` the GPUs that it still serves.)
+ */
+struct kernel_table {
+    struct kernel_record *records;
+    uint32_t *gpus; /* per record, after overlaying; never 0 */
+    size_t count;
+};
+libdecode_status kernel_table_build(struct bundle *const *bundles, size_t num_bundles, struct kernel_table *ret_table);
+void kernel_table_destroy(struct kernel_table *table);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bundle_search.c: where bundles come from: the library itself, the folder beside it, paths, memory. Paths in, a list of open
+ * bundles out, each overlaying those before it. Next: bundle.c's kernel_table_build.
+ */
+#ifndef LIBDECODE_BUNDLE_SEARCH_H
+#define LIBDECODE_BUNDLE_SEARCH_H
+
+#include "bundle.h"
+
+struct bundle_list {
+    struct bundle **bundles;
+    size_t count, capacity;
+    const uint8_t (*root_hashes)[32]; /* if there are any, a bundle whose root hash is not among them is refused */
+    size_t num_root_hashes;
+};
+
+/* On an error the bundles before stay in the list. Errors: BUNDLE_*, IO, OUT_OF_MEMORY. */
+libdecode_status bundle_list_add_embedded(struct bundle_list *list);
+/* <folder of this library>/libdecode, so that a copied installation finds its own; else the folder chosen at build time.
+ * Neither need exist. */
+libdecode_status bundle_list_add_installed(struct bundle_list *list);
+/* A file, or a folder of *.bundle in the order of their names. `source` names the path in messages. */
+libdecode_status bundle_list_add_path(struct bundle_list *list, const char *path, const char *source);
+/* Paths with ':' between them; empty ones are skipped, as PATH="$MORE:/x" makes one. */
+libdecode_status bundle_list_add_paths(struct bundle_list *list, const char *paths, const char *source);
+libdecode_status bundle_list_add_memory(struct bundle_list *list, const void *data, size_t bytes, const char *name);
+
+void bundle_list_close(struct bundle_list *list);
+
+#endif

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench.c: `libdecode bench`: problems in, a table of measured times out. Does: bench_run.c; cold_start.c. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench_run.h"
+#include "cold_start.h"
+#include "command.h"
+#include "problem.h"
+#include "report.h"
+
+struct bench_args {
+    const char *set, *kernel;
+    bool all_kernels, csv, programmatic, no_check, cold_start;
+};
+
+static const struct option bench_options[] = {
+    {"--set", "NAME", OPTION_TEXT, offsetof(struct bench_args, set), 0, 0,
+     "a list of problems instead of one: issue (the shapes that libdecode is measured by, with a ragged batch cut from a real "
+     "trace)"},
+    {"--kernel", "GLOB", OPTION_TEXT, offsetof(struct bench_args, kernel), 0, 0, "force a kernel of that name"},
+    {"--all-kernels", NULL, OPTION_FLAG, offsetof(struct bench_args, all_kernels), 0, 0,
+     "time every kernel that can do the problem"},
+    {"--programmatic", NULL, OPTION_FLAG, offsetof(struct bench_args, programmatic), 0, 0,
+     "launch with programmatic dependent launch, so that consecutive calls overlap a little"},
+    {"--no-check", NULL, OPTION_FLAG, offsetof(struct bench_args, no_check), 0, 0,
+     "do not compare with the reference; results must still be finite"},
+    {"--cold-start", NULL, OPTION_FLAG, offsetof(struct bench_args, cold_start), 0, 0,
+     "instead: time from libdecode_open to the first result, in this fresh process"},
+    {"--csv", NULL, OPTION_FLAG, offsetof(struct bench_args, csv), 0, 0, "comma-separated values on standard output"},
+    {0},
+};
+
+#define BENCH_GROUPS(args, problem, session)                                                                                     \
+    {                                                                                                                            \
+        {"What to measure", bench_options, args}, {"The problem", problem_options, problem},                                     \
+            {"Bundles and output", bundle_options, session},                                                                     \
+        {                                                                                                                        \
+            "GPU", device_options, session                                                                                       \
+        }                                                                                                                        \
+    }
+
+void help_bench(void)
+{
+    struct bench_args args = {0};
+    struct problem_args problem = {0};
+    struct session_args session = {0};
+    const struct option_group groups[] = BENCH_GROUPS(&args, &problem, &session);
+    printf("usage: libdecode bench [OPTIONS]\n\n"
+           "Times a kernel as an engine meets it: the KV cache cold (calls rotate over page tables until 200 MB lie between\n"
+           "two reads of the same page), random pages of one pool, 10 to 40 calls as nodes of one CUDA graph, median of 11\n"
+           "replays. Beside it, in the same process, the read ceiling: how long this GPU takes to read as many bytes and do\n"
+           "nothing with them. Every result is checked: finite, and one request against the float64 reference.\n\n"
+           "  libdecode bench                                    Llama-3-8B, 64 requests of 8192 tokens\n"
+           "  libdecode bench --set issue\n"
+           "  libdecode bench --batch 1 --len 32768 --all-kernels\n"
+           "  libdecode bench --trace requests.jsonl:718:64 --page 64 --json\n"
+           "  libdecode bench --batch 1 --len 4096 --cold-start\n\n"
+           "TB/s counts K and V once, 1 TB = 1e12 bytes. launch and bare are host times of one call, through\n"
+           "libdecode_plan_launch and through cuLaunchKernelEx alone.\n");
+    options_print(groups, 4);
+}
+
+/* What one run of `bench` works with. */
+struct bench {
+    const struct bench_args *args;
+    const struct session_args *session;
+    struct bench_machine machine;
+    struct json json;
+    size_t num_rows, num_failed;
+};
+
+/* ---------------------------------------------------------------------------------------------------------- output */
+
+static void begin_output(struct bench *bench)
+{
+    if (bench->args->csv) {
+        printf("label,batch_size,tokens,num_qo_heads,num_kv_heads,head_dim,kv_dtype,page_size,kv_bytes,kernel,us,fastest_us,"
+               "slowest_us,terabytes_per_second,ceiling_us,percent_of_ceiling,launch_us,bare_us\n");
+    } else if (bench->session->json) {
+        json_begin(&bench->json, NULL, '{');
+        json_text(&bench->json, "libdecode", libdecode_version());
+        json_text(&bench->json, "gpu", bench->machine.device.name);
+        json_integer(&bench->json, "driver_version", bench->machine.device.driver_version);
+        json_bool(&bench->json, "programmatic", bench->args->programmatic);
+        json_begin(&bench->json, "results", '[');
+    } else {
+        printf("%s, %d SMs, cold KV, graph nodes, median of %d replays%s\n", bench->machine.device.name,
+               bench->machine.device.sm_count, TIMING_REPLAYS,
+               bench->args->programmatic ? ", programmatic dependent launch" : "");
+        if (!bench->machine.has_ceiling)
+            printf("(the bundles hold no read_ceiling kernel for this GPU, so there is nothing to compare with)\n");
+    }
+    fflush(stdout);
+}
+
+static void print_csv(const struct bench_batch *batch, const char *label, const struct bench_result *result)
+{
+    const libdecode_problem *problem = &batch->host.problem;
+    printf("%s,%d,%lld,%d,%d,%d,%s,%d,%llu,%s,%.3f,%.3f,%.3f,%.4f,", label, problem->batch_size,
+           (long long)batch->host.workload->total_tokens, problem->num_qo_heads, problem->num_kv_heads, problem->head_dim,
+           dtype_name(problem->kv_dtype), problem->page_size, (unsigned long long)batch->kv_bytes, result->kernel,
+           result->timing.median_us, result->timing.fastest_us, result->timing.slowest_us, result->terabytes_per_second);
+    if (batch->has_ceiling)
+        printf("%.3f,%.2f,", batch->ceiling.median_us, result->percent_of_ceiling);
+    else
+        printf(",,");
+    if (result->has_host)
+        printf("%.3f,", result->host.launch_us);
+    else
+        printf(",");
+    if (result->has_host && !isnan(result->host.bare_us))
+        printf("%.3f", result->host.bare_us);
+    putchar('\n');
+}
+
+static void print_json(struct json *json, const struct bench_batch *batch, const char *label, const char *description,
+                       const struct bench_result *result)
+{
+    const libdecode_problem *problem = &batch->host.problem;
+    json_begin(json, NULL, '{');
+    json_text(json, "label", label);
+    json_text(json, "problem", description);
+    json_integer(json, "batch_size", problem->batch_size);
+    json_integer(json, "tokens", batch->host.workload->total_tokens);
+    json_integer(json, "num_qo_heads", problem->num_qo_heads);
+    json_integer(json, "num_kv_heads", problem->num_kv_heads);
+    json_integer(json, "head_dim", problem->head_dim);
+    json_text(json, "kv_dtype", dtype_name(problem->kv_dtype));
+    json_integer(json, "page_size", problem->page_size);
+    json_integer(json, "kv_bytes", (int64_t)batch->kv_bytes);
+    json_integer(json, "regions", batch->host.regions);
+    json_integer(json, "calls", batch->calls);
+    json_text(json, "kernel", result->kernel);
+    json_number(json, "us", result->timing.median_us);
+    json_number(json, "fastest_us", result->timing.fastest_us);
+    json_number(json, "slowest_us", result->timing.slowest_us);
+    json_number(json, "terabytes_per_second", result->terabytes_per_second);
+    json_number(json, "ceiling_us", batch->has_ceiling ? batch->ceiling.median_us : (double)NAN);
+    json_number(json, "percent_of_ceiling", result->percent_of_ceiling);
+    json_number(json, "launch_us", result->has_host ? result->host.launch_us : (double)NAN);
+    json_number(json, "bare_us", result->has_host ? result->host.bare_us : (double)NAN);
+    json_integer(json, "workspace_bytes", (int64_t)result->workspace_bytes);
+    json_integer(json, "requests_compared", batch->num_checked);
+    json_end(json, '}');
+}
+
+static void print_text(const struct bench_batch *batch, const struct bench_result *result)
+{
+    printf("  %-44s %9.2f us %7.3f TB/s", result->kernel, result->timing.median_us, result->terabytes_per_second);
+    if (batch->has_ceiling)
+        printf(" %6.1f %% of the ceiling (%.2f us)", result->percent_of_ceiling, batch->ceiling.median_us);
+    if (result->has_host && !isnan(result->host.bare_us))
+        printf("; launch %.2f us, bare %.2f us", result->host.launch_us, result->host.bare_us);
+    else if (result->has_host)
+        printf("; launch %.2f us", result->host.launch_us);
+    putchar('\n');
+}
+
+/* --------------------------------------------------------------------------------------------------------- measuring */
+
+/* Names of the kernels that can do a problem. */
+struct names {
+    char items[256][128];
+    size_t count;
+};
+
+static void collect_eligible(void *cookie, const libdecode_verdict *verdict)
+{
+    struct names *names = cookie;
+    if (verdict->eligible != 0 && names->count < sizeof names->items / sizeof names->items[0])
+        snprintf(names->items[names->count++], sizeof names->items[0], "%s", verdict->kernel);
+}
+
+/* One row of the table. `force`: a glob, or NULL for what selection chooses. */
+static double bench_one(struct bench *bench, struct bench_batch *batch, const char *label, const char *description,
+                        const char *force)
+{
+    char policy[256];
+    libdecode_context *forced = NULL;
+    struct bench_result result;
+    snprintf(policy, sizeof policy, "force=%s", force != NULL ? force : "");
+    bench->num_rows++;
+    bool good = force == NULL || session_open(bench->session, policy, &forced);
+    good = good && bench_measure(&bench->machine, batch, forced != NULL ? forced : bench->machine.context,
+                                 bench->args->programmatic, true, &result);
+    libdecode_close(forced);
+    if (!good) {
+        bench->num_failed++;
+        return NAN;
+    }
+    if (bench->args->csv)
+        print_csv(batch, label, &result);
+    else if (bench->session->json)
+        print_json(&bench->json, batch, label, description, &result);
+    else
+        print_text(batch, &result);
+    fflush(stdout);
+    return result.timing.median_us;
+}
+
+/* All rows of one problem; the time of the last, NaN if it failed. */
+static double bench_workload(struct bench *bench, const struct workload *workload, const char *label)
+{
+    char description[256];
+    struct bench_batch batch;
+    double us = NAN;
+    workload_describe(workload, description, sizeof description);
+    if (!bench->args->csv && !bench->session->json)
+        printf("\n%s%s%s\n", label, label[0] != '\0' ? ": " : "", description);
+    if (!bench_batch_make(&bench->machine, workload, false, bench->args->no_check ? BENCH_CHECK_FINITE : BENCH_CHECK_ONE,
+                          label[0] != '\0' ? label : "bench", &batch)) {
+        bench->num_rows++;
+        bench->num_failed++;
+        return NAN;
+    }
+    if (bench->args->all_kernels) {
+        struct names *names = calloc(1, sizeof *names);
+        if (names != NULL)
+            libdecode_explain(bench->machine.context, &batch.host.problem, &bench->machine.device, collect_eligible, names);
+        if (names == NULL || names->count == 0) {
+            complain("bench: no kernel can do this problem on this GPU: %s", libdecode_error_message());
+            bench->num_failed++;
+        }
+        for (size_t index = 0; names != NULL && index < names->count && !bench->machine.gpu.broken; index++)
+            us = bench_one(bench, &batch, label, description, names->items[index]);
+        free(names);
+    } else {
+        us = bench_one(bench, &batch, label, description, bench->args->kernel);
+    }
+    bench_batch_free(&bench->machine, &batch);
+    return us;
+}
+
+/* -------------------------------------------------------------------------------------------------------- the issue set */
+
+/* Shapes of Llama-3-8B (32/8), of one of its eight tensor-parallel parts with 8/1, and of Llama-3-70B (64/8). */
+static const struct {
+    const char *label, *heads;
+    int32_t batch, len, page;
+} issue_set[] = {
+    {"1x4k", "32/8", 1, 4096, 16},      {"1x32k", "32/8", 1, 32768, 16},           {"16x4k", "32/8", 16, 4096, 16},
+    {"64x4k", "32/8", 64, 4096, 16},    {"64x4k page 128", "32/8", 64, 4096, 128}, {"128x8k", "32/8", 128, 8192, 16},
+    {"8/1 64x8k", "8/1", 64, 8192, 16}, {"64/8 64x8k", "64/8", 64, 8192, 16},
+};
+#define ROW_PAGE_16 3
+#define ROW_PAGE_128 4
+#define NUM_ISSUE_ROWS (sizeof issue_set / sizeof issue_set[0])
+
+/* As many tokens in as many requests of one length. */
+static void level_lengths(struct workload *workload)
+{
+    const int64_t requests = workload->problem.batch_size;
+    for (int64_t request = 0; request < requests; request++)
+        workload->seq_lens[request] =
+            (int32_t)(workload->total_tokens / requests + (request < workload->total_tokens % requests));
+    workload->problem.max_seq_len = workload->seq_lens[0];
+    workload->problem.page_table_request_stride =
+        (workload->problem.max_seq_len + workload->problem.page_size - 1) / workload->problem.page_size;
+}
+
+static double bench_args_row(struct bench *bench, const struct problem_args *args, const char *label, bool level)
+{
+    struct workload workload;
+    if (bench->machine.gpu.broken || !workload_make("bench", args, &workload)) {
+        bench->num_failed++;
+        return NAN;
+    }
+    if (level)
+        level_lengths(&workload);
+    double us = bench_workload(bench, &workload, label);
+    workload_free(&workload);
+    return us;
+}
+
+static void bench_issue_set(struct bench *bench, const struct problem_args *args)
+{
+    double us[NUM_ISSUE_ROWS];
+    for (size_t row = 0; row < NUM_ISSUE_ROWS; row++) {
+        struct problem_args row_args = *args;
+        row_args.heads = issue_set[row].heads;
+        row_args.batch = issue_set[row].batch;
+        row_args.len = issue_set[row].len;
+        row_args.page = issue_set[row].page;
+        us[row] = bench_args_row(bench, &row_args, issue_set[row].label, false);
+    }
+    struct problem_args ragged = *args;
+    ragged.heads = "32/8";
+    ragged.page = 16;
+    if (ragged.trace == NULL)
+        ragged.trace = trace_shipped_path();
+    if (ragged.trace == NULL) {
+        bench->num_failed++;
+        return;
+    }
+    double ragged_us = bench_args_row(bench, &ragged, "ragged trace", false);
+    double uniform_us = bench_args_row(bench, &ragged, "as many tokens, uniform", true);
+    if (!bench->args->csv && !bench->session->json)
+        printf("\nragged / uniform: %.3f     page 16 / page 128: %.3f\n", ragged_us / uniform_us,
+               us[ROW_PAGE_16] / us[ROW_PAGE_128]);
+}
+
+static int run_opened(struct bench *bench, const struct problem_args *problem)
+{
+    begin_output(bench);
+    if (bench->args->set != NULL)
+        bench_issue_set(bench, problem);
+    else
+        bench_args_row(bench, problem, "", false);
+    if (!bench->args->csv && bench->session->json) {
+        json_end(&bench->json, ']');
+        json_integer(&bench->json, "failed", (int64_t)bench->num_failed);
+        json_end(&bench->json, '}');
+    }
+    return bench->num_failed == 0 ? EXIT_PASSED : EXIT_FAILED;
+}
+
+static bool usable(const struct bench_args *args, const struct session_args *session)
+{
+    if (args->set != NULL && strcmp(args->set, "issue") != 0)
+        return complain("bench: --set %s: issue is accepted", args->set);
+    if (args->kernel != NULL && args->all_kernels)
+        return complain("bench: --kernel and --all-kernels exclude each other");
+    if (args->csv && session->json)
+        return complain("bench: --csv and --json exclude each other");
+    return true;
+}
+
+int run_bench(int argc, char **argv)
+{
+    struct bench_args args = {0};
+    struct problem_args problem = PROBLEM_ARGS_DEFAULT;
+    struct session_args session = {0};
+    const struct option_group groups[] = BENCH_GROUPS(&args, &problem, &session);
+    struct workload workload;
+    if (!options_parse("bench", groups, 4, argc, argv, NULL) || !usable(&args, &session) ||
+        !workload_make("bench", &problem, &workload))
+        return EXIT_USAGE;
+    if (args.cold_start) {
+        int result = run_cold_start(&session, &workload);
+        workload_free(&workload);
+        return result;
+    }
+    workload_free(&workload);
+    struct bench bench = {.args = &args, .session = &session};
+    int result = bench_machine_open("bench", &session, &bench.machine);
+    if (result == EXIT_PASSED) {
+        result = run_opened(&bench, &problem);
+        bench_machine_close(&bench.machine);
+    }
+    return result;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* case_making.h: what cases.c and case_cache.c hand on to one another while they make the tensors of one test case. */
+#ifndef LIBDECODE_CLI_CASE_MAKING_H
+#define LIBDECODE_CLI_CASE_MAKING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cases.h"
+#include "random.h"
+
+#define POISON_BYTE 0xff /* 0xffff is NaN in bf16 and fp16, 0xff in e4m3 */
+#define TILE_TOKENS 64   /* huge tokens and split borders lie at multiples of this: the tiles of all variants are such multiples \
+                          */
+
+struct making {
+    struct host_case *result;
+    const struct test_case *test;
+    const struct case_palettes *palettes;
+    struct random random;
+    libdecode_problem *problem;
+    int32_t tables_per_request; /* 1, or one for every KV head */
+    int32_t *seq_lens;          /* [request][table] */
+    int32_t *page_table;
+    int32_t table_width; /* of K's entries */
+    int32_t *query_positions;
+    size_t element_bytes; /* of the KV cache */
+    uint8_t *k_cache, *v_cache, *v_squared;
+};
+
+static inline bool has(const struct making *making, uint32_t flag) { return (making->test->flags & flag) != 0; }
+
+/* A poisoned buffer, and its place in the case's list; NULL: out of memory. */
+void *new_buffer(struct making *making, size_t bytes, size_t field);
+#define NEW_BUFFER(making, count, element_bytes, name)                                                                           \
+    new_buffer(making, (size_t)(count) * (element_bytes), offsetof(libdecode_tensors, name))
+
+/* Whether the query of `request` sees that token of that sequence. */
+bool is_visible(const struct making *making, int32_t request, int32_t sequence, int32_t token);
+
+/* case_cache.c: the pools of K and V, NaN but for the rows that are visible. */
+bool make_kv_cache(struct making *making);
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * case_table.c: the shape edges at which kernels go wrong, as a table. Next: cases.c makes tensors of a row.
+ * Every case has random page tables, and NaN in every page, row and gap that must not influence the result.
+ */
+#include "cases.h"
+#include "random.h"
+
+#define LENS(...)                                                                                                                \
+    .lens = (const int32_t[]){__VA_ARGS__}, .num_lens = (int32_t)(sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
+#define NO_LENS .lens = NULL, .num_lens = 0
+#define MIXED_LENS LENS(0, 1, 5, 100, 333, 1000)
+#define TILE_LENS LENS(63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257, 383, 385, 511, 512, 513)
+#define WINDOW_LENS LENS(0, 1, 2, 3, 64, 126, 127, 128, 129, 130, 200, 1000, 3000)
+
+/* One request of a hundred thousand among many short ones would take the reference too long; the shape is what matters. */
+#define LONG_AND_SHORT                                                                                                           \
+    LENS(3, 1, 17, 2, 40, 9000, 5, 16, 1, 33, 2, 0, 7, 64, 12, 5, 1, 1, 21, 18, 3, 2, 50, 6, 1, 9, 30, 4, 15, 2, 0, 8, 11, 1, 1)
+#define MANY_REQUESTS                                                                                                            \
+    LENS(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,  \
+         33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, \
+         63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, \
+         93, 94, 95, 96)
+#define RAGGED_LENS LENS(2100, 17, 640, 1, 900, 333, 64, 1500, 5, 128, 700, 0, 48)
+
+/* clang-format off */
+const struct test_case test_cases[] = {
+    /* name              KV  group page window flags */
+    {"one_token",         2,  4,   16,   0, CASE_LSE | CASE_QUICK, LENS(1)},
+    {"nothing_at_all",    2,  4,   16,   0, CASE_LSE, LENS(0, 0)},
+    {"page_16",           2,  4,   16,   0, CASE_LSE | CASE_PAGE_EDGES | CASE_QUICK, NO_LENS},
+    {"page_32",           2,  4,   32,   0, CASE_PAGE_EDGES, NO_LENS},
+    {"page_64",           2,  4,   64,   0, CASE_PAGE_EDGES, NO_LENS},
+    {"page_128",          2,  4,  128,   0, CASE_PAGE_EDGES, NO_LENS},
+    {"page_256",          1,  4,  256,   0, CASE_PAGE_EDGES, NO_LENS},
+    {"page_512",          1,  4,  512,   0, CASE_PAGE_EDGES, NO_LENS},
+    {"page_1024",         1,  4, 1024,   0, CASE_LSE | CASE_PAGE_EDGES, NO_LENS},
+    {"tile_edges",        2,  4,   16,   0, CASE_LSE, TILE_LENS},
+    {"tile_edges_page_64", 2, 4,   64,   0, CASE_LSE, TILE_LENS},
+    {"group_1",           3,  1,   16,   0, CASE_LSE, MIXED_LENS},
+    {"group_3",           2,  3,   16,   0, CASE_LSE, MIXED_LENS},
+    {"group_4",           8,  4,   16,   0, CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"group_5",           2,  5,   16,   0, CASE_LSE, MIXED_LENS},
+    {"group_8",           2,  8,   32,   0, CASE_LSE, MIXED_LENS},
+    {"group_12",          2, 12,   16,   0, CASE_LSE, MIXED_LENS},
+    {"group_16",          1, 16,   64,   0, CASE_LSE, MIXED_LENS},
+    {"group_20",          2, 20,   16,   0, CASE_LSE, MIXED_LENS},
+    {"group_32",          1, 32,   16,   0, CASE_LSE, MIXED_LENS},
+    {"group_40",          2, 40,   16,   0, CASE_LSE | CASE_SINKS, MIXED_LENS},
+    {"many_kv_heads",    32,  1,   16,   0, CASE_LSE, LENS(1, 100, 250)},
+    {"nhd",               4,  4,   16,   0, CASE_NHD | CASE_LSE, MIXED_LENS},
+    {"combined_pool",     4,  4,   16,   0, CASE_COMBINED_POOL, MIXED_LENS},
+    {"combined_pool_nhd", 4,  4,   32,   0, CASE_COMBINED_POOL | CASE_NHD, MIXED_LENS},
+    {"padded_strides",    3,  5,   16,   0, CASE_PADDED_STRIDES | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"padded_strides_page_128", 2, 4, 128, 0, CASE_PADDED_STRIDES | CASE_LSE, MIXED_LENS},
+    {"window_0",          2,  4,   16,   0, CASE_WINDOW | CASE_LSE, WINDOW_LENS},
+    {"window_1",          2,  4,   16,   1, CASE_WINDOW | CASE_LSE, WINDOW_LENS},
+    {"window_127",        2,  8,   16, 127, CASE_WINDOW | CASE_LSE | CASE_QUICK, WINDOW_LENS},
+    {"window_127_page_64", 2, 8,   64, 127, CASE_WINDOW | CASE_SINKS, WINDOW_LENS},
+    {"window_700",        2,  4,   16, 700, CASE_WINDOW | CASE_SINKS | CASE_LSE, WINDOW_LENS},
+    {"window_beyond",     2,  4,   16, 90000, CASE_WINDOW, MIXED_LENS},
+    {"sinks",             4,  8,   16,   0, CASE_SINKS, MIXED_LENS},
+    {"sinks_lse",         2,  5,   16,   0, CASE_SINKS | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"device_scales",     2,  4,   16,   0, CASE_DEVICE_SCALES | CASE_LSE, MIXED_LENS},
+    {"device_scale_log2", 2,  4,   16,   0, CASE_DEVICE_SCALE_LOG2 | CASE_LSE, MIXED_LENS},
+    {"per_head",          4,  4,   16,   0, CASE_PER_HEAD | CASE_LSE, LENS(0, 77, 400, 1000)},
+    {"per_head_window",   4,  4,   32, 100, CASE_PER_HEAD | CASE_WINDOW | CASE_SINKS, LENS(0, 77, 400, 1000)},
+    {"v_page_table",      2,  4,   16,   0, CASE_V_PAGE_TABLE, MIXED_LENS},
+    {"v_page_table_per_head", 2, 4, 64,  0, CASE_V_PAGE_TABLE | CASE_PER_HEAD | CASE_LSE, LENS(0, 77, 400, 1000)},
+    {"position_rule",     2,  4,   16, 300, CASE_POSITION_RULE | CASE_WINDOW | CASE_LSE, MIXED_LENS},
+    {"query_positions",   2,  4,   16,   0, CASE_QUERY_POSITIONS | CASE_LSE, LENS(100, 333, 64, 1000, 65, 0, 200)},
+    {"query_positions_window", 2, 4, 16, 130, CASE_QUERY_POSITIONS | CASE_POSITION_RULE | CASE_WINDOW | CASE_LSE,
+     LENS(100, 333, 64, 1000, 65, 0, 200)},
+    {"negative_ids",      2,  4,   16,   0, CASE_NEGATIVE_IDS | CASE_LSE, MIXED_LENS},
+    {"negative_ids_page_128", 2, 4, 128, 0, CASE_NEGATIVE_IDS | CASE_LSE, LENS(0, 1, 700, 1000)},
+    {"foreign_ids",       2,  4,   16,   0, CASE_FOREIGN_IDS | CASE_LSE, MIXED_LENS},
+    {"unknown_pool",      2,  4,   16,   0, CASE_UNKNOWN_POOL, MIXED_LENS},
+    {"low_hint",          2,  4,   16,   0, CASE_LOW_HINT | CASE_LSE, LENS(5, 3000, 700)},
+    {"low_hint_window",   2,  4,   16, 127, CASE_LOW_HINT | CASE_WINDOW, LENS(5, 3000, 700)},
+    {"outliers",          2,  4,   16,   0, CASE_OUTLIERS | CASE_LSE, TILE_LENS},
+    {"outliers_group_8",  2,  8,   64,   0, CASE_OUTLIERS | CASE_LSE | CASE_SINKS, LENS(1, 2000, 777)},
+    {"outliers_window",   2,  4,   16, 200, CASE_OUTLIERS | CASE_WINDOW | CASE_LSE, LENS(1, 2000, 777)},
+    {"split_edge_below",  1,  8,   16,   0, CASE_SPLIT_EDGES | CASE_OUTLIERS, LENS(-1)},
+    {"split_edge_at",     1,  8,   16,   0, CASE_SPLIT_EDGES | CASE_LSE, LENS(0)},
+    {"split_edge_above",  1,  8,   16,   0, CASE_SPLIT_EDGES | CASE_OUTLIERS, LENS(1)},
+    {"one_long",          8,  4,   16,   0, CASE_REPEAT | CASE_LSE, LENS(12000)},
+    {"two_long",          2,  8,   64,   0, CASE_LSE, LENS(7001, 9000)},
+    {"long_and_short",    4,  4,   16,   0, CASE_REPEAT | CASE_LSE | CASE_SINKS, LONG_AND_SHORT},
+    {"many_requests",     8,  1,   16,   0, CASE_LSE, MANY_REQUESTS},
+    {"ragged",            8,  4,   16,   0, CASE_REPEAT | CASE_LSE | CASE_QUICK, RAGGED_LENS},
+    {"graph",             2,  4,   16,   0, CASE_GRAPH | CASE_LSE, RAGGED_LENS},
+    {"programmatic",      2,  4,   16,   0, CASE_PROGRAMMATIC | CASE_LSE | CASE_REPEAT, RAGGED_LENS},
+    {"random_1",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
+    {"random_2",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
+    {"random_3",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
+    {"random_4",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
+    {"random_5",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
+    {"random_6",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
+    {"random_7",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
+    {"random_8",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
+};
+/* clang-format on */
+const size_t num_test_cases = sizeof test_cases / sizeof test_cases[0];
+
+/* Flags that may be combined freely. */
+static const uint32_t drawn_flags[] = {CASE_LSE,         CASE_SINKS,          CASE_WINDOW,        CASE_NHD,
+                                       CASE_PER_HEAD,    CASE_V_PAGE_TABLE,   CASE_POSITION_RULE, CASE_NEGATIVE_IDS,
+                                       CASE_OUTLIERS,    CASE_DEVICE_SCALES,  CASE_LOW_HINT,      CASE_PROGRAMMATIC,
+                                       CASE_FOREIGN_IDS, CASE_PADDED_STRIDES, CASE_COMBINED_POOL, CASE_QUERY_POSITIONS};
+
+void draw_test_case(const struct test_case *test, uint64_t seed, struct test_case *ret_drawn, int32_t lens[24])
+{
+    static const int32_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 40};
+    struct random random = {seed};
+    struct test_case drawn = *test;
+    for (const char *letter = test->name; *letter != '\0'; letter++)
+        random.state = random.state * 31 + (unsigned char)*letter;
+    drawn.num_kv_heads = 1 + (int32_t)random_below(&random, 4);
+    drawn.group_size = groups[random_below(&random, sizeof groups / sizeof groups[0])];
+    drawn.page_size = 16 << random_below(&random, 5);
+    drawn.window_left = (int32_t)random_below(&random, 400);
+    for (size_t flag = 0; flag < sizeof drawn_flags / sizeof drawn_flags[0]; flag++)
+        drawn.flags |= random_below(&random, 3) == 0 ? drawn_flags[flag] : 0u;
+    if ((drawn.flags & CASE_PADDED_STRIDES) != 0)
+        drawn.flags &= ~(uint32_t)(CASE_COMBINED_POOL | CASE_NHD);
+    drawn.num_lens = 1 + (int32_t)random_below(&random, 24);
+    for (int32_t request = 0; request < drawn.num_lens; request++)
+        lens[request] = (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 3000 : 300);
+    drawn.lens = lens;
+    *ret_drawn = drawn;
+}

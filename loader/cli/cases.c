@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cases.c: one row of the table of test cases in, host tensors out. Everything that a kernel must not look at is NaN: pages that
+ * no request owns, rows behind the last token, rows outside the window, gaps between rows; page table entries behind the last
+ * page name a page of NaN. Before: case_table.c. Beside: case_cache.c. Next: check.c.
+ */
+#include "cases.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "case_making.h"
+#include "problem.h"
+
+#define POISON_PAGES 3  /* pages of the pool that nobody owns */
+#define SPARE_ENTRIES 3 /* of a page table row, behind its last page */
+#define LOG2_E 1.4426950408889634
+
+void *new_buffer(struct making *making, size_t bytes, size_t field)
+{
+    struct host_case *result = making->result;
+    /* a multiple of the alignment, as aligned_alloc wants; never empty */
+    void *data = aligned_alloc(256, (bytes + 256) / 256 * 256);
+    if (data == NULL)
+        return NULL;
+    memset(data, POISON_BYTE, bytes);
+    result->buffers[result->num_buffers++] = (struct case_buffer){.data = data, .bytes = bytes, .field = field};
+    memcpy((char *)&result->tensors + field, &data, sizeof data);
+    return data;
+}
+
+/* ------------------------------------------------------------------------------------------------ lengths and pages */
+
+static int32_t base_length(const struct making *making, int32_t request, int sm_count)
+{
+    const int32_t page = making->test->page_size;
+    if (has(making, CASE_PAGE_EDGES)) {
+        const int32_t edges[] = {0, 1, page - 1, page, page + 1, 2 * page - 1, 2 * page, 2 * page + 1, 3 * page};
+        return edges[request];
+    }
+    int32_t len = making->test->lens[request];
+    return has(making, CASE_SPLIT_EDGES) ? len + TILE_TOKENS * 2 * sm_count : len;
+}
+
+static bool make_lengths(struct making *making, int sm_count)
+{
+    libdecode_problem *problem = making->problem;
+    problem->batch_size = has(making, CASE_PAGE_EDGES) ? 9 : making->test->num_lens;
+    making->tables_per_request = has(making, CASE_PER_HEAD) ? problem->num_kv_heads : 1;
+    making->seq_lens = NEW_BUFFER(making, problem->batch_size * making->tables_per_request, sizeof(int32_t), seq_lens);
+    if (making->seq_lens == NULL)
+        return false;
+    if (has(making, CASE_PER_HEAD)) {
+        problem->seq_lens_request_stride = making->tables_per_request;
+        problem->seq_lens_head_stride = 1;
+    }
+    for (int32_t request = 0; request < problem->batch_size; request++) {
+        for (int32_t table = 0; table < making->tables_per_request; table++) {
+            int32_t len = base_length(making, request, sm_count);
+            if (table > 0) /* heads of one request differ, and one of them may keep nothing */
+                len = len > 0 ? (int32_t)random_below(&making->random, 2 * (uint32_t)len) : len;
+            making->seq_lens[request * making->tables_per_request + table] = len;
+            making->result->longest = len > making->result->longest ? len : making->result->longest;
+        }
+    }
+    return true;
+}
+
+static int32_t pages_of(const struct making *making, int32_t sequence)
+{
+    return (making->seq_lens[sequence] + making->problem->page_size - 1) / making->problem->page_size;
+}
+
+/* One tensor's page ids: pages of a random order for what is live, a page of NaN behind it. */
+static bool fill_page_ids(struct making *making, size_t first_entry)
+{
+    libdecode_problem *problem = making->problem;
+    const int32_t num_sequences = problem->batch_size * making->tables_per_request;
+    int32_t *order = malloc((size_t)problem->num_pages * sizeof order[0]);
+    if (order == NULL)
+        return false;
+    random_permutation(&making->random, order, (size_t)problem->num_pages);
+    int32_t next = POISON_PAGES; /* order[0] .. are nobody's */
+    const int64_t row = has(making, CASE_V_PAGE_TABLE) ? 2 * making->table_width : making->table_width;
+    for (int32_t sequence = 0; sequence < num_sequences; sequence++) {
+        int32_t *ids = making->page_table + sequence * row + (int64_t)first_entry;
+        for (int32_t entry = 0; entry < making->table_width; entry++) {
+            bool live = entry < pages_of(making, sequence);
+            ids[entry] = live ? order[next++] : order[entry % POISON_PAGES];
+            if (live && has(making, CASE_NEGATIVE_IDS) && entry % 3 == 1)
+                ids[entry] = -1 - entry;
+            if (live && has(making, CASE_FOREIGN_IDS) && entry % 3 == 2)
+                ids[entry] = (int32_t)problem->num_pages + entry;
+        }
+    }
+    free(order);
+    return true;
+}
+
+static bool make_page_table(struct making *making)
+{
+    libdecode_problem *problem = making->problem;
+    const int32_t num_sequences = problem->batch_size * making->tables_per_request;
+    int64_t used = 0;
+    for (int32_t sequence = 0; sequence < num_sequences; sequence++)
+        used += pages_of(making, sequence);
+    problem->num_pages = used + POISON_PAGES;
+    making->table_width = (making->result->longest + problem->page_size - 1) / problem->page_size + SPARE_ENTRIES;
+    int64_t row = making->table_width;
+    if (has(making, CASE_V_PAGE_TABLE)) {
+        problem->page_table_v_offset = row;
+        row *= 2;
+    }
+    problem->page_table_request_stride = row * making->tables_per_request;
+    problem->page_table_head_stride = has(making, CASE_PER_HEAD) ? row : 0;
+    making->page_table = NEW_BUFFER(making, row * num_sequences, sizeof(int32_t), page_table);
+    if (making->page_table == NULL || !fill_page_ids(making, 0))
+        return false;
+    return !has(making, CASE_V_PAGE_TABLE) || fill_page_ids(making, (size_t)making->table_width);
+}
+
+static bool make_query_positions(struct making *making)
+{
+    static const int32_t moves[] = {0, -5, 7, -64, 1, -100000, -1};
+    libdecode_problem *problem = making->problem;
+    if (!has(making, CASE_QUERY_POSITIONS))
+        return true;
+    making->query_positions = NEW_BUFFER(making, problem->batch_size, sizeof(int32_t), query_positions);
+    if (making->query_positions == NULL)
+        return false;
+    for (int32_t request = 0; request < problem->batch_size; request++) {
+        int32_t len = making->seq_lens[request * making->tables_per_request];
+        making->query_positions[request] = (len - 1) * problem->position_stride + problem->position_offset +
+                                           moves[(size_t)request % (sizeof moves / sizeof moves[0])];
+    }
+    return true;
+}
+
+bool is_visible(const struct making *making, int32_t request, int32_t sequence, int32_t token)
+{
+    const libdecode_problem *problem = making->problem;
+    int64_t stride = problem->position_stride, offset = problem->position_offset;
+    int64_t position = token * stride + offset;
+    int64_t query = (making->seq_lens[sequence] - 1) * stride + offset;
+    if (making->query_positions != NULL)
+        query = making->query_positions[request];
+    return position <= query && (!has(making, CASE_WINDOW) || position >= query - problem->window_left);
+}
+
+/* ------------------------------------------------------------------------------------------------ query and scalars */
+
+static bool make_query(struct making *making)
+{
+    libdecode_problem *problem = making->problem;
+    const int64_t gap = has(making, CASE_PADDED_STRIDES) ? 8 : 0;
+    problem->query_head_stride = problem->head_dim + gap;
+    problem->query_token_stride = problem->num_qo_heads * problem->query_head_stride + gap;
+    problem->out_head_stride = problem->head_dim + 2 * gap;
+    problem->out_token_stride = problem->num_qo_heads * problem->out_head_stride + gap;
+    problem->lse_head_stride = gap > 0 ? problem->batch_size + 1 : 1; /* padded: one row for each head instead */
+    problem->lse_token_stride = gap > 0 ? 1 : problem->num_qo_heads;
+    const size_t bytes = (size_t)dtype_bits(problem->query_dtype) / 8;
+    uint8_t *query = NEW_BUFFER(making, problem->batch_size * problem->query_token_stride, bytes, query);
+    for (int64_t row = 0; query != NULL && row < (int64_t)problem->batch_size * problem->num_qo_heads; row++) {
+        int64_t offset =
+            row / problem->num_qo_heads * problem->query_token_stride + row % problem->num_qo_heads * problem->query_head_stride;
+        palette_fill(&making->palettes->query, problem->query_dtype, &making->random, query + (size_t)offset * bytes,
+                     (size_t)problem->head_dim * bytes);
+    }
+    return query != NULL;
+}
+
+static bool make_sinks(struct making *making)
+{
+    if (!has(making, CASE_SINKS))
+        return true;
+    float *sinks = NEW_BUFFER(making, making->problem->num_qo_heads, sizeof(float), sinks);
+    if (sinks == NULL)
+        return false;
+    for (int32_t head = 0; head < making->problem->num_qo_heads; head++)
+        sinks[head] = (float)(3.0 * random_normal(&making->random)) + (head % 3 == 1 ? 9.0f : 0.0f);
+    return true;
+}
+
+/* Scalars in device memory; whatever they override gets a value that would be noticed. */
+static bool make_scales(struct making *making)
+{
+    struct host_case *result = making->result;
+    result->bmm1_scale = (float)(1.0 / sqrt((double)making->problem->head_dim));
+    result->bmm2_scale = has(making, CASE_DEVICE_SCALES | CASE_DEVICE_SCALE_LOG2 | CASE_SINKS) ? 0.75f : 1.0f;
+    result->tensors.bmm1_scale = result->bmm1_scale;
+    result->tensors.bmm2_scale = result->bmm2_scale;
+    if (!has(making, CASE_DEVICE_SCALES | CASE_DEVICE_SCALE_LOG2))
+        return true;
+    float *bmm1 = NEW_BUFFER(making, 1, sizeof(float), bmm1_scale_device);
+    float *bmm2 = NEW_BUFFER(making, 1, sizeof(float), bmm2_scale_device);
+    if (bmm1 == NULL || bmm2 == NULL)
+        return false;
+    *bmm1 = result->bmm1_scale;
+    *bmm2 = result->bmm2_scale;
+    result->tensors.bmm1_scale = 77.0f;
+    result->tensors.bmm2_scale = 77.0f;
+    if (has(making, CASE_DEVICE_SCALE_LOG2)) {
+        *bmm1 = 77.0f;
+        float *bmm1_log2 = NEW_BUFFER(making, 1, sizeof(float), bmm1_scale_log2_device);
+        if (bmm1_log2 == NULL)
+            return false;
+        *bmm1_log2 = (float)((double)result->bmm1_scale * LOG2_E);
+    }
+    return true;
+}
+
+static void set_problem(struct making *making, const struct case_shape *shape)
+{
+    libdecode_problem *problem = making->problem;
+    const struct test_case *test = making->test;
+    *problem = (libdecode_problem){.struct_size = sizeof *problem, .op = LIBDECODE_OP_BATCH_DECODE, .q_len = 1};
+    problem->query_dtype = shape->query_dtype;
+    problem->kv_dtype = shape->kv_dtype;
+    problem->out_dtype = shape->query_dtype;
+    problem->head_dim = shape->head_dim;
+    problem->num_kv_heads = test->num_kv_heads;
+    problem->num_qo_heads = test->num_kv_heads * test->group_size;
+    problem->page_size = test->page_size;
+    problem->position_stride = has(making, CASE_POSITION_RULE) ? 3 : 1;
+    problem->position_offset = has(making, CASE_POSITION_RULE) ? 2 : 0;
+    static const struct {
+        uint32_t flag, feature;
+    } features[] = {{CASE_LSE, LIBDECODE_FEATURE_LSE},
+                    {CASE_SINKS, LIBDECODE_FEATURE_SINKS},
+                    {CASE_WINDOW, LIBDECODE_FEATURE_WINDOW},
+                    {CASE_V_PAGE_TABLE, LIBDECODE_FEATURE_V_PAGE_TABLE},
+                    {CASE_QUERY_POSITIONS, LIBDECODE_FEATURE_QUERY_POSITIONS}};
+    for (size_t index = 0; index < sizeof features / sizeof features[0]; index++)
+        problem->features |= has(making, features[index].flag) ? features[index].feature : 0u;
+    problem->window_left = has(making, CASE_WINDOW) ? test->window_left : 0;
+}
+
+bool host_case_make(const struct test_case *test, const struct case_shape *shape, const struct case_palettes *palettes,
+                    uint64_t seed, int sm_count, struct host_case *ret_case)
+{
+    struct host_case *result = ret_case;
+    *result = (struct host_case){.test = test, .seed = seed};
+    if ((test->flags & CASE_RANDOM) != 0)
+        draw_test_case(test, seed, &result->drawn, result->drawn_lens);
+    else
+        result->drawn = *test;
+    result->tensors.struct_size = sizeof result->tensors;
+    struct making making = {.result = result, .test = &result->drawn, .palettes = palettes, .random = {seed}};
+    making.problem = &result->problem;
+    making.element_bytes = (size_t)dtype_bits(shape->kv_dtype) / 8;
+    set_problem(&making, shape);
+    if (!make_lengths(&making, sm_count) || !make_page_table(&making) || !make_query_positions(&making) || !make_query(&making) ||
+        !make_kv_cache(&making) || !make_sinks(&making) || !make_scales(&making))
+        return false;
+    if (has(&making, CASE_PROGRAMMATIC))
+        result->tensors.launch_flags = LIBDECODE_LAUNCH_PROGRAMMATIC;
+    result->problem.max_seq_len = has(&making, CASE_LOW_HINT) ? result->problem.page_size
+                                  : result->longest > 0       ? result->longest
+                                                              : 1;
+    if (has(&making, CASE_UNKNOWN_POOL))
+        result->problem.num_pages = 0;
+    return true;
+}
+
+void host_case_free(struct host_case *host_case)
+{
+    for (size_t buffer = 0; buffer < host_case->num_buffers; buffer++)
+        free(host_case->buffers[buffer].data);
+    free(host_case->squared_buffer);
+    *host_case = (struct host_case){0};
+}

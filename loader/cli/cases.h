@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cases.c: a row of the table of test cases in, host tensors out, with NaN wherever a kernel must not look.
+ * Before: case_table.c says which cases there are. Next: check.c and compare.c.
+ */
+#ifndef LIBDECODE_CLI_CASES_H
+#define LIBDECODE_CLI_CASES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "libdecode.h"
+#include "random.h"
+
+enum {
+    CASE_LSE = 1u << 0,
+    CASE_SINKS = 1u << 1,
+    CASE_WINDOW = 1u << 2,
+    CASE_NHD = 1u << 3,
+    CASE_COMBINED_POOL = 1u << 4,   /* a page of K and the page of V side by side */
+    CASE_PADDED_STRIDES = 1u << 5,  /* K as HND, V as NHD, gaps in every axis, query and out strided */
+    CASE_PER_HEAD = 1u << 6,        /* a length and a page table for every KV head */
+    CASE_V_PAGE_TABLE = 1u << 7,    /* V has page ids of its own */
+    CASE_QUERY_POSITIONS = 1u << 8, /* before, at and after the last token, one before every token */
+    CASE_POSITION_RULE = 1u << 9,   /* position_stride 3, position_offset 2 */
+    CASE_NEGATIVE_IDS = 1u << 10,   /* every third page: zero rows */
+    CASE_FOREIGN_IDS = 1u << 11,    /* every third page lies outside the pool: zero rows */
+    CASE_OUTLIERS = 1u << 12,       /* a few huge channels, and huge keys at the borders of tiles */
+    CASE_DEVICE_SCALES = 1u << 13,
+    CASE_DEVICE_SCALE_LOG2 = 1u << 14,
+    CASE_PAGE_EDGES = 1u << 15,   /* lengths 0, 1, page - 1, page, page + 1, ... */
+    CASE_SPLIT_EDGES = 1u << 16,  /* one request of two tiles for every SM, and lens[0] tokens more */
+    CASE_LOW_HINT = 1u << 17,     /* max_seq_len says far less than there is */
+    CASE_UNKNOWN_POOL = 1u << 18, /* num_pages is 0 */
+    CASE_REPEAT = 1u << 19,       /* also repeated under load for equal bits */
+    CASE_GRAPH = 1u << 20,        /* launched from a CUDA graph */
+    CASE_PROGRAMMATIC = 1u << 21, /* launched with programmatic dependent launch */
+    CASE_QUICK = 1u << 22,        /* part of --quick */
+    CASE_RANDOM = 1u << 23        /* everything drawn from the seed */
+};
+
+struct test_case {
+    const char *name;
+    int32_t num_kv_heads, group_size, page_size, window_left;
+    uint32_t flags;
+    const int32_t *lens;
+    int32_t num_lens;
+};
+extern const struct test_case test_cases[];
+extern const size_t num_test_cases;
+
+/* The variant-independent half of a kernel's identity. */
+struct case_shape {
+    libdecode_dtype query_dtype, kv_dtype;
+    int32_t head_dim;
+};
+
+/* One buffer of a case, and the fields of libdecode_tensors that point into it. */
+struct case_buffer {
+    void *data;
+    size_t bytes;
+    size_t field;        /* offset in libdecode_tensors of the pointer to its begin */
+    size_t second_field; /* likewise, to its begin + second_offset; 0: none */
+    size_t second_offset;
+};
+#define CASE_MAX_BUFFERS 12
+
+struct host_case {
+    const struct test_case *test;
+    uint64_t seed;
+    libdecode_problem problem;
+    libdecode_tensors tensors; /* host pointers; out, lse and workspace are the caller's */
+    struct case_buffer buffers[CASE_MAX_BUFFERS];
+    size_t num_buffers;
+    const void *v_cache_squared;  /* v_cache with every element squared: compare.c measures the spread of the sum with it */
+    float bmm1_scale, bmm2_scale; /* what applies, from whichever tensor */
+    double largest_v;
+    int32_t longest;
+    struct test_case drawn; /* what a random case came to */
+    int32_t drawn_lens[24];
+    void *squared_buffer;
+};
+
+/* The random values that the cases of one shape are made of, by [outlier token][outlier channel]. */
+struct case_palettes {
+    struct palette query, k[2][2], v[2][2], squared[2][2];
+};
+/* NULL: out of memory. Free with free(). */
+struct case_palettes *case_palettes_make(const struct case_shape *shape);
+
+/* `sm_count` places the split borders. False: out of memory. Free with host_case_free in any case. */
+bool host_case_make(const struct test_case *test, const struct case_shape *shape, const struct case_palettes *palettes,
+                    uint64_t seed, int sm_count, struct host_case *ret_case);
+void host_case_free(struct host_case *host_case);
+
+/* Fills the fields that a random case draws; `lens` has room for 24. */
+void draw_test_case(const struct test_case *test, uint64_t seed, struct test_case *ret_drawn, int32_t lens[24]);
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ceiling.c: bytes in device memory in, how fast this GPU can read them at all out. The yardstick of bench and demo: the kernel
+ * record of family read_ceiling, launched beside the public API, which has no operation for it.
+ */
+#ifndef LIBDECODE_CLI_CEILING_H
+#define LIBDECODE_CLI_CEILING_H
+
+#include "driver.h"
+#include "timing.h"
+
+struct ceiling {
+    const struct driver *driver;
+    cuda_function function;
+    unsigned grid, threads, shared_bytes;
+    uint64_t sink;
+};
+
+/* Loads the kernel. False if the bundles have none for this GPU (silently: bench then has no ceiling), or after printing. */
+bool ceiling_open(struct gpu *gpu, libdecode_context *context, const libdecode_device *device, struct ceiling *ret_ceiling);
+void ceiling_close(struct gpu *gpu, struct ceiling *ceiling);
+
+/* Time to read `bytes`; calls rotate over `pool_bytes` at `pool`, so that none finds its data in the L2 cache. */
+bool ceiling_time(struct gpu *gpu, const struct ceiling *ceiling, libdecode_stream stream, uint64_t pool, uint64_t pool_bytes,
+                  uint64_t bytes, int calls, struct timing *ret_timing);
+
+#endif

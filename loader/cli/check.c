@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * check.c: `libdecode check`: every kernel that fits this GPU, over every test case, against the reference.
+ * Before: cases.c makes the tensors, compare.c the expectation. Does: check_run.c.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check_run.h"
+#include "command.h"
+#include "problem.h"
+#include "report.h"
+#include "select.h"
+#include "session.h"
+
+#define DEFAULT_REPEATS 200
+#define QUICK_REPEATS 20
+#define SHOWN_FAILURES 3 /* of one variant; JSON has all of them */
+#define DEFAULT_SEED 1
+
+struct check_args {
+    bool quick, list;
+    int32_t seed, repeats;
+    const char *only;
+};
+
+static const struct option check_options[] = {
+    {"--quick", NULL, OPTION_FLAG, offsetof(struct check_args, quick), 0, 0, "a few cases only, 20 repeats: some seconds"},
+    {"--case", "GLOB", OPTION_TEXT, offsetof(struct check_args, only), 0, 0, "only cases of that name (--list-cases shows them)"},
+    {"--seed", "N", OPTION_INT, offsetof(struct check_args, seed), 0, INT32_MAX, "of all random data (default 1)"},
+    {"--repeat", "N", OPTION_INT, offsetof(struct check_args, repeats), 0, 100000,
+     "launches under load that must give the same bits, in the cases made for it (default 200)"},
+    {"--list-cases", NULL, OPTION_FLAG, offsetof(struct check_args, list), 0, 0, "print the names of the cases, and stop"},
+    {0},
+};
+
+#define CHECK_GROUPS(args, session)                                                                                              \
+    {                                                                                                                            \
+        {"What to check", check_options, args}, {"Bundles and output", bundle_options, session},                                 \
+        {                                                                                                                        \
+            "GPU", device_options, session                                                                                       \
+        }                                                                                                                        \
+    }
+
+void help_check(void)
+{
+    struct check_args args = {0};
+    struct session_args session = {0};
+    const struct option_group groups[] = CHECK_GROUPS(&args, &session);
+    printf("usage: libdecode check [KERNEL-GLOB...] [OPTIONS]\n\n"
+           "The acceptance test of a GPU: runs every kernel that fits it, each forced in turn, over the shapes at which\n"
+           "kernels go wrong, and compares with the float64 reference. Every KV row and page that must not influence the\n"
+           "result is NaN, outputs and workspace lie between guard bands, every launch is repeated for equal bits.\n\n"
+           "  libdecode check                               all of it, about a minute\n"
+           "  libdecode check --quick                       a first answer\n"
+           "  libdecode check '*_d128_r8_*' --case 'window_*'\n"
+           "  libdecode check '*_c8_*' --case one_long --seed 7\n\n"
+           "A failure names kernel, case and seed: with them it is run again. Exit code 77: no GPU, nothing was checked.\n"
+           "How far a result may lie from the reference is derived in loader/cli/compare.c.\n");
+    options_print(groups, 3);
+}
+
+struct variant {
+    libdecode_kernel_info info;
+    libdecode_context *context; /* its policy forces this kernel */
+    size_t passed, failed, not_applicable;
+    double worst_ratio;
+    char why_not[200]; /* the first reason for a case that is not applicable */
+};
+
+struct failure_record {
+    const char *kernel, *test;
+    struct failure failure;
+};
+
+struct checker {
+    const struct check_args *args;
+    struct gpu gpu;
+    libdecode_device device;
+    libdecode_context *context;
+    struct variant *variants;
+    size_t num_variants;
+    struct check_rig rig;
+    struct failure_record *failures;
+    size_t num_failures;
+    bool json, out_of_memory;
+    size_t num_cases; /* test cases with tensors made for them */
+    double reference_seconds;
+};
+
+/* -------------------------------------------------------------------------------------------------------- variants */
+
+static bool named(const struct texts *globs, const char *name)
+{
+    bool found = globs->count == 0;
+    for (size_t glob = 0; glob < globs->count; glob++)
+        found = found || glob_matches(globs->items[glob], name);
+    return found;
+}
+
+static bool open_variant(const struct session_args *session, const libdecode_kernel_info *info, struct variant *ret_variant)
+{
+    char policy[192];
+    snprintf(policy, sizeof policy, "force=%s", info->name);
+    ret_variant->info = *info; /* its strings live as long as checker->context */
+    return session_open(session, policy, &ret_variant->context);
+}
+
+static bool open_variants(struct checker *checker, const struct session_args *session, const struct texts *globs)
+{
+    const size_t count = libdecode_kernel_count(checker->context);
+    const uint32_t bit = gpu_bit(checker->device.compute_capability);
+    checker->variants = calloc(count + 1, sizeof checker->variants[0]);
+    if (checker->variants == NULL)
+        return complain("out of memory");
+    for (size_t index = 0; index < count; index++) {
+        libdecode_kernel_info info = {.struct_size = sizeof info};
+        if (libdecode_kernel_get_info(checker->context, index, &info) != LIBDECODE_OK || info.op != LIBDECODE_OP_BATCH_DECODE ||
+            (info.gpus & bit) == 0 || !named(globs, info.name))
+            continue;
+        if (!open_variant(session, &info, &checker->variants[checker->num_variants]))
+            return false;
+        checker->num_variants++;
+    }
+    if (checker->num_variants > 0)
+        return true;
+    if (count == 0)
+        return complain("check: no bundle was found; 'libdecode doctor' shows where they are looked for");
+    if (globs->count > 0)
+        return complain("check: none of the %zu kernels at hand runs on this GPU and matches", count);
+    return complain("check: none of the %zu kernels at hand runs on this GPU (%s, compute capability %d.%d)", count,
+                    checker->device.name, checker->device.compute_capability / 10, checker->device.compute_capability % 10);
+}
+
+static bool same_shape(const struct case_shape *shape, const libdecode_kernel_info *info)
+{
+    return shape->query_dtype == info->query_dtype && shape->kv_dtype == info->kv_dtype && shape->head_dim == info->head_dim;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- running */
+
+static void record_failure(struct checker *checker, struct variant *variant, const struct host_case *host,
+                           const struct failure *failure)
+{
+    if (variant->failed++ < SHOWN_FAILURES && !checker->json) {
+        progress_clear();
+        printf("FAIL %s case %s seed %d: %s\n", variant->info.name, host->test->name, checker->args->seed, failure->text);
+        fflush(stdout);
+    }
+    struct failure_record *failures = realloc(checker->failures, (checker->num_failures + 1) * sizeof checker->failures[0]);
+    if (failures == NULL) {
+        checker->out_of_memory = true;
+        return;
+    }
+    checker->failures = failures;
+    failures[checker->num_failures++] =
+        (struct failure_record){.kernel = variant->info.name, .test = host->test->name, .failure = *failure};
+}
+
+static void run_variant(struct checker *checker, struct variant *variant, const struct device_case *device_case)
+{
+    libdecode_plan *plan = NULL;
+    struct failure failure = {0};
+    double worst = 0;
+    libdecode_status status = libdecode_plan_create(variant->context, &device_case->host->problem, &checker->device, &plan);
+    if (status == LIBDECODE_ERROR_OVERRIDE || status == LIBDECODE_ERROR_UNSUPPORTED) {
+        if (variant->not_applicable++ == 0)
+            snprintf(variant->why_not, sizeof variant->why_not, "%s: %s", device_case->host->test->name,
+                     libdecode_error_message());
+        return;
+    }
+    if (status == LIBDECODE_OK) {
+        check_run(&checker->rig, device_case, plan, checker->args->repeats, &failure, &worst);
+        libdecode_plan_destroy(plan);
+    } else {
+        snprintf(failure.what, sizeof failure.what, "launch");
+        snprintf(failure.text, sizeof failure.text, "%s", libdecode_error_message());
+    }
+    variant->worst_ratio = fmax(variant->worst_ratio, worst);
+    if (failure.what[0] != '\0')
+        record_failure(checker, variant, device_case->host, &failure);
+    else
+        variant->passed++;
+}
+
+static void run_variants(struct checker *checker, const struct case_shape *shape, const struct device_case *device_case)
+{
+    struct variant *last = NULL;
+    for (size_t index = 0; index < checker->num_variants && !checker->gpu.broken; index++) {
+        if (!same_shape(shape, &checker->variants[index].info))
+            continue;
+        last = &checker->variants[index];
+        run_variant(checker, last, device_case);
+    }
+    const char *field = NULL;
+    if (last != NULL && !checker->gpu.broken && !device_case_unchanged(&checker->gpu, device_case, &field)) {
+        struct failure failure = {.what = "inputs"};
+        snprintf(failure.text, sizeof failure.text, "%s was changed by this kernel or by one that ran before it in the same case",
+                 field);
+        record_failure(checker, last, device_case->host, &failure);
+    }
+}
+
+/* False: nothing more can be done. */
+static bool run_case(struct checker *checker, const struct case_shape *shape, const struct case_palettes *palettes,
+                     const struct test_case *test)
+{
+    struct host_case host;
+    struct device_case device_case = {0};
+    struct expectation expectation = {0};
+    bool good = host_case_make(test, shape, palettes, (uint64_t)checker->args->seed, checker->device.sm_count, &host) ||
+                complain("out of memory for case %s", test->name);
+    if (good) {
+        struct expectation_input input = {.problem = &host.problem,
+                                          .tensors = &host.tensors,
+                                          .v_cache_squared = host.v_cache_squared,
+                                          .bmm1_scale = host.bmm1_scale,
+                                          .bmm2_scale = host.bmm2_scale,
+                                          .largest_v = host.largest_v,
+                                          .longest = host.longest};
+        double begin = seconds_now();
+        good = expectation_make(&input, NULL, &expectation);
+        checker->reference_seconds += seconds_now() - begin;
+    }
+    good = good && device_case_make(&checker->gpu, &host, &expectation, &device_case);
+    if (good) {
+        checker->num_cases++;
+        run_variants(checker, shape, &device_case);
+    }
+    device_case_free(&checker->gpu, &device_case);
+    expectation_free(&expectation);
+    host_case_free(&host);
+    return good && !checker->gpu.broken;
+}
+
+static bool wanted_case(const struct check_args *args, const struct test_case *test)
+{
+    if (args->only != NULL)
+        return glob_matches(args->only, test->name);
+    return !args->quick || (test->flags & CASE_QUICK) != 0;
+}
+
+static bool run_shape(struct checker *checker, const struct case_shape *shape)
+{
+    struct case_palettes *palettes = case_palettes_make(shape);
+    bool good = palettes != NULL || complain("out of memory");
+    for (size_t index = 0; good && index < num_test_cases; index++) {
+        if (!wanted_case(checker->args, &test_cases[index]))
+            continue;
+        progress("%s KV, head_dim %d: case %zu of %zu, %s", dtype_name(shape->kv_dtype), shape->head_dim, index + 1,
+                 num_test_cases, test_cases[index].name);
+        good = run_case(checker, shape, palettes, &test_cases[index]);
+        if (!good && !checker->json) {
+            progress_clear();
+            printf("stopped in case %s with %s KV, head_dim %d: what follows was not run\n", test_cases[index].name,
+                   dtype_name(shape->kv_dtype), shape->head_dim);
+        }
+    }
+    free(palettes);
+    return good;
+}
+
+/* Every distinct shape among the variants, once. */
+static bool run_shapes(struct checker *checker)
+{
+    bool good = check_rig_open(&checker->gpu, checker->context, &checker->rig);
+    for (size_t index = 0; good && index < checker->num_variants; index++) {
+        const libdecode_kernel_info *info = &checker->variants[index].info;
+        struct case_shape shape = {.query_dtype = info->query_dtype, .kv_dtype = info->kv_dtype, .head_dim = info->head_dim};
+        bool done = false;
+        for (size_t before = 0; before < index; before++)
+            done = done || same_shape(&shape, &checker->variants[before].info);
+        if (!done)
+            good = run_shape(checker, &shape);
+    }
+    progress_clear();
+    check_rig_close(&checker->rig);
+    return good;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- results */
+
+static bool variant_passed(const struct variant *variant) { return variant->failed == 0 && variant->passed > 0; }
+
+static void print_results(const struct checker *checker, size_t num_passed, size_t num_failed, double seconds)
+{
+    printf("\n%-44s %6s %7s %7s  %s\n", "kernel", "", "cases", "failed", "largest error / allowed");
+    for (size_t index = 0; index < checker->num_variants; index++) {
+        const struct variant *variant = &checker->variants[index];
+        printf("%-44s %6s %7zu %7zu  %.2f", variant->info.name, variant_passed(variant) ? "pass" : "FAIL",
+               variant->passed + variant->failed, variant->failed, variant->worst_ratio);
+        if (variant->not_applicable > 0)
+            printf("  (%zu cases not for it, %s)", variant->not_applicable, variant->why_not);
+        else if (variant->passed + variant->failed == 0)
+            printf("  (not run)");
+        putchar('\n');
+    }
+    printf("\n%s, %d SMs: %zu cases, seed %d, %d repeats, %.0f s (%.0f s of it the reference)\n", checker->device.name,
+           checker->device.sm_count, checker->num_cases, checker->args->seed, checker->args->repeats, seconds,
+           checker->reference_seconds);
+    printf("%zu passed, %zu failed\n", num_passed, num_failed);
+}
+
+static void print_failures_json(const struct checker *checker, struct json *json)
+{
+    json_begin(json, "failures", '[');
+    for (size_t index = 0; index < checker->num_failures; index++) {
+        const struct failure_record *record = &checker->failures[index];
+        const struct mismatch *mismatch = &record->failure.mismatch;
+        json_begin(json, NULL, '{');
+        json_text(json, "kernel", record->kernel);
+        json_text(json, "case", record->test);
+        json_integer(json, "seed", checker->args->seed);
+        json_text(json, "kind", record->failure.what);
+        json_text(json, "message", record->failure.text);
+        if (strcmp(record->failure.what, "wrong") == 0) {
+            json_text(json, "tensor", mismatch->in_lse ? "lse" : "out");
+            json_integer(json, "request", (int64_t)mismatch->request);
+            json_integer(json, "head", (int64_t)mismatch->head);
+            json_integer(json, "element", (int64_t)mismatch->element);
+            json_number(json, "got", mismatch->got);
+            json_number(json, "expected", mismatch->expected);
+            json_number(json, "tolerance", mismatch->tolerance);
+            json_integer(json, "off", (int64_t)mismatch->count);
+        }
+        json_end(json, '}');
+    }
+    json_end(json, ']');
+}
+
+static void print_results_json(const struct checker *checker, size_t num_passed, size_t num_failed, double seconds)
+{
+    struct json json = {0};
+    json_begin(&json, NULL, '{');
+    json_text(&json, "libdecode", libdecode_version());
+    json_text(&json, "gpu", checker->device.name);
+    json_integer(&json, "compute_capability", checker->device.compute_capability);
+    json_integer(&json, "driver_version", checker->device.driver_version);
+    json_integer(&json, "seed", checker->args->seed);
+    json_integer(&json, "repeats", checker->args->repeats);
+    json_number(&json, "seconds", seconds);
+    json_begin(&json, "kernels", '[');
+    for (size_t index = 0; index < checker->num_variants; index++) {
+        const struct variant *variant = &checker->variants[index];
+        json_begin(&json, NULL, '{');
+        json_text(&json, "name", variant->info.name);
+        json_bool(&json, "passed", variant_passed(variant));
+        json_integer(&json, "cases_passed", (int64_t)variant->passed);
+        json_integer(&json, "cases_failed", (int64_t)variant->failed);
+        json_integer(&json, "cases_not_applicable", (int64_t)variant->not_applicable);
+        json_number(&json, "worst_error_over_allowed", variant->worst_ratio);
+        json_end(&json, '}');
+    }
+    json_end(&json, ']');
+    print_failures_json(checker, &json);
+    json_integer(&json, "passed", (int64_t)num_passed);
+    json_integer(&json, "failed", (int64_t)num_failed);
+    json_end(&json, '}');
+}
+
+static int check_all(struct checker *checker, const struct session_args *session, const struct texts *globs)
+{
+    double begin = seconds_now();
+    checker->device = (libdecode_device){.struct_size = sizeof checker->device};
+    if (!session_open(session, NULL, &checker->context))
+        return EXIT_FAILED;
+    if (libdecode_device_current(checker->context, &checker->device) != LIBDECODE_OK) {
+        complain("check: %s", libdecode_error_message());
+        return EXIT_FAILED;
+    }
+    if (!open_variants(checker, session, globs))
+        return EXIT_FAILED;
+    if (!checker->json)
+        printf("%zu kernels on %s\n", checker->num_variants, checker->device.name);
+    fflush(stdout);
+    bool complete = run_shapes(checker) && !checker->out_of_memory;
+    size_t num_passed = 0;
+    for (size_t index = 0; index < checker->num_variants; index++)
+        num_passed += variant_passed(&checker->variants[index]);
+    const size_t num_failed = checker->num_variants - num_passed;
+    if (checker->json)
+        print_results_json(checker, num_passed, num_failed, seconds_now() - begin);
+    else
+        print_results(checker, num_passed, num_failed, seconds_now() - begin);
+    return complete && num_failed == 0 ? EXIT_PASSED : EXIT_FAILED;
+}
+
+static int list_cases(void)
+{
+    for (size_t index = 0; index < num_test_cases; index++)
+        printf("%s%s\n", test_cases[index].name, (test_cases[index].flags & CASE_QUICK) != 0 ? "  (quick)" : "");
+    return EXIT_PASSED;
+}
+
+static int name_missing_case(const char *only)
+{
+    for (size_t index = 0; index < num_test_cases; index++) {
+        if (glob_matches(only, test_cases[index].name))
+            return EXIT_PASSED;
+    }
+    complain("check: --case %s: no case has that name (--list-cases shows them)", only);
+    return EXIT_USAGE;
+}
+
+int run_check(int argc, char **argv)
+{
+    struct check_args args = {.seed = DEFAULT_SEED, .repeats = -1};
+    struct session_args session = {0};
+    struct texts globs = {0};
+    const struct option_group groups[] = CHECK_GROUPS(&args, &session);
+    if (!options_parse("check", groups, 3, argc, argv, &globs) || name_missing_case(args.only) != EXIT_PASSED)
+        return EXIT_USAGE;
+    if (args.list)
+        return list_cases();
+    if (args.repeats < 0)
+        args.repeats = args.quick ? QUICK_REPEATS : DEFAULT_REPEATS;
+    struct checker checker = {.args = &args, .json = session.json};
+    int result = session_open_gpu("check", &session, &checker.gpu);
+    if (result == EXIT_PASSED)
+        result = check_all(&checker, &session, &globs);
+    for (size_t index = 0; index < checker.num_variants; index++)
+        libdecode_close(checker.variants[index].context);
+    libdecode_close(checker.context);
+    free(checker.variants);
+    free(checker.failures);
+    gpu_close(&checker.gpu);
+    return result;
+}

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * check_run.c: one test case and one plan in, launches with poisoned outputs and guard bands, what went wrong out.
+ * Before: cases.c, compare.c. Next: check.c.
+ */
+#include "check_run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "options.h"
+#include "problem.h"
+
+#define GUARD_BYTES 4096
+#define POISON_BYTE 0xff /* NaN in bf16, fp16 and f32 */
+#define LOAD_LAUNCHES 3  /* on the second stream, for every repeated launch */
+
+/* -------------------------------------------------------------------------------------------------- guarded memory */
+
+/* Makes room for `bytes`, and poisons it and its bands. */
+static bool guarded_prepare(struct gpu *gpu, struct guarded *memory, size_t bytes, const char *what)
+{
+    if (memory->capacity < bytes + 2 * GUARD_BYTES) {
+        gpu_free(gpu, &memory->base);
+        memory->capacity = 0;
+        if (!gpu_alloc(gpu, 2 * bytes + 2 * GUARD_BYTES, what, &memory->base))
+            return false;
+        memory->capacity = 2 * bytes + 2 * GUARD_BYTES;
+    }
+    memory->bytes = bytes;
+    return gpu_fill(gpu, memory->base, POISON_BYTE, bytes + 2 * GUARD_BYTES);
+}
+
+static uint64_t guarded_address(const struct guarded *memory) { return memory->base + GUARD_BYTES; }
+
+/* Offset of the first byte that is not poison, or `bytes`. */
+static size_t first_written(const uint8_t *data, size_t bytes)
+{
+    size_t offset = 0;
+    while (offset < bytes && data[offset] == POISON_BYTE)
+        offset++;
+    return offset;
+}
+
+static bool grow_host(struct check_rig *rig, size_t bytes)
+{
+    if (rig->host_bytes >= bytes)
+        return true;
+    free(rig->host);
+    free(rig->first);
+    rig->host = aligned_alloc(256, (bytes + 256) / 256 * 256);
+    rig->first = aligned_alloc(256, (bytes + 256) / 256 * 256);
+    rig->host_bytes = rig->host != NULL && rig->first != NULL ? bytes : 0;
+    return rig->host_bytes > 0 || complain("out of memory");
+}
+
+bool check_rig_open(struct gpu *gpu, libdecode_context *context, struct check_rig *ret_rig)
+{
+    *ret_rig = (struct check_rig){.gpu = gpu, .context = context};
+    return gpu_stream_create(gpu, &ret_rig->stream) && gpu_stream_create(gpu, &ret_rig->load_stream);
+}
+
+void check_rig_close(struct check_rig *rig)
+{
+    struct results *both[] = {&rig->results, &rig->load};
+    for (int index = 0; index < 2; index++) {
+        gpu_free(rig->gpu, &both[index]->out.base);
+        gpu_free(rig->gpu, &both[index]->lse.base);
+        gpu_free(rig->gpu, &both[index]->workspace.base);
+    }
+    gpu_stream_destroy(rig->gpu, &rig->stream);
+    gpu_stream_destroy(rig->gpu, &rig->load_stream);
+    free(rig->host);
+    free(rig->first);
+    *rig = (struct check_rig){0};
+}
+
+/* ------------------------------------------------------------------------------------------------ the case on the GPU */
+
+static void set_pointer(libdecode_tensors *tensors, size_t field, uint64_t address)
+{
+    void *pointer = gpu_pointer(address);
+    memcpy((char *)tensors + field, &pointer, sizeof pointer);
+}
+
+/* Bytes from the first to behind the last element of a tensor [tokens, heads, row]. */
+static size_t extent(int64_t tokens, int64_t token_stride, int64_t heads, int64_t head_stride, int64_t row, size_t element_bytes)
+{
+    if (tokens == 0)
+        return 0;
+    return (size_t)((tokens - 1) * token_stride + (heads - 1) * head_stride + row) * element_bytes;
+}
+
+bool device_case_make(struct gpu *gpu, const struct host_case *host, const struct expectation *expectation,
+                      struct device_case *ret_case)
+{
+    struct device_case *made = ret_case;
+    struct problem checked;
+    *made = (struct device_case){.host = host, .expectation = expectation, .tensors = host->tensors};
+    if (problem_check(&host->problem, &checked) != LIBDECODE_OK)
+        return complain("%s", libdecode_error_message());
+    const libdecode_problem *given = &checked.given;
+    made->out_bytes = extent(given->batch_size, given->out_token_stride, given->num_qo_heads, given->out_head_stride,
+                             given->head_dim, (size_t)dtype_bits(given->out_dtype) / 8);
+    if ((given->features & LIBDECODE_FEATURE_LSE) != 0)
+        made->lse_bytes =
+            extent(given->batch_size, given->lse_token_stride, given->num_qo_heads, given->lse_head_stride, 1, sizeof(float));
+    for (size_t index = 0; index < host->num_buffers; index++) {
+        const struct case_buffer *buffer = &host->buffers[index];
+        if (!gpu_alloc(gpu, buffer->bytes, "a test case", &made->buffers[index]) ||
+            !gpu_upload(gpu, made->buffers[index], buffer->data, buffer->bytes))
+            return false;
+        set_pointer(&made->tensors, buffer->field, made->buffers[index]);
+        if (buffer->second_field != 0)
+            set_pointer(&made->tensors, buffer->second_field, made->buffers[index] + buffer->second_offset);
+    }
+    return true;
+}
+
+bool device_case_unchanged(struct gpu *gpu, const struct device_case *device_case, const char **ret_field)
+{
+    static const struct {
+        size_t field;
+        const char *name;
+    } names[] = {{offsetof(libdecode_tensors, k_cache), "the KV cache"},
+                 {offsetof(libdecode_tensors, v_cache), "the KV cache"},
+                 {offsetof(libdecode_tensors, query), "the query"},
+                 {offsetof(libdecode_tensors, page_table), "the page table"},
+                 {offsetof(libdecode_tensors, seq_lens), "the lengths"}};
+    const struct host_case *host = device_case->host;
+    bool same = true;
+    for (size_t index = 0; same && index < host->num_buffers; index++) {
+        uint8_t *now = malloc(host->buffers[index].bytes + 1);
+        same = now != NULL && gpu_download(gpu, now, device_case->buffers[index], host->buffers[index].bytes) &&
+               memcmp(now, host->buffers[index].data, host->buffers[index].bytes) == 0;
+        free(now);
+        if (same)
+            continue;
+        *ret_field = "an input";
+        for (size_t name = 0; name < sizeof names / sizeof names[0]; name++)
+            *ret_field = names[name].field == host->buffers[index].field ? names[name].name : *ret_field;
+    }
+    return same;
+}
+
+void device_case_free(struct gpu *gpu, struct device_case *device_case)
+{
+    for (size_t index = 0; index < CASE_MAX_BUFFERS; index++)
+        gpu_free(gpu, &device_case->buffers[index]);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- running */
+
+static void fail_as(struct failure *failure, const char *what, const char *text)
+{
+    snprintf(failure->what, sizeof failure->what, "%s", what);
+    snprintf(failure->text, sizeof failure->text, "%s", text);
+}
+
+static bool failed(const struct failure *failure) { return failure->what[0] != '\0'; }
+
+static bool prepare_results(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan,
+                            struct results *results, libdecode_stream stream, struct failure *failure)
+{
+    size_t workspace_bytes = libdecode_plan_workspace_bytes(plan);
+    if (!guarded_prepare(rig->gpu, &results->out, device_case->out_bytes, "out") ||
+        !guarded_prepare(rig->gpu, &results->lse, device_case->lse_bytes, "lse") ||
+        !guarded_prepare(rig->gpu, &results->workspace, workspace_bytes, "the workspace")) {
+        fail_as(failure, "launch", "device memory could not be prepared");
+        return false;
+    }
+    if (libdecode_workspace_init(rig->context, gpu_pointer(guarded_address(&results->workspace)), workspace_bytes, stream) !=
+        LIBDECODE_OK) {
+        fail_as(failure, "launch", libdecode_error_message());
+        return false;
+    }
+    return true;
+}
+
+static libdecode_tensors tensors_with(const struct device_case *device_case, const struct results *results)
+{
+    libdecode_tensors tensors = device_case->tensors;
+    tensors.out = gpu_pointer(guarded_address(&results->out));
+    tensors.lse = device_case->lse_bytes > 0 ? (float *)gpu_pointer(guarded_address(&results->lse)) : NULL;
+    tensors.workspace = gpu_pointer(guarded_address(&results->workspace));
+    tensors.workspace_bytes = results->workspace.bytes;
+    return tensors;
+}
+
+static bool launch(const struct device_case *device_case, libdecode_plan *plan, const struct results *results,
+                   libdecode_stream stream, struct failure *failure)
+{
+    libdecode_tensors tensors = tensors_with(device_case, results);
+    if (libdecode_plan_launch(plan, &tensors, stream) != LIBDECODE_OK)
+        fail_as(failure, "launch", libdecode_error_message());
+    return !failed(failure);
+}
+
+/* The launch as the only node of a graph. */
+static bool launch_in_graph(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan,
+                            struct failure *failure)
+{
+    struct gpu *gpu = rig->gpu;
+    gpu_graph graph = NULL;
+    gpu_exec exec = NULL;
+    bool good = gpu_capture_begin(gpu, rig->stream);
+    if (good) {
+        launch(device_case, plan, &rig->results, rig->stream, failure);
+        good = gpu_capture_end(gpu, rig->stream, &graph) && !failed(failure) &&
+               gpu_ok(gpu, gpu->call.graph_instantiate(&exec, graph, 0), "cuGraphInstantiateWithFlags") &&
+               gpu_ok(gpu, gpu->call.graph_launch(exec, rig->stream), "cuGraphLaunch") && gpu_wait(gpu, rig->stream);
+    }
+    if (exec != NULL)
+        gpu->call.exec_destroy(exec);
+    if (graph != NULL)
+        gpu->call.graph_destroy(graph);
+    if (!good && !failed(failure))
+        fail_as(failure, "launch", "the launch in a CUDA graph failed");
+    return good;
+}
+
+/* Reads out, then lse, one behind the other, into `to`; both without their bands. */
+static bool read_results(struct check_rig *rig, const struct results *results, uint8_t *to, struct failure *failure)
+{
+    bool good = gpu_download(rig->gpu, to, guarded_address(&results->out), results->out.bytes) &&
+                gpu_download(rig->gpu, to + results->out.bytes, guarded_address(&results->lse), results->lse.bytes);
+    if (!good)
+        fail_as(failure, "launch", "the kernel crashed: the GPU reported an error after it was launched");
+    return good;
+}
+
+static bool bands_intact(struct check_rig *rig, const struct guarded *memory, const char *name, struct failure *failure)
+{
+    uint8_t band[GUARD_BYTES];
+    for (int behind = 0; behind < 2; behind++) {
+        uint64_t address = behind != 0 ? guarded_address(memory) + memory->bytes : memory->base;
+        if (!gpu_download(rig->gpu, band, address, sizeof band)) {
+            fail_as(failure, "launch", "the guard bands could not be read back");
+            return false;
+        }
+        size_t offset = first_written(band, sizeof band);
+        if (offset < sizeof band) {
+            fail_as(failure, "bounds", "");
+            snprintf(failure->text, sizeof failure->text, "wrote %s %s, at byte %zu of the %d-byte band",
+                     behind != 0 ? "behind" : "before", name, offset, GUARD_BYTES);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether anything but the rows of out and lse was written; spoils `data`. */
+static bool gaps_intact(const struct device_case *device_case, uint8_t *data, struct failure *failure)
+{
+    struct problem checked;
+    if (problem_check(&device_case->host->problem, &checked) != LIBDECODE_OK)
+        return true; /* it was launched, so it is good */
+    const libdecode_problem *given = &checked.given;
+    const size_t element_bytes = (size_t)dtype_bits(given->out_dtype) / 8;
+    for (int64_t token = 0; token < given->batch_size; token++) {
+        for (int64_t head = 0; head < given->num_qo_heads; head++) {
+            int64_t row = token * given->out_token_stride + head * given->out_head_stride;
+            memset(data + (size_t)row * element_bytes, POISON_BYTE, (size_t)given->head_dim * element_bytes);
+            row = token * given->lse_token_stride + head * given->lse_head_stride;
+            if (device_case->lse_bytes > 0)
+                memset(data + device_case->out_bytes + (size_t)row * sizeof(float), POISON_BYTE, sizeof(float));
+        }
+    }
+    size_t bytes = device_case->out_bytes + device_case->lse_bytes, offset = first_written(data, bytes);
+    if (offset == bytes)
+        return true;
+    fail_as(failure, "bounds", "");
+    snprintf(failure->text, sizeof failure->text, "wrote between the rows of %s, at byte %zu",
+             offset < device_case->out_bytes ? "out" : "lse",
+             offset < device_case->out_bytes ? offset : offset - device_case->out_bytes);
+    return false;
+}
+
+static bool compare_results(struct check_rig *rig, const struct device_case *device_case, struct failure *failure,
+                            double *ret_worst)
+{
+    const struct host_case *host = device_case->host;
+    if (device_case->out_bytes == 0)
+        return true;
+    /* lse behind out may be misaligned for a float */
+    float *lse = malloc(device_case->lse_bytes + 1);
+    if (lse == NULL) {
+        fail_as(failure, "launch", "out of memory");
+        return false;
+    }
+    memcpy(lse, rig->first + device_case->out_bytes, device_case->lse_bytes);
+    struct mismatch mismatch = {0};
+    expectation_compare(device_case->expectation, &host->problem, rig->first, device_case->lse_bytes > 0 ? lse : NULL, &mismatch);
+    free(lse);
+    *ret_worst = mismatch.worst_ratio;
+    if (mismatch.count == 0)
+        return true;
+    failure->mismatch = mismatch;
+    fail_as(failure, "wrong", "");
+    mismatch_describe(&mismatch, failure->text, sizeof failure->text);
+    return false;
+}
+
+static bool same_bits(struct check_rig *rig, const struct device_case *device_case, const struct results *results,
+                      const char *when, struct failure *failure)
+{
+    const size_t bytes = device_case->out_bytes + device_case->lse_bytes;
+    if (!read_results(rig, results, rig->host, failure))
+        return false;
+    if (memcmp(rig->host, rig->first, bytes) == 0)
+        return true;
+    size_t offset = 0;
+    while (rig->host[offset] == rig->first[offset])
+        offset++;
+    fail_as(failure, "bits", "");
+    snprintf(failure->text, sizeof failure->text,
+             "%s gave other bits than the first launch: byte %zu of %s is 0x%02x, was 0x%02x", when,
+             offset < device_case->out_bytes ? offset : offset - device_case->out_bytes,
+             offset < device_case->out_bytes ? "out" : "lse", rig->host[offset], rig->first[offset]);
+    return false;
+}
+
+static bool poison_results(struct check_rig *rig, struct results *results, struct failure *failure)
+{
+    if (gpu_fill(rig->gpu, guarded_address(&results->out), POISON_BYTE, results->out.bytes) &&
+        gpu_fill(rig->gpu, guarded_address(&results->lse), POISON_BYTE, results->lse.bytes))
+        return true;
+    fail_as(failure, "launch", "device memory could not be prepared");
+    return false;
+}
+
+/* The same launch over and over, while a second stream runs others of its kind on a workspace of their own. */
+static void repeat_under_load(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan, int repeats,
+                              struct failure *failure)
+{
+    if (!prepare_results(rig, device_case, plan, &rig->load, rig->load_stream, failure))
+        return;
+    for (int repeat = 0; repeat < repeats && !failed(failure); repeat++) {
+        char when[48];
+        snprintf(when, sizeof when, "repeat %d of %d under load", repeat + 1, repeats);
+        for (int launches = 0; launches < LOAD_LAUNCHES && !failed(failure); launches++)
+            launch(device_case, plan, &rig->load, rig->load_stream, failure);
+        if (!failed(failure) && launch(device_case, plan, &rig->results, rig->stream, failure) && gpu_wait(rig->gpu, rig->stream))
+            same_bits(rig, device_case, &rig->results, when, failure);
+    }
+    if (gpu_wait(rig->gpu, rig->load_stream) && !failed(failure))
+        same_bits(rig, device_case, &rig->load, "the load on a second stream", failure);
+    if (!failed(failure))
+        bands_intact(rig, &rig->load.workspace, "the workspace of the load", failure);
+}
+
+static void run_steps(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan, int repeats,
+                      struct failure *failure, double *ret_worst)
+{
+    const uint32_t flags = device_case->host->drawn.flags;
+    if (!grow_host(rig, device_case->out_bytes + device_case->lse_bytes + 1)) {
+        fail_as(failure, "launch", "out of memory");
+        return;
+    }
+    if (!prepare_results(rig, device_case, plan, &rig->results, rig->stream, failure))
+        return;
+    bool launched = (flags & CASE_GRAPH) != 0 ? launch_in_graph(rig, device_case, plan, failure)
+                                              : launch(device_case, plan, &rig->results, rig->stream, failure);
+    if (!launched)
+        return;
+    if (!gpu_wait(rig->gpu, rig->stream) || !read_results(rig, &rig->results, rig->first, failure)) {
+        fail_as(failure, "launch", "the kernel crashed: the GPU reported an error after it was launched");
+        return;
+    }
+    if (!compare_results(rig, device_case, failure, ret_worst))
+        return;
+    if (!poison_results(rig, &rig->results, failure) || !launch(device_case, plan, &rig->results, rig->stream, failure) ||
+        !gpu_wait(rig->gpu, rig->stream) || !same_bits(rig, device_case, &rig->results, "a second launch", failure))
+        return;
+    if (repeats > 0 && (flags & CASE_REPEAT) != 0)
+        repeat_under_load(rig, device_case, plan, repeats, failure);
+    if (failed(failure) || !bands_intact(rig, &rig->results.out, "out", failure) ||
+        !bands_intact(rig, &rig->results.lse, "lse", failure) ||
+        !bands_intact(rig, &rig->results.workspace, "the workspace", failure))
+        return;
+    gaps_intact(device_case, rig->first, failure);
+}
+
+void check_run(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan, int repeats,
+               struct failure *ret_failure, double *ret_worst)
+{
+    *ret_failure = (struct failure){0};
+    *ret_worst = 0;
+    run_steps(rig, device_case, plan, repeats, ret_failure, ret_worst);
+    if (rig->gpu->broken && !failed(ret_failure))
+        fail_as(ret_failure, "launch", "the kernel crashed: the GPU reported an error after it was launched");
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device_batch.c: a batch on the host in, the same batch in device memory out, and its results back. Beside: kv_batch.c. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "element.h"
+#include "kv_batch.h"
+#include "problem.h"
+
+#define POISON_BYTE 0xff
+
+static size_t row_bytes(const libdecode_problem *problem)
+{
+    return (size_t)problem->num_qo_heads * (size_t)problem->head_dim * (size_t)dtype_bits(problem->query_dtype) / 8;
+}
+
+static bool copy_new(struct gpu *gpu, const void *data, size_t bytes, const char *what, uint64_t *ret_address)
+{
+    return gpu_alloc(gpu, bytes, what, ret_address) && gpu_upload(gpu, *ret_address, data, bytes);
+}
+
+bool device_batch_make(struct gpu *gpu, const struct kv_batch *batch, struct device_batch *ret_device)
+{
+    const libdecode_problem *problem = &batch->problem;
+    struct device_batch *device = ret_device;
+    *device = (struct device_batch){.batch = batch};
+    const size_t requests = (size_t)problem->batch_size, block_bytes = (size_t)batch->block_pages * batch->page_bytes;
+    const size_t half = (size_t)batch->num_pages * batch->page_bytes;
+    const size_t table_bytes =
+        (size_t)batch->regions * requests * (size_t)problem->page_table_request_stride * sizeof batch->page_table[0];
+    /* pages shared between requests are read several times: the read ceiling of as many bytes needs a larger pool */
+    const size_t logical = (size_t)workload_kv_bytes(batch->workload);
+    device->pool_bytes = 2 * half > logical ? 2 * half : logical;
+    device->out_bytes = requests * row_bytes(problem);
+    device->lse_bytes =
+        (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? requests * (size_t)problem->num_qo_heads * sizeof(float) : 0;
+    bool good = gpu_alloc(gpu, device->pool_bytes, "the KV cache", &device->pool) &&
+                gpu_spread(gpu, device->pool, half, batch->k_block, block_bytes) &&
+                gpu_spread(gpu, device->pool + half, half, batch->v_block, block_bytes);
+    if (good && device->pool_bytes > 2 * half)
+        good = gpu_spread(gpu, device->pool + 2 * half, device->pool_bytes - 2 * half, batch->k_block, block_bytes);
+    good = good && copy_new(gpu, batch->page_table, table_bytes, "the page tables", &device->page_table) &&
+           copy_new(gpu, batch->workload->seq_lens, requests * sizeof(int32_t), "the lengths", &device->seq_lens) &&
+           copy_new(gpu, batch->query, device->out_bytes, "the query", &device->query) &&
+           gpu_alloc(gpu, device->out_bytes, "out", &device->out) && gpu_fill(gpu, device->out, POISON_BYTE, device->out_bytes) &&
+           gpu_alloc(gpu, device->lse_bytes, "lse", &device->lse);
+    if (good && batch->sinks != NULL)
+        good = copy_new(gpu, batch->sinks, (size_t)problem->num_qo_heads * sizeof(float), "the sinks", &device->sinks);
+    if (!good)
+        device_batch_free(gpu, device);
+    return good;
+}
+
+void device_batch_free(struct gpu *gpu, struct device_batch *device)
+{
+    uint64_t *const addresses[] = {&device->pool, &device->page_table, &device->seq_lens, &device->query,
+                                   &device->out,  &device->lse,        &device->sinks,    &device->workspace};
+    for (size_t index = 0; index < sizeof addresses / sizeof addresses[0]; index++)
+        gpu_free(gpu, addresses[index]);
+}
+
+bool device_batch_workspace(struct gpu *gpu, struct device_batch *device, libdecode_context *context, const libdecode_plan *plan,
+                            libdecode_stream stream)
+{
+    const size_t bytes = libdecode_plan_workspace_bytes(plan);
+    if (bytes > device->workspace_bytes || device->workspace == 0) {
+        gpu_free(gpu, &device->workspace);
+        device->workspace_bytes = 0;
+        if (!gpu_alloc(gpu, bytes, "the workspace", &device->workspace))
+            return false;
+        device->workspace_bytes = bytes;
+    }
+    if (libdecode_workspace_init(context, gpu_pointer(device->workspace), device->workspace_bytes, stream) != LIBDECODE_OK)
+        return complain("%s", libdecode_error_message());
+    return gpu_wait(gpu, stream);
+}
+
+libdecode_tensors device_batch_tensors(const struct device_batch *device, int32_t region)
+{
+    const struct kv_batch *batch = device->batch;
+    const libdecode_problem *problem = &batch->problem;
+    libdecode_tensors tensors = {.struct_size = sizeof tensors};
+    const size_t table_bytes = (size_t)problem->batch_size * (size_t)problem->page_table_request_stride * sizeof(int32_t);
+    tensors.query = gpu_pointer(device->query);
+    tensors.k_cache = gpu_pointer(device->pool);
+    tensors.v_cache = gpu_pointer(device->pool + (size_t)batch->num_pages * batch->page_bytes);
+    tensors.page_table = gpu_pointer(device->page_table + (size_t)region * table_bytes);
+    tensors.seq_lens = gpu_pointer(device->seq_lens);
+    tensors.out = gpu_pointer(device->out);
+    tensors.lse = device->lse_bytes > 0 ? gpu_pointer(device->lse) : NULL;
+    tensors.sinks = batch->sinks != NULL ? gpu_pointer(device->sinks) : NULL;
+    tensors.bmm1_scale = batch->bmm1_scale;
+    tensors.workspace = gpu_pointer(device->workspace);
+    tensors.workspace_bytes = device->workspace_bytes;
+    return tensors;
+}
+
+/* The index of the first element that is not finite, or `count`. */
+static size_t first_not_finite(libdecode_dtype dtype, const uint8_t *data, size_t count, size_t row)
+{
+    double values[512];
+    for (size_t index = 0; index < count; index += row) {
+        element_decode_row(dtype, data + index * (size_t)dtype_bits(dtype) / 8, row, values);
+        for (size_t element = 0; element < row; element++) {
+            if (!isfinite(values[element]))
+                return index + element;
+        }
+    }
+    return count;
+}
+
+bool device_batch_check(struct gpu *gpu, const struct device_batch *device, int32_t region, int32_t first, int32_t count,
+                        const struct expectation *expectation)
+{
+    const libdecode_problem *problem = &device->batch->problem;
+    const size_t row = (size_t)problem->head_dim;
+    const size_t elements = (size_t)problem->batch_size * (size_t)problem->num_qo_heads * row;
+    struct mismatch mismatch = {0};
+    struct kv_part part;
+    uint8_t *out = aligned_alloc(256, (device->out_bytes + 256) / 256 * 256);
+    bool good = out != NULL || complain("out of memory");
+    good = good && gpu_download(gpu, out, device->out, device->out_bytes);
+    if (good) {
+        size_t bad = first_not_finite(problem->query_dtype, out, elements, row);
+        if (bad < elements)
+            good = complain("the result is not finite: out[request %zu, head %zu, element %zu]",
+                            bad / row / (size_t)problem->num_qo_heads, bad / row % (size_t)problem->num_qo_heads, bad % row);
+    }
+    if (good && count > 0) {
+        kv_batch_part(device->batch, region, first, count, &part);
+        expectation_compare(expectation, &part.problem, out + (size_t)first * row_bytes(problem), NULL, &mismatch);
+        if (mismatch.count > 0) {
+            char text[256];
+            mismatch.request += (size_t)first;
+            mismatch_describe(&mismatch, text, sizeof text);
+            good = complain("the result is wrong: %s", text);
+        }
+    }
+    free(out);
+    return good;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host_reference.c: libdecode_reference spread over all processors: one call for each request and KV head.
+ * Used by check, bench and demo.
+ */
+#ifndef LIBDECODE_CLI_HOST_REFERENCE_H
+#define LIBDECODE_CLI_HOST_REFERENCE_H
+
+#include <stdbool.h>
+
+#include "libdecode.h"
+
+/*
+ * Takes what libdecode_reference takes, but neither NVFP4 nor ragged queries. `label`, if not NULL, is shown as progress.
+ * Only KV heads [first_kv_head, first_kv_head + num_kv_heads) are computed. Prints what is wrong and returns false.
+ */
+bool host_reference(const libdecode_problem *problem, const libdecode_tensors *tensors, int first_kv_head, int num_kv_heads,
+                    const char *label);
+
+/* Threads that host_reference uses: the processors at hand. */
+int host_reference_threads(void);
+
+#endif

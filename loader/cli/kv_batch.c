@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kv_batch.c: a workload in; page tables, random KV, query and expectation on the host out. Beside: device_batch.c. */
+#include "kv_batch.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "problem.h"
+#include "random.h"
+
+#define BLOCK_BYTES (32u << 20) /* of K, and of V */
+#define COLD_BYTES 200e6        /* between two reads of the same KV: more than three times the L2 cache of an H200 */
+#define MAX_REGIONS 64
+#define SEED 20
+
+int32_t kv_batch_regions(uint64_t kv_bytes)
+{
+    /* what a single call of 400 MB and more leaves in the L2 cache, it has itself overwritten */
+    if (kv_bytes == 0 || (double)kv_bytes >= 2 * COLD_BYTES)
+        return 1;
+    double regions = 1.0 + ceil(COLD_BYTES / (double)kv_bytes);
+    return regions < MAX_REGIONS ? (int32_t)regions : MAX_REGIONS;
+}
+
+static int32_t pages_for(int64_t tokens, int32_t page_size) { return (int32_t)((tokens + page_size - 1) / page_size); }
+
+/*
+ * Page numbers before they are shuffled: 0, 1, 2, ... as they are first needed. Prompt blocks of 512 tokens that are whole
+ * and known own their pages together; everything else is the request's own.
+ */
+static int64_t number_pages(struct kv_batch *batch, bool share_prefixes, int64_t *block_first_page)
+{
+    const struct workload *workload = batch->workload;
+    const int32_t page_size = batch->problem.page_size;
+    const int32_t pages_per_block = TRACE_BLOCK_TOKENS / page_size;
+    int64_t next = 0;
+    for (int32_t request = 0; request < batch->problem.batch_size; request++) {
+        int32_t *row = batch->page_table + request * batch->problem.page_table_request_stride;
+        const int32_t num_pages = pages_for(workload->seq_lens[request], page_size);
+        for (int32_t entry = 0; entry < num_pages; entry++) {
+            const struct trace_request *traced = share_prefixes ? &workload->trace.requests[request] : NULL;
+            const int64_t block = pages_per_block > 0 ? entry / pages_per_block : 0;
+            /* the last block of a prompt may be a partial one: its pages will hold answers, so they are never shared */
+            if (traced != NULL && pages_per_block > 0 && (block + 1) * TRACE_BLOCK_TOKENS <= traced->input_length &&
+                block < (int64_t)traced->num_blocks) {
+                int64_t *first = &block_first_page[workload->trace.block_ids[traced->first_block + (size_t)block]];
+                if (*first < 0) {
+                    *first = next;
+                    next += pages_per_block;
+                } else if (entry % pages_per_block == 0) {
+                    batch->shared_pages += pages_per_block;
+                }
+                row[entry] = (int32_t)(*first + entry % pages_per_block);
+            } else {
+                row[entry] = (int32_t)next++;
+            }
+        }
+    }
+    return next;
+}
+
+static bool make_page_table(struct kv_batch *batch, bool share_prefixes)
+{
+    const struct workload *workload = batch->workload;
+    int32_t largest_block = 0;
+    for (size_t index = 0; index < workload->trace.num_block_ids; index++)
+        largest_block = workload->trace.block_ids[index] > largest_block ? workload->trace.block_ids[index] : largest_block;
+    const size_t entries = (size_t)batch->problem.batch_size * (size_t)batch->problem.page_table_request_stride;
+    int64_t *block_first_page = malloc(((size_t)largest_block + 1) * sizeof block_first_page[0]);
+    batch->page_table = calloc(entries * (size_t)batch->regions + 1, sizeof batch->page_table[0]);
+    batch->folded_table = calloc(entries * (size_t)batch->regions + 1, sizeof batch->folded_table[0]);
+    int32_t *order = NULL;
+    bool good = block_first_page != NULL && batch->page_table != NULL && batch->folded_table != NULL;
+    if (good) {
+        for (int32_t block = 0; block <= largest_block; block++)
+            block_first_page[block] = -1;
+        batch->pages_per_region = number_pages(batch, share_prefixes, block_first_page);
+        batch->num_pages = batch->pages_per_region * batch->regions;
+        order = malloc((size_t)(batch->num_pages + 1) * sizeof order[0]);
+        good = order != NULL;
+    }
+    if (good) {
+        struct random random = {SEED};
+        random_permutation(&random, order, (size_t)batch->num_pages);
+        /* the first region holds the numbers that all are made of, so it comes last */
+        for (int32_t region = batch->regions - 1; region >= 0; region--) {
+            for (size_t entry = 0; entry < entries; entry++) {
+                const bool live = (int64_t)(entry % (size_t)batch->problem.page_table_request_stride) <
+                                  pages_for(workload->seq_lens[entry / (size_t)batch->problem.page_table_request_stride],
+                                            batch->problem.page_size);
+                int32_t page = live ? order[batch->page_table[entry] + region * batch->pages_per_region] : 0;
+                batch->page_table[(size_t)region * entries + entry] = page;
+                batch->folded_table[(size_t)region * entries + entry] = page % batch->block_pages;
+            }
+        }
+    }
+    free(order);
+    free(block_first_page);
+    return good;
+}
+
+static bool make_blocks(struct kv_batch *batch)
+{
+    const libdecode_dtype dtype = batch->problem.kv_dtype;
+    const size_t bytes = (size_t)batch->block_pages * batch->page_bytes;
+    uint8_t **const blocks[] = {&batch->k_block, &batch->v_block, &batch->v_block_squared};
+    struct palette *palette = malloc(sizeof *palette);
+    bool good = palette != NULL;
+    for (int index = 0; good && index < 3; index++) {
+        /* V and its square come from equal draws of two palettes */
+        struct random random = {SEED + (index > 0 ? 1u : 0u)};
+        *blocks[index] = aligned_alloc(256, (bytes + 256) / 256 * 256);
+        good = *blocks[index] != NULL;
+        if (!good)
+            break;
+        palette_make(palette, dtype, 1.0, index == 2);
+        palette_fill(palette, dtype, &random, *blocks[index], bytes);
+        if (index == 1)
+            batch->largest_v = palette->largest;
+    }
+    free(palette);
+    return good;
+}
+
+static bool make_query(struct kv_batch *batch)
+{
+    const libdecode_problem *problem = &batch->problem;
+    const size_t bytes = (size_t)problem->batch_size * (size_t)problem->num_qo_heads * (size_t)problem->head_dim *
+                         (size_t)dtype_bits(problem->query_dtype) / 8;
+    struct palette *palette = malloc(sizeof *palette);
+    struct random random = {SEED + 2};
+    batch->query = aligned_alloc(256, (bytes + 256) / 256 * 256);
+    bool good = palette != NULL && batch->query != NULL;
+    if (good) {
+        palette_make(palette, problem->query_dtype, 1.0, false);
+        palette_fill(palette, problem->query_dtype, &random, batch->query, bytes);
+    }
+    free(palette);
+    if (good && (problem->features & LIBDECODE_FEATURE_SINKS) != 0) {
+        batch->sinks = malloc((size_t)problem->num_qo_heads * sizeof batch->sinks[0]);
+        good = batch->sinks != NULL;
+        for (int32_t head = 0; good && head < problem->num_qo_heads; head++)
+            batch->sinks[head] = (float)random_normal(&random);
+    }
+    return good;
+}
+
+bool kv_batch_make(const struct workload *workload, bool share_prefixes, int32_t regions, struct kv_batch *ret_batch)
+{
+    struct kv_batch batch = {.workload = workload, .regions = regions};
+    struct problem checked;
+    if (problem_check(&workload->problem, &checked) != LIBDECODE_OK)
+        return complain("%s", libdecode_error_message());
+    batch.problem = checked.given; /* every default is explicit in it */
+    if (batch.problem.kv_dtype == LIBDECODE_DTYPE_NVFP4 || batch.problem.out_dtype != batch.problem.query_dtype ||
+        dtype_bits(batch.problem.query_dtype) != 16)
+        return complain("random tensors can be made for bf16 and fp16 queries with bf16, fp16 or e4m3 KV, and out as the query");
+    batch.page_bytes = (size_t)batch.problem.k_page_stride * (size_t)dtype_bits(batch.problem.kv_dtype) / 8;
+    batch.block_pages = batch.page_bytes < BLOCK_BYTES ? (int32_t)(BLOCK_BYTES / batch.page_bytes) : 1;
+    batch.bmm1_scale = (float)(1.0 / sqrt((double)batch.problem.head_dim));
+    if (!make_page_table(&batch, share_prefixes) || !make_blocks(&batch) || !make_query(&batch)) {
+        kv_batch_free(&batch);
+        return complain("out of memory");
+    }
+    batch.problem.num_pages = batch.num_pages;
+    *ret_batch = batch;
+    return true;
+}
+
+void kv_batch_free(struct kv_batch *batch)
+{
+    free(batch->page_table);
+    free(batch->folded_table);
+    free(batch->k_block);
+    free(batch->v_block);
+    free(batch->v_block_squared);
+    free(batch->query);
+    free(batch->sinks);
+    *batch = (struct kv_batch){0};
+}
+
+void kv_batch_part(const struct kv_batch *batch, int32_t region, int32_t first, int32_t count, struct kv_part *ret_part)
+{
+    const libdecode_problem *problem = &batch->problem;
+    struct kv_part part = {.problem = *problem};
+    part.problem.batch_size = count;
+    part.problem.num_pages = batch->block_pages;
+    part.tensors.struct_size = sizeof part.tensors;
+    part.tensors.k_cache = batch->k_block;
+    part.tensors.v_cache = batch->v_block;
+    part.tensors.seq_lens = batch->workload->seq_lens + first;
+    part.tensors.page_table =
+        batch->folded_table + ((int64_t)region * problem->batch_size + first) * problem->page_table_request_stride;
+    part.tensors.query =
+        batch->query + (size_t)(first * problem->query_token_stride) * (size_t)dtype_bits(problem->query_dtype) / 8;
+    part.tensors.sinks = batch->sinks;
+    part.tensors.bmm1_scale = batch->bmm1_scale;
+    *ret_part = part;
+}
+
+bool kv_batch_expect(const struct kv_batch *batch, int32_t region, int32_t first, int32_t count, const char *label,
+                     struct expectation *ret_expectation)
+{
+    struct kv_part part;
+    struct expectation_input input = {.problem = &part.problem,
+                                      .tensors = &part.tensors,
+                                      .v_cache_squared = batch->v_block_squared,
+                                      .bmm1_scale = batch->bmm1_scale,
+                                      .bmm2_scale = 1.0f,
+                                      .largest_v = batch->largest_v};
+    kv_batch_part(batch, region, first, count, &part);
+    for (int32_t request = first; request < first + count; request++)
+        input.longest = batch->workload->seq_lens[request] > input.longest ? batch->workload->seq_lens[request] : input.longest;
+    return expectation_make(&input, label, ret_expectation);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kv_batch.c: a workload in, a batch with a KV cache of any size out, on the host and on the device.
+ *
+ * Gigabytes of random KV are made of one block of some 32 MB of K and one of V, repeated all over the device's pool: page p of
+ * the pool holds the bytes of page p mod block_pages of the block. So the host holds everything there is to know in two
+ * blocks, and the reference runs on them with folded page ids.
+ * Before: problem_args.c. Next: bench.c and demo.c.
+ */
+#ifndef LIBDECODE_CLI_KV_BATCH_H
+#define LIBDECODE_CLI_KV_BATCH_H
+
+#include "compare.h"
+#include "gpu.h"
+#include "problem_args.h"
+
+struct kv_batch {
+    const struct workload *workload;
+    libdecode_problem problem; /* the workload's, with the pool's size */
+    int32_t regions;           /* disjoint sets of pages; calls that take turns do not find each other's KV in the L2 cache */
+    int64_t num_pages;
+    int64_t pages_per_region, shared_pages; /* shared: pages that a request did not need because another one had them */
+    int32_t *page_table;                    /* [regions][request][page_table_request_stride] */
+    int32_t *folded_table;                  /* the same, ids modulo block_pages */
+    size_t page_bytes;                      /* of K; V has as many */
+    int32_t block_pages;
+    uint8_t *k_block, *v_block, *v_block_squared;
+    double largest_v;
+    uint8_t *query;
+    float *sinks; /* NULL without */
+    float bmm1_scale;
+};
+
+/* With `share_prefixes`, prompt blocks of equal id share their pages (the workload needs a trace). Prints and returns false. */
+bool kv_batch_make(const struct workload *workload, bool share_prefixes, int32_t regions, struct kv_batch *ret_batch);
+void kv_batch_free(struct kv_batch *batch);
+
+/* As many regions as keep 200 MB between two reads of the same KV. */
+int32_t kv_batch_regions(uint64_t kv_bytes);
+
+/* What the reference takes: requests [first, first + count) of one region. */
+struct kv_part {
+    libdecode_problem problem;
+    libdecode_tensors tensors; /* out and lse are not set */
+};
+void kv_batch_part(const struct kv_batch *batch, int32_t region, int32_t first, int32_t count, struct kv_part *ret_part);
+bool kv_batch_expect(const struct kv_batch *batch, int32_t region, int32_t first, int32_t count, const char *label,
+                     struct expectation *ret_expectation);
+
+/* The batch in device memory. */
+struct device_batch {
+    const struct kv_batch *batch;
+    uint64_t pool; /* K's pages, then V's; at least `pool_bytes` */
+    size_t pool_bytes;
+    uint64_t page_table, seq_lens, query, out, lse, sinks, workspace;
+    size_t out_bytes, lse_bytes, workspace_bytes;
+};
+bool device_batch_make(struct gpu *gpu, const struct kv_batch *batch, struct device_batch *ret_device);
+void device_batch_free(struct gpu *gpu, struct device_batch *device);
+/* Room for this plan's workspace, made ready. */
+bool device_batch_workspace(struct gpu *gpu, struct device_batch *device, libdecode_context *context, const libdecode_plan *plan,
+                            libdecode_stream stream);
+/* What libdecode_plan_launch takes. */
+libdecode_tensors device_batch_tensors(const struct device_batch *device, int32_t region);
+
+/*
+ * Reads the result back: every element must be finite, and requests [first, first + count) must agree with the reference on
+ * `region`. Prints what is wrong and returns false.
+ */
+bool device_batch_check(struct gpu *gpu, const struct device_batch *device, int32_t region, int32_t first, int32_t count,
+                        const struct expectation *expectation);
+
+#endif

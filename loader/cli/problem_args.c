@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* problem_args.c: options in, a libdecode_problem and the lengths of its requests out. Used by explain, bench and demo. */
+#include "problem_args.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "problem.h"
+
+#define MAX_LEN (1 << 26)
+
+#define FIELD(name) offsetof(struct problem_args, name)
+const struct option problem_options[] = {
+    {"--batch", "N", OPTION_INT, FIELD(batch), 0, 1 << 20, "requests (default 64)"},
+    {"--heads", "Q/KV", OPTION_TEXT, FIELD(heads), 0, 0,
+     "query heads / KV heads (default 32/8, as Llama-3-8B; Llama-3-70B has 64/8, gpt-oss 64/8 with --head-dim 64)"},
+    {"--head-dim", "D", OPTION_INT, FIELD(head_dim), 1, 1 << 16, "elements of a head (default 128)"},
+    {"--kv", "DTYPE", OPTION_TEXT, FIELD(kv), 0, 0, "what the KV cache holds: bf16, fp16, e4m3, nvfp4 (default: as --query)"},
+    {"--query", "DTYPE", OPTION_TEXT, FIELD(query), 0, 0, "bf16, fp16 or e4m3 (default: bf16, or fp16 with --kv fp16)"},
+    {"--out", "DTYPE", OPTION_TEXT, FIELD(out), 0, 0, "what is written (default: as --query)"},
+    {"--page", "TOKENS", OPTION_INT, FIELD(page), 1, 1 << 16, "KV tokens in a page: a power of two (default 16)"},
+    {"--layout", "hnd|nhd", OPTION_TEXT, FIELD(layout), 0, 0,
+     "order inside a page: hnd = head, token, element (default); nhd = token, head, element"},
+    {"--len", "TOKENS", OPTION_INT, FIELD(len), 0, MAX_LEN, "KV tokens of every request (default 8192)"},
+    {"--lens", "A,B,...", OPTION_TEXT, FIELD(lens), 0, 0, "KV tokens of each request, instead of --batch and --len"},
+    {"--trace", "FILE[:FIRST:COUNT]", OPTION_TEXT, FIELD(trace), 0, 0,
+     "lengths from a trace of requests (CSV or Mooncake's JSON lines), instead of --batch and --len"},
+    {"--max-len", "TOKENS", OPTION_INT, FIELD(max_len), 1, MAX_LEN, "the hint max_seq_len (default: the longest request)"},
+    {"--window", "N", OPTION_INT, FIELD(window), -1, MAX_LEN, "sliding window: a token and the N before it (default -1: none)"},
+    {"--sinks", NULL, OPTION_FLAG, FIELD(sinks), 0, 0, "attention sinks: one more logit per head"},
+    {"--lse", NULL, OPTION_FLAG, FIELD(lse), 0, 0, "also write the log-sum-exp"},
+    {"--position-stride", "N", OPTION_INT, FIELD(position_stride), 1, 1 << 20,
+     "KV token j lies at position j * N + offset (default 1)"},
+    {"--position-offset", "N", OPTION_INT, FIELD(position_offset), 0, 1 << 30, "(default 0)"},
+    {0},
+};
+
+libdecode_dtype dtype_from_name(const char *name)
+{
+    for (int dtype = LIBDECODE_DTYPE_BF16; dtype <= LIBDECODE_DTYPE_NVFP4; dtype++) {
+        if (strcmp(name, dtype_name((libdecode_dtype)dtype)) == 0)
+            return (libdecode_dtype)dtype;
+    }
+    return LIBDECODE_DTYPE_DEFAULT;
+}
+
+static bool read_dtype(const char *command, const char *option, const char *name, libdecode_dtype *ret_dtype)
+{
+    if (name == NULL)
+        return true;
+    *ret_dtype = dtype_from_name(name);
+    return *ret_dtype != LIBDECODE_DTYPE_DEFAULT ||
+           complain("%s: %s %s: bf16, fp16, e4m3 or nvfp4 is accepted", command, option, name);
+}
+
+static bool read_heads(const char *command, const char *heads, libdecode_problem *problem)
+{
+    char end;
+    if (sscanf(heads, "%d/%d%c", &problem->num_qo_heads, &problem->num_kv_heads, &end) != 2)
+        return complain("%s: --heads %s: query heads / KV heads is accepted, like 32/8", command, heads);
+    return true;
+}
+
+static bool allocate_lens(struct workload *workload, size_t count)
+{
+    workload->problem.batch_size = (int32_t)count;
+    workload->seq_lens = calloc(count > 0 ? count : 1, sizeof workload->seq_lens[0]);
+    return workload->seq_lens != NULL || complain("out of memory");
+}
+
+static bool read_lens(const char *command, const char *lens, struct workload *workload)
+{
+    size_t count = 1;
+    for (const char *comma = lens; (comma = strchr(comma, ',')) != NULL; comma++)
+        count++;
+    if (!allocate_lens(workload, count))
+        return false;
+    const char *text = lens;
+    for (size_t request = 0; request < count; request++) {
+        char *end;
+        errno = 0;
+        long len = strtol(text, &end, 10);
+        if (errno != 0 || end == text || (*end != ',' && *end != '\0') || len < 0 || len > MAX_LEN)
+            return complain("%s: --lens %s: numbers from 0 to %d, separated by commas, are accepted", command, lens, MAX_LEN);
+        workload->seq_lens[request] = (int32_t)len;
+        text = end + 1;
+    }
+    return true;
+}
+
+static bool read_lengths(const char *command, const struct problem_args *args, struct workload *workload)
+{
+    if (args->lens != NULL && args->trace != NULL)
+        return complain("%s: --lens and --trace exclude each other", command);
+    if (args->lens != NULL)
+        return read_lens(command, args->lens, workload);
+    if (args->trace != NULL) {
+        if (!trace_read(args->trace, &workload->trace) || !allocate_lens(workload, workload->trace.num_requests))
+            return false;
+        for (size_t request = 0; request < workload->trace.num_requests; request++)
+            workload->seq_lens[request] = workload->trace.requests[request].seq_len;
+        return true;
+    }
+    if (!allocate_lens(workload, (size_t)args->batch))
+        return false;
+    for (int32_t request = 0; request < args->batch; request++)
+        workload->seq_lens[request] = args->len;
+    return true;
+}
+
+static bool read_shape(const char *command, const struct problem_args *args, libdecode_problem *problem)
+{
+    *problem = (libdecode_problem){.struct_size = sizeof *problem, .op = LIBDECODE_OP_BATCH_DECODE};
+    problem->head_dim = args->head_dim;
+    problem->page_size = args->page;
+    problem->position_stride = args->position_stride;
+    problem->position_offset = args->position_offset;
+    if (!read_heads(command, args->heads, problem) || !read_dtype(command, "--query", args->query, &problem->query_dtype) ||
+        !read_dtype(command, "--kv", args->kv, &problem->kv_dtype) ||
+        !read_dtype(command, "--out", args->out, &problem->out_dtype))
+        return false;
+    if (problem->kv_dtype == LIBDECODE_DTYPE_FP16 && problem->query_dtype == LIBDECODE_DTYPE_BF16)
+        problem->query_dtype = LIBDECODE_DTYPE_FP16; /* what --kv fp16 alone means */
+    if (strcmp(args->layout, "hnd") != 0 && strcmp(args->layout, "nhd") != 0)
+        return complain("%s: --layout %s: hnd or nhd is accepted", command, args->layout);
+    problem->kv_layout = args->layout[0] == 'h' ? LIBDECODE_KV_HND : LIBDECODE_KV_NHD;
+    if (args->window >= 0) {
+        problem->features |= LIBDECODE_FEATURE_WINDOW;
+        problem->window_left = args->window;
+    }
+    problem->features |= args->sinks ? LIBDECODE_FEATURE_SINKS : 0u;
+    problem->features |= args->lse ? LIBDECODE_FEATURE_LSE : 0u;
+    return true;
+}
+
+bool workload_make(const char *command, const struct problem_args *args, struct workload *ret_workload)
+{
+    struct workload workload = {0};
+    if (!read_shape(command, args, &workload.problem) || !read_lengths(command, args, &workload)) {
+        workload_free(&workload);
+        return false;
+    }
+    int32_t longest = 1;
+    for (int32_t request = 0; request < workload.problem.batch_size; request++) {
+        workload.total_tokens += workload.seq_lens[request];
+        longest = workload.seq_lens[request] > longest ? workload.seq_lens[request] : longest;
+    }
+    workload.problem.max_seq_len = args->max_len > 0 ? args->max_len : longest;
+    workload.problem.page_table_request_stride = (longest + args->page - 1) / args->page;
+    struct problem checked;
+    if (problem_check(&workload.problem, &checked) != LIBDECODE_OK) {
+        complain("%s: %s", command, libdecode_error_message());
+        workload_free(&workload);
+        return false;
+    }
+    *ret_workload = workload;
+    return true;
+}
+
+void workload_free(struct workload *workload)
+{
+    free(workload->seq_lens);
+    trace_free(&workload->trace);
+    *workload = (struct workload){0};
+}
+
+static libdecode_dtype kv_dtype(const libdecode_problem *problem)
+{
+    return problem->kv_dtype != LIBDECODE_DTYPE_DEFAULT ? problem->kv_dtype : problem->query_dtype;
+}
+
+void workload_describe(const struct workload *workload, char *text, size_t size)
+{
+    const libdecode_problem *problem = &workload->problem;
+    int32_t shortest = INT32_MAX, longest = 0;
+    for (int32_t request = 0; request < problem->batch_size; request++) {
+        int32_t len = workload->seq_lens[request];
+        shortest = len < shortest ? len : shortest;
+        longest = len > longest ? len : longest;
+    }
+    char lengths[64] = "no requests", window[32] = "";
+    if (problem->batch_size > 0 && shortest == longest)
+        snprintf(lengths, sizeof lengths, "%d request%s of %d tokens", problem->batch_size, problem->batch_size == 1 ? "" : "s",
+                 longest);
+    else if (problem->batch_size > 0)
+        snprintf(lengths, sizeof lengths, "%d requests of %d to %d tokens", problem->batch_size, shortest, longest);
+    if ((problem->features & LIBDECODE_FEATURE_WINDOW) != 0)
+        snprintf(window, sizeof window, ", window %d", problem->window_left);
+    snprintf(text, size, "%d/%d heads of %d, %s KV, page %d, %s%s%s%s", problem->num_qo_heads, problem->num_kv_heads,
+             problem->head_dim, dtype_name(kv_dtype(problem)), problem->page_size, lengths, window,
+             (problem->features & LIBDECODE_FEATURE_SINKS) != 0 ? ", sinks" : "",
+             (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? ", lse" : "");
+}
+
+uint64_t workload_kv_bytes(const struct workload *workload)
+{
+    const libdecode_problem *problem = &workload->problem;
+    uint64_t tokens = 0;
+    for (int32_t request = 0; request < problem->batch_size; request++) {
+        int64_t visible = workload->seq_lens[request];
+        const int64_t in_window =
+            (int64_t)problem->window_left / (problem->position_stride > 1 ? problem->position_stride : 1) + 1;
+        if ((problem->features & LIBDECODE_FEATURE_WINDOW) != 0 && in_window < visible)
+            visible = in_window;
+        tokens += (uint64_t)visible;
+    }
+    uint64_t row_bits = (uint64_t)problem->head_dim * (uint64_t)dtype_bits(kv_dtype(problem));
+    return 2 * tokens * (uint64_t)problem->num_kv_heads * row_bits / 8;
+}

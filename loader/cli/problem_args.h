@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * problem_args.c: the options that describe a problem in, a libdecode_problem and its lengths out.
+ * Used by explain and bench, so that the same words mean the same in both.
+ */
+#ifndef LIBDECODE_CLI_PROBLEM_ARGS_H
+#define LIBDECODE_CLI_PROBLEM_ARGS_H
+
+#include "libdecode.h"
+#include "options.h"
+#include "trace.h"
+
+/* As given on the command line. */
+struct problem_args {
+    int32_t batch, head_dim, page, len, window, max_len, position_stride, position_offset;
+    const char *heads, *query, *kv, *out, *layout, *lens, *trace;
+    bool sinks, lse;
+};
+
+/* Llama-3-8B: 64 requests of 8192 tokens, 32 query and 8 KV heads of 128, bf16, pages of 16. */
+#define PROBLEM_ARGS_DEFAULT                                                                                                     \
+    ((struct problem_args){.batch = 64,                                                                                          \
+                           .head_dim = 128,                                                                                      \
+                           .page = 16,                                                                                           \
+                           .len = 8192,                                                                                          \
+                           .window = -1,                                                                                         \
+                           .position_stride = 1,                                                                                 \
+                           .heads = "32/8",                                                                                      \
+                           .query = "bf16",                                                                                      \
+                           .layout = "hnd"})
+extern const struct option problem_options[];
+
+/* A problem and what only the device sees of it. */
+struct workload {
+    libdecode_problem problem;
+    int32_t *seq_lens; /* [problem.batch_size] */
+    int64_t total_tokens;
+    struct trace trace; /* num_requests is 0 without --trace */
+};
+
+/* Prints what is wrong and returns false. Free with workload_free. */
+bool workload_make(const char *command, const struct problem_args *args, struct workload *ret_workload);
+void workload_free(struct workload *workload);
+
+/* "32/8 heads of 128, bf16 KV, page 16, 64 requests of 8192 tokens", into `text`. */
+void workload_describe(const struct workload *workload, char *text, size_t size);
+
+/* Bytes of K and V that one call must read: those of every visible token, once. */
+uint64_t workload_kv_bytes(const struct workload *workload);
+
+/* "bf16" ... ; LIBDECODE_DTYPE_DEFAULT for a word that is no dtype. */
+libdecode_dtype dtype_from_name(const char *name);
+
+#endif

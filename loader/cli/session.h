@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * session.c: the options that every subcommand has (bundles, device, policy) in, an open context and a current GPU out.
+ * Before: options.c. Used by every subcommand.
+ */
+#ifndef LIBDECODE_CLI_SESSION_H
+#define LIBDECODE_CLI_SESSION_H
+
+#include "gpu.h"
+#include "libdecode.h"
+#include "options.h"
+
+struct session_args {
+    struct texts bundles;
+    const char *policy;
+    int32_t device;
+    bool json;
+};
+extern const struct option bundle_options[]; /* --bundle, --policy, --json */
+extern const struct option device_options[]; /* --device */
+
+/* A context with the bundles and the policy asked for; `policy` instead of the given one if not NULL. Prints what is wrong. */
+bool session_open(const struct session_args *args, const char *policy, libdecode_context **ret_context);
+
+/* A GPU with its context current: EXIT_PASSED, EXIT_NO_GPU or EXIT_FAILED, after printing why. */
+int session_open_gpu(const char *command, const struct session_args *args, struct gpu *ret_gpu);
+
+/* The facts of one kernel by name. False: no such kernel. */
+bool session_find_kernel(const libdecode_context *context, const char *name, libdecode_kernel_info *ret_info);
+
+#endif

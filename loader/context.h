@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a libdecode_context and a libdecode_plan are. open.c makes and ends contexts, decode.c makes and launches plans,
+ * inspect.c shows both. A context does not change after libdecode_open, but for the two caches, which lock for themselves.
+ */
+#ifndef LIBDECODE_CONTEXT_H
+#define LIBDECODE_CONTEXT_H
+
+#include <stdatomic.h>
+
+#include "module.h"
+#include "plan_memo.h"
+#include "problem.h"
+#include "select.h"
+#include "status.h"
+
+struct libdecode_context {
+    struct log_sink log;
+    struct bundle **bundles; /* each overlays those before it */
+    size_t num_bundles;
+    struct kernel_table table;
+    struct policy policy;
+    struct module_cache *modules;
+    struct plan_memo *memo;
+};
+
+struct libdecode_plan {
+    libdecode_context *context;
+    struct problem problem;
+    libdecode_device device;
+    struct selection selection;
+    _Atomic uint64_t checked_context_id; /* the CUDA context that was last found to be on such a device; 0: none yet */
+};
+
+/* Hands `status` on and logs its message if it is an error: what a public function returns. */
+libdecode_status context_result(const libdecode_context *context, libdecode_status status);
+
+/* INVALID_ARGUMENT if a pointer argument of a public function is NULL. */
+libdecode_status require_pointer(const void *pointer, const char *name);
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cost.c: (problem, device, launch contract) in, how the kernel would be launched and how long it would take out. Integer
+ * arithmetic only, so that every host gives the same answer. Used by select.c, which compares the answers.
+ */
+#ifndef LIBDECODE_COST_H
+#define LIBDECODE_COST_H
+
+#include <stdbool.h>
+
+#include "abi.h"
+#include "problem.h"
+
+struct cost {
+    int32_t row_groups;  /* passes over the KV: ceil(group_size * q_len / row_tile) */
+    int32_t num_workers; /* clusters (CTAs where cluster_size is 1) */
+    int32_t min_tiles_per_worker;
+    int64_t predicted_ns; /* at max_seq_len */
+    size_t partials_bytes; /* workspace beyond the counters: two records a CTA, its first and its last unit may be shared */
+};
+
+/* False if the device has no room for a single worker. `contract` has passed contract_is_sane. */
+bool cost_estimate(const struct problem *problem, const libdecode_device *device,
+                   const struct libdecode_launch_contract *contract, struct cost *ret_cost);
+
+/* GB/s that a GPU of this compute capability sustains when it does not say so itself. */
+int32_t typical_bandwidth_gbps(int32_t compute_capability);
+
+#endif

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The public functions that decode: a plan from a problem, a launch from a plan and tensors, and both in one call.
+ * Before: open.c made the context. Here: problem.c -> select.c -> module.c -> launch.c, in this order.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "context.h"
+#include "device.h"
+#include "launch.h"
+
+#define VERSION_TEXT_(major, minor, patch) #major "." #minor "." #patch
+#define VERSION_TEXT(major, minor, patch) VERSION_TEXT_(major, minor, patch)
+
+const char *libdecode_version(void) {
+    return VERSION_TEXT(LIBDECODE_VERSION_MAJOR, LIBDECODE_VERSION_MINOR, LIBDECODE_VERSION_PATCH);
+}
+
+libdecode_status context_result(const libdecode_context *context, libdecode_status status) {
+    if (status != LIBDECODE_OK && context)
+        log_message(&context->log, LIBDECODE_LOG_ERROR, "%s: %s", libdecode_status_name(status), libdecode_error_message());
+    return status;
+}
+
+libdecode_status require_pointer(const void *pointer, const char *name) {
+    if (!pointer)
+        return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "%s is NULL: it must not be", name);
+    return LIBDECODE_OK;
+}
+
+static libdecode_status device_current(libdecode_device *ret_device) {
+    const struct driver *driver;
+    FORWARD(driver_get(&driver));
+    return device_query(driver, ret_device);
+}
+
+libdecode_status libdecode_device_current(libdecode_context *context, libdecode_device *ret_device) {
+    libdecode_device device;
+    libdecode_status status = require_pointer(context, "context");
+    if (status == LIBDECODE_OK)
+        status = device_current(&device);
+    if (status == LIBDECODE_OK)
+        status = write_caller_struct(ret_device, &device, sizeof device, "libdecode_device");
+    return context_result(context, status);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ plans */
+
+static void log_verdict(void *cookie, const libdecode_verdict *verdict) {
+    const libdecode_context *context = cookie;
+    const char *state = verdict->chosen ? "chosen" : verdict->eligible ? "loses" : "cannot";
+    log_message(&context->log, LIBDECODE_LOG_DEBUG, "%s %s: %s", verdict->kernel, state, verdict->reason);
+}
+
+static void log_plan(const libdecode_plan *plan) {
+    const libdecode_problem *given = &plan->problem.given;
+    log_message(&plan->context->log, LIBDECODE_LOG_INFO,
+                "batch_decode, batch %d, heads %d/%d, head_dim %d, query %s, KV %s, page %d: kernel %s on sm_%d, %s",
+                given->batch_size, given->num_qo_heads, given->num_kv_heads, given->head_dim, dtype_name(given->query_dtype),
+                dtype_name(given->kv_dtype), given->page_size, plan->selection.record->name, plan->device.compute_capability,
+                plan->selection.reason);
+}
+
+static libdecode_status plan_create(libdecode_context *context, const libdecode_problem *problem, const libdecode_device *device,
+                                    libdecode_plan **ret_plan) {
+    struct problem checked;
+    libdecode_device facts;
+    struct selection selection;
+    FORWARD(problem_check(problem, &checked));
+    if (device)
+        FORWARD(device_read(device, &facts));
+    else
+        FORWARD(device_current(&facts));
+    libdecode_verdict_function report = log_enabled(&context->log, LIBDECODE_LOG_DEBUG) ? log_verdict : NULL;
+    FORWARD(select_kernel(&checked, &facts, &context->policy, &context->table, report, context, &selection));
+
+    libdecode_plan *plan = malloc(sizeof *plan);
+    if (!plan)
+        return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "no memory for a plan (%zu bytes); free memory", sizeof *plan);
+    plan->context = context;
+    plan->problem = checked;
+    plan->device = facts;
+    plan->selection = selection;
+    atomic_init(&plan->checked_context_id, 0);
+    log_plan(plan);
+    *ret_plan = plan;
+    return LIBDECODE_OK;
+}
+
+libdecode_status libdecode_plan_create(libdecode_context *context, const libdecode_problem *problem,
+                                       const libdecode_device *device, libdecode_plan **ret_plan) {
+    libdecode_status status = require_pointer(context, "context");
+    if (status == LIBDECODE_OK)
+        status = require_pointer(ret_plan, "ret_plan");
+    if (status == LIBDECODE_OK)
+        status = plan_create(context, problem, device, ret_plan);
+    return context_result(context, status);
+}
+
+void libdecode_plan_destroy(libdecode_plan *plan) { free(plan); }
+
+libdecode_status libdecode_plan_get_info(const libdecode_plan *plan, libdecode_plan_info *ret_info) {
+    FORWARD(require_pointer(plan, "plan"));
+    const struct selection *selection = &plan->selection;
+    const struct kernel_record *record = selection->record;
+    libdecode_plan_info info = {.kernel = record->name,
+                                .bundle = bundle_path(record->bundle),
+                                .reason = selection->reason,
+                                .row_passes = selection->row_groups,
+                                .workers = selection->num_workers,
+                                .cluster_size = (int32_t)record->kernel->contract.cluster_size,
+                                .predicted_ns = selection->predicted_ns,
+                                .workspace_bytes = workspace_bytes(selection)};
+    memcpy(info.image_sha256, bundle_images(record->bundle)[record->kernel->image].sha256, sizeof info.image_sha256);
+    return context_result(plan->context, write_caller_struct(ret_info, &info, sizeof info, "libdecode_plan_info"));
+}
+
+size_t libdecode_plan_workspace_bytes(const libdecode_plan *plan) { return plan ? workspace_bytes(&plan->selection) : 0; }
+
+static libdecode_status workspace_init(void *workspace, size_t given_bytes, libdecode_stream stream) {
+    const struct driver *driver;
+    FORWARD(workspace_check(workspace, given_bytes, WORKSPACE_COUNTER_BYTES));
+    FORWARD(driver_get(&driver));
+    cuda_result result = driver->memset_d32_async((cuda_address)(uintptr_t)workspace, 0, WORKSPACE_COUNTER_BYTES / 4, stream);
+    if (result != CUDA_RESULT_SUCCESS)
+        return driver_fail(driver, result, "cuMemsetD32Async",
+                           "the workspace cannot be cleared; is it memory of the current device?");
+    return LIBDECODE_OK;
+}
+
+libdecode_status libdecode_workspace_init(libdecode_context *context, void *workspace, size_t given_bytes,
+                                          libdecode_stream stream) {
+    FORWARD(require_pointer(context, "context"));
+    return context_result(context, workspace_init(workspace, given_bytes, stream));
+}
+
+/* --------------------------------------------------------------------------------------------------------- launches */
+
+/* A context keeps its device, so one comparison per change of context is enough. */
+static libdecode_status check_device(libdecode_plan *plan, const struct driver *driver, uint64_t context_id) {
+    if (atomic_load_explicit(&plan->checked_context_id, memory_order_relaxed) == context_id)
+        return LIBDECODE_OK;
+    FORWARD(device_compare(driver, &plan->device));
+    atomic_store_explicit(&plan->checked_context_id, context_id, memory_order_relaxed);
+    return LIBDECODE_OK;
+}
+
+static libdecode_status prepare(const libdecode_context *context, libdecode_plan *const *plans, size_t num_plans) {
+    const struct driver *driver;
+    uint64_t context_id;
+    FORWARD(require_pointer(num_plans > 0 ? plans : (const void *)context, "plans"));
+    for (size_t i = 0; i < num_plans; i++)
+        if (!plans[i] || plans[i]->context != context)
+            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "plans[%zu] %s: every plan must come from this context", i,
+                        plans[i] ? "belongs to another context" : "is NULL");
+    FORWARD(driver_get(&driver));
+    FORWARD(device_context_id(driver, &context_id));
+    for (size_t i = 0; i < num_plans; i++) {
+        cuda_function function;
+        FORWARD(check_device(plans[i], driver, context_id));
+        FORWARD(
+            module_function(context->modules, driver, plans[i]->selection.record, NULL, context->policy.strict, 1, &function));
+    }
+    return LIBDECODE_OK;
+}
+
+libdecode_status libdecode_prepare(libdecode_context *context, libdecode_plan *const *plans, size_t num_plans) {
+    FORWARD(require_pointer(context, "context"));
+    return context_result(context, prepare(context, plans, num_plans));
+}
+
+/* Everything up to the launch is checked before anything is loaded. */
+static libdecode_status launch(libdecode_plan *plan, const struct driver *driver, uint64_t context_id,
+                               const libdecode_tensors *tensors, libdecode_stream stream) {
+    const struct selection *selection = &plan->selection;
+    cuda_function function;
+    FORWARD(workspace_check(tensors->workspace, tensors->workspace_bytes, workspace_bytes(selection)));
+    FORWARD(check_device(plan, driver, context_id));
+    FORWARD(
+        module_function(plan->context->modules, driver, selection->record, stream, plan->context->policy.strict, 0, &function));
+    return launch_kernel(driver, &plan->problem, selection, tensors, function, stream);
+}
+
+static libdecode_status plan_launch(libdecode_plan *plan, const libdecode_tensors *tensors, libdecode_stream stream) {
+    const struct driver *driver;
+    libdecode_tensors checked;
+    uint64_t context_id;
+    FORWARD(tensors_check(&plan->problem, tensors, &checked));
+    if (plan->problem.given.batch_size == 0)
+        return LIBDECODE_OK;
+    FORWARD(driver_get(&driver));
+    FORWARD(device_context_id(driver, &context_id));
+    return launch(plan, driver, context_id, &checked, stream);
+}
+
+libdecode_status libdecode_plan_launch(libdecode_plan *plan, const libdecode_tensors *tensors, libdecode_stream stream) {
+    FORWARD(require_pointer(plan, "plan"));
+    return context_result(plan->context, plan_launch(plan, tensors, stream));
+}
+
+/* ------------------------------------------------------------------------------------------------- in a single call */
+
+/*
+ * max_seq_len is a hint that grows with every generated token: rounded up to a power of two, a growing batch keeps its plan.
+ * Not where it has another meaning: as the width of the page table, or near the end of the positions.
+ */
+static void round_hint(libdecode_problem *problem) {
+    int64_t rounded = 1, stride = problem->position_stride > 0 ? problem->position_stride : 1;
+    if (problem->max_seq_len <= 0 || problem->page_table_request_stride == 0)
+        return;
+    while (rounded < problem->max_seq_len)
+        rounded *= 2;
+    if (rounded * stride + problem->position_offset <= INT32_MAX)
+        problem->max_seq_len = (int32_t)rounded;
+}
+
+/* The remembered plan of a problem, or a new one; *ret_owned if it is the caller's to destroy, for want of room. */
+static libdecode_status find_plan(libdecode_context *context, const libdecode_problem *problem, uint64_t context_id,
+                                  libdecode_plan **ret_plan, bool *ret_owned) {
+    libdecode_problem key;
+    FORWARD(problem_read(problem, &key));
+    round_hint(&key);
+    *ret_owned = false;
+    *ret_plan = plan_memo_find(context->memo, &key, context_id);
+    if (*ret_plan)
+        return LIBDECODE_OK;
+
+    libdecode_plan *created = NULL;
+    FORWARD(plan_create(context, &key, NULL, &created));
+    *ret_plan = plan_memo_add(context->memo, &key, context_id, created);
+    if (*ret_plan)
+        return LIBDECODE_OK;
+    *ret_plan = created;
+    *ret_owned = true;
+    if (plan_memo_first_refusal(context->memo))
+        log_message(&context->log, LIBDECODE_LOG_WARN,
+                    "libdecode_batch_decode: too many different problems to remember their plans; "
+                    "the new ones are planned at every call. Use libdecode_plan_create for them");
+    return LIBDECODE_OK;
+}
+
+static libdecode_status batch_decode(libdecode_context *context, const libdecode_problem *problem,
+                                     const libdecode_tensors *tensors, libdecode_stream stream) {
+    const struct driver *driver;
+    libdecode_plan *plan;
+    libdecode_tensors checked;
+    uint64_t context_id;
+    bool owned;
+    FORWARD(driver_get(&driver));
+    FORWARD(device_context_id(driver, &context_id));
+    FORWARD(find_plan(context, problem, context_id, &plan, &owned));
+    libdecode_status status = tensors_check(&plan->problem, tensors, &checked);
+    if (status == LIBDECODE_OK && plan->problem.given.batch_size > 0)
+        status = launch(plan, driver, context_id, &checked, stream);
+    if (owned)
+        libdecode_plan_destroy(plan);
+    return status;
+}
+
+libdecode_status libdecode_batch_decode(libdecode_context *context, const libdecode_problem *problem,
+                                        const libdecode_tensors *tensors, libdecode_stream stream) {
+    FORWARD(require_pointer(context, "context"));
+    return context_result(context, batch_decode(context, problem, tensors, stream));
+}
+
+static libdecode_status batch_decode_workspace(libdecode_context *context, const libdecode_problem *problem, size_t *ret_bytes) {
+    const struct driver *driver;
+    libdecode_plan *plan;
+    uint64_t context_id;
+    bool owned;
+    FORWARD(require_pointer(ret_bytes, "ret_bytes"));
+    FORWARD(driver_get(&driver));
+    FORWARD(device_context_id(driver, &context_id));
+    FORWARD(find_plan(context, problem, context_id, &plan, &owned));
+    *ret_bytes = workspace_bytes(&plan->selection);
+    if (owned)
+        libdecode_plan_destroy(plan);
+    return LIBDECODE_OK;
+}
+
+libdecode_status libdecode_batch_decode_workspace_bytes(libdecode_context *context, const libdecode_problem *problem,
+                                                        size_t *ret_bytes) {
+    FORWARD(require_pointer(context, "context"));
+    return context_result(context, batch_decode_workspace(context, problem, ret_bytes));
+}

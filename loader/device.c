@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The current GPU, a preset's name, or a device that the caller filled in by hand in; a checked libdecode_device out.
+ * Next: select.c. The presets give `explain` an answer for GPUs that are not there.
+ */
+#include "device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cost.h"
+#include "status.h"
+
+/* Of cuda.h: CUdevice_attribute. */
+enum {
+    ATTRIBUTE_SM_COUNT = 16,
+    ATTRIBUTE_MEMORY_CLOCK_KHZ = 36,
+    ATTRIBUTE_MEMORY_BUS_BITS = 37,
+    ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
+    ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
+    ATTRIBUTE_SHARED_BYTES_PER_SM = 81,
+    ATTRIBUTE_SHARED_BYTES_PER_BLOCK_OPTIN = 97
+};
+
+/* Of the rate that clock and bus width give, what a kernel that only reads sustains. */
+#define SUSTAINED_BANDWIDTH_PERCENT 95
+
+#define DEVICE_MINIMUM_BYTES (offsetof(libdecode_device, driver_version) + sizeof(int32_t))
+
+static const struct {
+    const char *preset;
+    const char *name;
+    int32_t compute_capability, sm_count, shared_bytes_per_sm, max_shared_bytes_per_block;
+} presets[] = {{"sm_90", "H200", 90, 132, 233472, 232448},
+               {"sm_100", "B200", 100, 148, 233472, 232448},
+               {"sm_103", "B300", 103, 148, 233472, 232448},
+               {"sm_120", "RTX 5090", 120, 170, 102400, 101376},
+               {"sm_121", "DGX Spark", 121, 48, 102400, 101376}};
+
+libdecode_status libdecode_device_preset(const char *name, libdecode_device *ret_device) {
+    if (!name)
+        return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "name is NULL: accepted are sm_90, sm_100, sm_103, sm_120, sm_121");
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+        if (strcmp(presets[i].preset, name) != 0)
+            continue;
+        libdecode_device device = {.compute_capability = presets[i].compute_capability,
+                                   .sm_count = presets[i].sm_count,
+                                   .shared_bytes_per_sm = presets[i].shared_bytes_per_sm,
+                                   .max_shared_bytes_per_block = presets[i].max_shared_bytes_per_block,
+                                   .memory_bandwidth_gbps = typical_bandwidth_gbps(presets[i].compute_capability)};
+        (void)snprintf(device.name, sizeof device.name, "%s", presets[i].name);
+        return write_caller_struct(ret_device, &device, sizeof device, "libdecode_device");
+    }
+    return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "name is '%s': accepted are sm_90, sm_100, sm_103, sm_120, sm_121", name);
+}
+
+static libdecode_status check_range(const char *field, int32_t value, int32_t low, int32_t high) {
+    if (value < low || value > high)
+        return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "device.%s is %d: accepted are %d to %d", field, value, low, high);
+    return LIBDECODE_OK;
+}
+
+libdecode_status device_read(const libdecode_device *device, libdecode_device *ret_device) {
+    libdecode_device read;
+    FORWARD(read_caller_struct(&read, sizeof read, device, DEVICE_MINIMUM_BYTES, "libdecode_device"));
+    if (!memchr(read.name, '\0', sizeof read.name))
+        return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "device.name does not end: its %zu bytes must hold a NUL",
+                    sizeof read.name);
+    FORWARD(check_range("compute_capability", read.compute_capability, 10, 999));
+    FORWARD(check_range("sm_count", read.sm_count, 1, 4096));
+    FORWARD(check_range("shared_bytes_per_sm", read.shared_bytes_per_sm, 0, 1 << 24));
+    FORWARD(check_range("max_shared_bytes_per_block", read.max_shared_bytes_per_block, 1, 1 << 24));
+    FORWARD(check_range("memory_bandwidth_gbps", read.memory_bandwidth_gbps, 0, 1 << 24));
+    FORWARD(check_range("driver_version", read.driver_version, 0, 1000000));
+    *ret_device = read;
+    return LIBDECODE_OK;
+}
+
+static libdecode_status no_context(void) {
+    return fail(LIBDECODE_ERROR_NO_DEVICE,
+                "the calling thread has no current CUDA context; make one current (cuCtxSetCurrent, or "
+                "cudaSetDevice and any runtime call) before");
+}
+
+static libdecode_status attribute(const struct driver *driver, cuda_device device, int id, int32_t *ret_value) {
+    int value = 0;
+    cuda_result result = driver->device_get_attribute(&value, id, device);
+    if (result != CUDA_RESULT_SUCCESS)
+        return driver_fail(driver, result, "cuDeviceGetAttribute",
+                           "a fact about the current GPU cannot be read; check nvidia-smi");
+    *ret_value = value;
+    return LIBDECODE_OK;
+}
+
+static libdecode_status current_device(const struct driver *driver, cuda_device *ret_device) {
+    cuda_result result = driver->ctx_get_device(ret_device);
+    if (result == CUDA_RESULT_INVALID_CONTEXT)
+        return no_context();
+    if (result != CUDA_RESULT_SUCCESS)
+        return driver_fail(driver, result, "cuCtxGetDevice", "the GPU of the current CUDA context is not known");
+    return LIBDECODE_OK;
+}
+
+static libdecode_status identity(const struct driver *driver, cuda_device device, int32_t *ret_compute_capability,
+                                 int32_t *ret_sm_count) {
+    int32_t major = 0, minor = 0;
+    FORWARD(attribute(driver, device, ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major));
+    FORWARD(attribute(driver, device, ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor));
+    *ret_compute_capability = major * 10 + minor;
+    return attribute(driver, device, ATTRIBUTE_SM_COUNT, ret_sm_count);
+}
+
+libdecode_status device_query(const struct driver *driver, libdecode_device *ret_device) {
+    cuda_device handle = 0;
+    libdecode_device device;
+    memset(&device, 0, sizeof device);
+    device.struct_size = sizeof device;
+    FORWARD(current_device(driver, &handle));
+    FORWARD(identity(driver, handle, &device.compute_capability, &device.sm_count));
+    FORWARD(attribute(driver, handle, ATTRIBUTE_SHARED_BYTES_PER_SM, &device.shared_bytes_per_sm));
+    FORWARD(attribute(driver, handle, ATTRIBUTE_SHARED_BYTES_PER_BLOCK_OPTIN, &device.max_shared_bytes_per_block));
+    cuda_result result = driver->device_get_name(device.name, sizeof device.name, handle);
+    if (result != CUDA_RESULT_SUCCESS)
+        return driver_fail(driver, result, "cuDeviceGetName", "the name of the current GPU cannot be read; check nvidia-smi");
+
+    /* Integrated GPUs may know neither; then the typical rate of the compute capability stands in. Two transfers a clock. */
+    int clock_khz = 0, bus_bits = 0;
+    (void)driver->device_get_attribute(&clock_khz, ATTRIBUTE_MEMORY_CLOCK_KHZ, handle);
+    (void)driver->device_get_attribute(&bus_bits, ATTRIBUTE_MEMORY_BUS_BITS, handle);
+    if (clock_khz > 0 && bus_bits > 0)
+        device.memory_bandwidth_gbps =
+            (int32_t)((int64_t)2 * clock_khz * (bus_bits / 8) / 1000000 * SUSTAINED_BANDWIDTH_PERCENT / 100 & INT32_MAX);
+    device.driver_version = driver->version;
+    *ret_device = device;
+    return LIBDECODE_OK;
+}
+
+libdecode_status device_context_id(const struct driver *driver, uint64_t *ret_id) {
+    unsigned long long id = 0;
+    cuda_result result = driver->ctx_get_id(NULL, &id);
+    if (result == CUDA_RESULT_INVALID_CONTEXT)
+        return no_context();
+    if (result != CUDA_RESULT_SUCCESS)
+        return driver_fail(driver, result, "cuCtxGetId", "the current CUDA context has no identity");
+    *ret_id = id;
+    return LIBDECODE_OK;
+}
+
+libdecode_status device_compare(const struct driver *driver, const libdecode_device *device) {
+    cuda_device handle = 0;
+    int32_t compute_capability = 0, sm_count = 0;
+    FORWARD(current_device(driver, &handle));
+    FORWARD(identity(driver, handle, &compute_capability, &sm_count));
+    if (compute_capability != device->compute_capability || sm_count != device->sm_count)
+        return fail(
+            LIBDECODE_ERROR_WRONG_DEVICE,
+            "the plan was made for sm_%d with %d SMs (%s), the current GPU is sm_%d with %d; make a plan for each kind of GPU",
+            device->compute_capability, device->sm_count, device->name[0] ? device->name : "unnamed", compute_capability,
+            sm_count);
+    return LIBDECODE_OK;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device.c: the GPU of the current CUDA context, a preset or the caller's own description in, the facts that select.c needs out.
+ */
+#ifndef LIBDECODE_DEVICE_H
+#define LIBDECODE_DEVICE_H
+
+#include "driver.h"
+#include "libdecode.h"
+
+/* The caller's struct, checked. Errors: INVALID_ARGUMENT, STRUCT_SIZE. */
+libdecode_status device_read(const libdecode_device *device, libdecode_device *ret_device);
+
+/* Errors: NO_DEVICE (no current context), CUDA. */
+libdecode_status device_query(const struct driver *driver, libdecode_device *ret_device);
+
+/* The id of the current context: never reused, unlike its address. Errors: NO_DEVICE, CUDA. */
+libdecode_status device_context_id(const struct driver *driver, uint64_t *ret_id);
+
+/* Whether the current device is of the kind that `device` describes. Errors: WRONG_DEVICE, NO_DEVICE, CUDA. */
+libdecode_status device_compare(const struct driver *driver, const libdecode_device *device);
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * launch.c: (problem, selection, tensors, function) in, one kernel launch out: encodes the tensor maps, fills the parameter
+ * block, launches. No allocation, no lock, no log. The last stage of the flow.
+ */
+#ifndef LIBDECODE_LAUNCH_H
+#define LIBDECODE_LAUNCH_H
+
+#include "driver.h"
+#include "problem.h"
+#include "select.h"
+
+/* Counters stand first in every workspace, at most this many bytes; then the partial records. */
+#define WORKSPACE_COUNTER_BYTES 16384u
+#define WORKSPACE_ALIGNMENT_BYTES 256u
+
+size_t workspace_bytes(const struct selection *selection);
+
+/* Pointer, alignment and size of a workspace. Errors: INVALID_ARGUMENT, WORKSPACE_TOO_SMALL. */
+libdecode_status workspace_check(const void *workspace, size_t given_bytes, size_t needed_bytes);
+
+/* `tensors` has passed tensors_check, its workspace workspace_check. Errors: CUDA. */
+libdecode_status launch_kernel(const struct driver *driver, const struct problem *problem, const struct selection *selection,
+                               const libdecode_tensors *tensors, cuda_function function, libdecode_stream stream);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * problem.c: libdecode_problem in, struct problem out: validated, every default made explicit. Pure; no CUDA.
+ * Next: select.c (on a GPU) or reference.c (on the host).
+ */
+#ifndef LIBDECODE_PROBLEM_H
+#define LIBDECODE_PROBLEM_H
+
+#include "libdecode.h"
+
+/* A libdecode_problem without a single default left, and what follows from it. */
+struct problem {
+    libdecode_problem given;    /* every field explicit, dtypes, lengths and strides included; window_left is -1 if none */
+    int32_t group_size;         /* num_qo_heads / num_kv_heads */
+    int32_t heads_per_sequence; /* KV heads that share one entry of seq_lens */
+};
+
+/*
+ * The caller's struct as this library knows it, with its padding zeroed: equal problems are equal bytes.
+ * Errors: INVALID_ARGUMENT (NULL), STRUCT_SIZE.
+ */
+libdecode_status problem_read(const libdecode_problem *problem, libdecode_problem *ret_problem);
+
+/* Errors: INVALID_ARGUMENT (names field, value, what is accepted), STRUCT_SIZE. Nothing is written on error. */
+libdecode_status problem_check(const libdecode_problem *problem, struct problem *ret_problem);
+
+/*
+ * Checks the pointers of one launch against the problem: required ones present, none given that the problem does not
+ * announce, alignment, o_scale. `ret_tensors` gets the defaults (scales 1). Used by decode.c and reference.c alike; the
+ * workspace is launch.c's own. Errors: INVALID_ARGUMENT, STRUCT_SIZE.
+ */
+libdecode_status tensors_check(const struct problem *problem, const libdecode_tensors *tensors, libdecode_tensors *ret_tensors);
+
+/* "bf16"; "?" for a number that is no dtype. Bits per element: 16, 8, 4. */
+const char *dtype_name(libdecode_dtype dtype);
+int dtype_bits(libdecode_dtype dtype);
+
+#endif

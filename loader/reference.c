@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reference.c: the operation itself on host memory in float64: (problem, tensors) in, out and lse written.
+ * Before: problem.c checks both. Beside: element.c reads and writes the elements.
+ * It is the oracle of the tests, so it follows the formulas of libdecode.h and nothing else: every K and V row is decoded
+ * once per KV head and serves all query rows of its group; softmax runs online with its maximum subtracted; only the last
+ * step rounds. Skip-softmax is allowed to be dense, and here always is.
+ */
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "element.h"
+#include "problem.h"
+#include "status.h"
+
+#define LOG2_E 1.4426950408889634
+#define LN_2 0.6931471805599453
+
+/* K or V: where its rows lie. Strides count elements, those of the scales bytes. */
+struct cache {
+    const uint8_t *rows;
+    const uint8_t *scales; /* NVFP4 only */
+    int64_t page_stride, head_stride, token_stride;
+    int64_t sf_page_stride, sf_head_stride, sf_token_stride;
+    libdecode_sf_layout sf_layout;
+    int64_t page_table_offset; /* its page ids, from those of K */
+};
+
+/* Memory of one call, reused for every request and KV head. A row is a (query token, query head of the group). */
+struct scratch {
+    double *query;       /* [rows][head_dim] */
+    double *accumulated; /* [rows][head_dim] sum of weight * v, not yet divided */
+    double *row_max;     /* [rows] largest logit so far */
+    double *row_sum;     /* [rows] sum of exp(logit - row_max) */
+    double *k_row, *v_row; /* [head_dim] */
+    bool *visible;       /* [q_len] whether each query token sees the KV token at hand */
+};
+
+struct operation {
+    const libdecode_problem *problem;
+    const libdecode_tensors *tensors;
+    struct cache k, v;
+    double bmm1_scale, bmm2_scale;
+    size_t head_dim, group_size;
+    struct scratch scratch;
+};
+
+/* One request as one KV head sees it. */
+struct sequence {
+    int64_t request, kv_head;
+    int64_t seq_len;
+    int64_t q_len;       /* of this request */
+    int64_t first_token; /* row of its first query token in query, out, lse and draft_mask */
+    const int32_t *page_ids;
+};
+
+static size_t element_bytes(libdecode_dtype dtype, int64_t elements)
+{
+    int bits = dtype_bits(dtype);
+    return bits >= 8 ? (size_t)elements * (size_t)(bits / 8) : (size_t)elements / (size_t)(8 / bits);
+}
+
+/* ------------------------------------------------------------------------------------------------------ visibility */
+
+static bool draft_mask_bit(const struct operation *operation, const struct sequence *sequence, int64_t query_token,
+                           int64_t draft_token)
+{
+    int64_t halves_per_row = ((int64_t)operation->problem->q_len + 31) / 32 * 2;
+    const uint16_t *row = operation->tensors->draft_mask + (sequence->first_token + query_token) * halves_per_row;
+    return (row[draft_token / 16] >> (draft_token % 16) & 1) != 0;
+}
+
+static bool token_visible(const struct operation *operation, const struct sequence *sequence, int64_t query_token, int64_t token)
+{
+    const libdecode_problem *problem = operation->problem;
+    const int32_t *query_positions = operation->tensors->query_positions;
+    int64_t first_draft = sequence->seq_len - sequence->q_len;
+    int64_t own_token = first_draft + query_token;
+    int64_t position = token * problem->position_stride + problem->position_offset;
+    int64_t query_position = own_token * problem->position_stride + problem->position_offset;
+
+    if (query_positions != NULL)
+        query_position = (int64_t)query_positions[sequence->request] + query_token;
+    else if (own_token < 0)
+        return false; /* more query tokens than KV tokens: the first ones stand before the sequence, and no mask helps them */
+    if (problem->window_left >= 0 && position < query_position - problem->window_left)
+        return false;
+    if (operation->tensors->draft_mask != NULL && token >= first_draft)
+        return draft_mask_bit(operation, sequence, query_token, token - first_draft);
+    return position <= query_position;
+}
+
+/* Fills scratch.visible; false if no query token sees `token`, whose page id and rows must then not be read. */
+static bool token_visible_to_any(const struct operation *operation, const struct sequence *sequence, int64_t token)
+{
+    bool any = false;
+    for (int64_t query_token = 0; query_token < sequence->q_len; query_token++) {
+        bool visible = token_visible(operation, sequence, query_token, token);
+        operation->scratch.visible[query_token] = visible;
+        any = any || visible;
+    }
+    return any;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- rows */
+
+static void load_kv_row(const struct operation *operation, const struct sequence *sequence, const struct cache *cache,
+                        int64_t token, double *ret_row)
+{
+    const libdecode_problem *problem = operation->problem;
+    int64_t page = sequence->page_ids[cache->page_table_offset + token / problem->page_size];
+    int64_t page_token = token % problem->page_size;
+
+    if (page < 0 || (problem->num_pages != 0 && page >= problem->num_pages)) {
+        memset(ret_row, 0, operation->head_dim * sizeof *ret_row); /* it still counts, with logit 0 */
+        return;
+    }
+    int64_t element =
+        page * cache->page_stride + sequence->kv_head * cache->head_stride + page_token * cache->token_stride;
+    const uint8_t *row = cache->rows + element_bytes(problem->kv_dtype, element);
+    if (problem->kv_dtype != LIBDECODE_DTYPE_NVFP4) {
+        element_decode_row(problem->kv_dtype, row, operation->head_dim, ret_row);
+        return;
+    }
+    size_t scale_step;
+    const uint8_t *scales = cache->scales + page * cache->sf_page_stride + sequence->kv_head * cache->sf_head_stride;
+    scales += nvfp4_scale_offset(cache->sf_layout, cache->sf_token_stride, (size_t)page_token, operation->head_dim, &scale_step);
+    nvfp4_decode_row(row, scales, scale_step, operation->head_dim, ret_row);
+}
+
+static void load_queries(const struct operation *operation, const struct sequence *sequence)
+{
+    const libdecode_problem *problem = operation->problem;
+    const struct scratch *scratch = &operation->scratch;
+    const uint8_t *query = operation->tensors->query;
+    size_t row = 0;
+
+    for (int64_t token = 0; token < sequence->q_len; token++) {
+        for (size_t member = 0; member < operation->group_size; member++, row++) {
+            int64_t head = sequence->kv_head * (int64_t)operation->group_size + (int64_t)member;
+            int64_t element =
+                (sequence->first_token + token) * problem->query_token_stride + head * problem->query_head_stride;
+            element_decode_row(problem->query_dtype, query + element_bytes(problem->query_dtype, element), operation->head_dim,
+                               scratch->query + row * operation->head_dim);
+            scratch->row_max[row] = -(double)INFINITY;
+            scratch->row_sum[row] = 0;
+        }
+    }
+    memset(scratch->accumulated, 0, row * operation->head_dim * sizeof *scratch->accumulated);
+}
+
+/* Four sums, so that the additions do not wait for each other. head_dim is a multiple of 16. */
+static double dot(const double *a, const double *b, size_t count)
+{
+    double sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0;
+    for (size_t d = 0; d < count; d += 4) {
+        sum0 += a[d] * b[d];
+        sum1 += a[d + 1] * b[d + 1];
+        sum2 += a[d + 2] * b[d + 2];
+        sum3 += a[d + 3] * b[d + 3];
+    }
+    return (sum0 + sum1) + (sum2 + sum3);
+}
+
+/* One KV token enters one query row. A NaN logit leaves the maximum alone and makes the sums NaN. */
+static void attend(const struct operation *operation, size_t row)
+{
+    const struct scratch *scratch = &operation->scratch;
+    size_t head_dim = operation->head_dim;
+    double *accumulated = scratch->accumulated + row * head_dim;
+    double logit = operation->bmm1_scale * dot(scratch->query + row * head_dim, scratch->k_row, head_dim);
+
+    if (logit > scratch->row_max[row]) {
+        double shrink = exp(scratch->row_max[row] - logit); /* 0 for the first token */
+        for (size_t d = 0; d < head_dim; d++)
+            accumulated[d] *= shrink;
+        scratch->row_sum[row] *= shrink;
+        scratch->row_max[row] = logit;
+    }
+    double weight = logit == -(double)INFINITY ? 0 : exp(logit - scratch->row_max[row]);
+    for (size_t d = 0; d < head_dim; d++)
+        accumulated[d] += weight * scratch->v_row[d];
+    scratch->row_sum[row] += weight;
+}
+
+/* -------------------------------------------------------------------------------------------------------- results */
+
+static void store_nvfp4_row(const struct operation *operation, const double *values, int64_t token, int64_t head, uint8_t *codes)
+{
+    const libdecode_tensors *tensors = operation->tensors;
+    uint8_t *scales = tensors->out_sf;
+    size_t blocks_per_head = operation->head_dim / NVFP4_BLOCK;
+    size_t used_columns = (size_t)operation->problem->num_qo_heads * blocks_per_head;
+    size_t num_columns = (used_columns + 3) / 4 * 4;
+    size_t row = (size_t)(token + tensors->out_sf_start_token);
+    size_t first_column = (size_t)head * blocks_per_head;
+
+    for (size_t block = 0; block < blocks_per_head; block++)
+        scales[nvfp4_swizzled_offset(row, first_column + block, num_columns)] =
+            nvfp4_encode_block(values + block * NVFP4_BLOCK, (double)tensors->out_sf_scale, codes + block * NVFP4_BLOCK / 2);
+    if (first_column + blocks_per_head == used_columns)
+        for (size_t column = used_columns; column < num_columns; column++)
+            scales[nvfp4_swizzled_offset(row, column, num_columns)] = 0;
+}
+
+static void store_row(const struct operation *operation, const double *values, double lse, int64_t token, int64_t head)
+{
+    const libdecode_problem *problem = operation->problem;
+    const libdecode_tensors *tensors = operation->tensors;
+    int64_t element = token * problem->out_token_stride + head * problem->out_head_stride;
+    uint8_t *out = (uint8_t *)tensors->out + element_bytes(problem->out_dtype, element);
+
+    if (problem->out_dtype == LIBDECODE_DTYPE_NVFP4)
+        store_nvfp4_row(operation, values, token, head, out);
+    else
+        element_encode_row(problem->out_dtype, values, operation->head_dim, out);
+    if (tensors->lse != NULL)
+        tensors->lse[token * problem->lse_token_stride + head * problem->lse_head_stride] = (float)lse;
+}
+
+/* Lets the sink into the sum, divides, scales, stores. */
+static void finish_row(const struct operation *operation, const struct sequence *sequence, size_t row)
+{
+    const struct scratch *scratch = &operation->scratch;
+    const float *sinks = operation->tensors->sinks;
+    int64_t token = sequence->first_token + (int64_t)(row / operation->group_size);
+    int64_t head = sequence->kv_head * (int64_t)operation->group_size + (int64_t)(row % operation->group_size);
+    double *values = scratch->accumulated + row * operation->head_dim;
+    double sink = sinks != NULL ? (double)sinks[head] : -(double)INFINITY;
+    double row_max = scratch->row_max[row];
+    double top = sink > row_max ? sink : row_max;
+
+    /* Equal arguments are spelled out: the difference of two infinities is NaN. */
+    double shrink = row_max == top ? 1 : exp(row_max - top);
+    double sink_weight = sink == -(double)INFINITY ? 0 : sink == top ? 1 : exp(sink - top);
+    double sum = scratch->row_sum[row] * shrink + sink_weight;
+    double lse = sum == 0 ? -(double)INFINITY : LOG2_E * top + log2(sum);
+
+    for (size_t d = 0; d < operation->head_dim; d++)
+        values[d] = sum == 0 ? 0 : operation->bmm2_scale * (values[d] * shrink / sum);
+    store_row(operation, values, lse, token, head);
+}
+
+static void decode_sequence(const struct operation *operation, const struct sequence *sequence)
+{
+    const struct scratch *scratch = &operation->scratch;
+    size_t group_size = operation->group_size;
+
+    load_queries(operation, sequence);
+    for (int64_t token = 0; token < sequence->seq_len; token++) {
+        if (!token_visible_to_any(operation, sequence, token))
+            continue;
+        load_kv_row(operation, sequence, &operation->k, token, scratch->k_row);
+        load_kv_row(operation, sequence, &operation->v, token, scratch->v_row);
+        for (size_t query_token = 0; query_token < (size_t)sequence->q_len; query_token++)
+            for (size_t member = 0; scratch->visible[query_token] && member < group_size; member++)
+                attend(operation, query_token * group_size + member);
+    }
+    for (size_t row = 0; row < (size_t)sequence->q_len * group_size; row++)
+        finish_row(operation, sequence, row);
+}
+
+/* -------------------------------------------------------------------------------------------------- the whole call */
+
+/* The one thing about data in host memory that can be wrong and would lead outside the caller's buffers. */
+static libdecode_status check_query_lengths(const libdecode_problem *problem, const int32_t *cum_seq_lens_q)
+{
+    for (int32_t request = 0; cum_seq_lens_q != NULL && request < problem->batch_size; request++) {
+        int64_t q_len = (int64_t)cum_seq_lens_q[request + 1] - cum_seq_lens_q[request];
+        if (cum_seq_lens_q[request] < 0 || q_len < 0 || q_len > problem->q_len)
+            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
+                        "tensors.cum_seq_lens_q gives request %d the tokens %d to %d: they must start at 0 or later, not run "
+                        "backwards, and be at most problem.q_len %d",
+                        request, cum_seq_lens_q[request], cum_seq_lens_q[request + 1], problem->q_len);
+    }
+    return LIBDECODE_OK;
+}
+
+static struct operation describe(const struct problem *problem, const libdecode_tensors *tensors)
+{
+    const libdecode_problem *given = &problem->given;
+    double bmm1_scale = (double)tensors->bmm1_scale;
+    if (tensors->bmm1_scale_log2_device != NULL)
+        bmm1_scale = (double)*tensors->bmm1_scale_log2_device * LN_2;
+    else if (tensors->bmm1_scale_device != NULL)
+        bmm1_scale = (double)*tensors->bmm1_scale_device;
+
+    return (struct operation){
+        .problem = given,
+        .tensors = tensors,
+        .k = {.rows = tensors->k_cache,
+              .scales = tensors->k_sf,
+              .page_stride = given->k_page_stride,
+              .head_stride = given->k_head_stride,
+              .token_stride = given->k_token_stride,
+              .sf_page_stride = given->k_sf_page_stride,
+              .sf_head_stride = given->k_sf_head_stride,
+              .sf_token_stride = given->k_sf_token_stride,
+              .sf_layout = LIBDECODE_SF_LINEAR},
+        .v = {.rows = tensors->v_cache,
+              .scales = tensors->v_sf,
+              .page_stride = given->v_page_stride,
+              .head_stride = given->v_head_stride,
+              .token_stride = given->v_token_stride,
+              .sf_page_stride = given->v_sf_page_stride,
+              .sf_head_stride = given->v_sf_head_stride,
+              .sf_token_stride = given->v_sf_token_stride,
+              .sf_layout = given->v_sf_layout,
+              .page_table_offset = given->page_table_v_offset},
+        .bmm1_scale = bmm1_scale,
+        .bmm2_scale = (double)(tensors->bmm2_scale_device != NULL ? *tensors->bmm2_scale_device : tensors->bmm2_scale),
+        .head_dim = (size_t)given->head_dim,
+        .group_size = (size_t)problem->group_size,
+    };
+}
+
+/* One block of memory, for the longest query; free(scratch.query) ends it. */
+static libdecode_status scratch_create(const libdecode_problem *problem, size_t group_size, struct scratch *ret_scratch)
+{
+    size_t q_len = (size_t)problem->q_len, head_dim = (size_t)problem->head_dim;
+    size_t rows = q_len * group_size; /* < 2^31 * 2^16 */
+    size_t doubles = 2 * rows * head_dim + 2 * rows + 2 * head_dim; /* < 2^58 */
+    double *memory = malloc(doubles * sizeof(double) + q_len * sizeof(bool));
+
+    if (memory == NULL)
+        return fail(LIBDECODE_ERROR_OUT_OF_MEMORY,
+                    "libdecode_reference: no memory for %zu query rows of head_dim %zu (%zu bytes): lower problem.q_len", rows,
+                    head_dim, doubles * sizeof(double));
+    ret_scratch->query = memory;
+    ret_scratch->accumulated = ret_scratch->query + rows * head_dim;
+    ret_scratch->row_max = ret_scratch->accumulated + rows * head_dim;
+    ret_scratch->row_sum = ret_scratch->row_max + rows;
+    ret_scratch->k_row = ret_scratch->row_sum + rows;
+    ret_scratch->v_row = ret_scratch->k_row + head_dim;
+    ret_scratch->visible = (bool *)(ret_scratch->v_row + head_dim);
+    return LIBDECODE_OK;
+}
+
+static void decode_request(const struct operation *operation, int64_t request)
+{
+    const libdecode_problem *problem = operation->problem;
+    const libdecode_tensors *tensors = operation->tensors;
+    const int32_t *cum_seq_lens_q = tensors->cum_seq_lens_q;
+    struct sequence sequence = {.request = request, .q_len = problem->q_len, .first_token = request * problem->q_len};
+
+    if (cum_seq_lens_q != NULL) {
+        sequence.first_token = cum_seq_lens_q[request];
+        sequence.q_len = cum_seq_lens_q[request + 1] - sequence.first_token;
+    }
+    for (int64_t kv_head = 0; kv_head < problem->num_kv_heads && sequence.q_len > 0; kv_head++) {
+        sequence.kv_head = kv_head;
+        sequence.seq_len =
+            tensors->seq_lens[request * problem->seq_lens_request_stride + kv_head * problem->seq_lens_head_stride];
+        if (sequence.seq_len < 0)
+            sequence.seq_len = 0;
+        sequence.page_ids =
+            tensors->page_table + request * problem->page_table_request_stride + kv_head * problem->page_table_head_stride;
+        decode_sequence(operation, &sequence);
+    }
+}
+
+libdecode_status libdecode_reference(const libdecode_problem *problem, const libdecode_tensors *tensors)
+{
+    struct problem checked_problem;
+    libdecode_tensors checked_tensors;
+
+    FORWARD(problem_check(problem, &checked_problem));
+    FORWARD(tensors_check(&checked_problem, tensors, &checked_tensors));
+    FORWARD(check_query_lengths(&checked_problem.given, checked_tensors.cum_seq_lens_q));
+    if (checked_problem.given.batch_size == 0)
+        return LIBDECODE_OK;
+
+    struct operation operation = describe(&checked_problem, &checked_tensors);
+    FORWARD(scratch_create(operation.problem, operation.group_size, &operation.scratch));
+    for (int64_t request = 0; request < operation.problem->batch_size; request++)
+        decode_request(&operation, request);
+    free(operation.scratch.query);
+    return LIBDECODE_OK;
+}

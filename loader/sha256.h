@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sha256.c: SHA-256 (FIPS 180-4), so that the loader depends on libzstd and libdl alone. */
+#ifndef LIBDECODE_SHA256_H
+#define LIBDECODE_SHA256_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct sha256 {
+    uint32_t state[8];
+    uint64_t bytes;
+    uint8_t block[64];
+};
+
+void sha256_init(struct sha256 *hash);
+void sha256_update(struct sha256 *hash, const void *data, size_t bytes);
+void sha256_finish(struct sha256 *hash, uint8_t ret_digest[32]);
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host_gpu: a libcuda.so.1 whose "GPU" is this processor: device memory is host memory, and a launch of a libdecode kernel is
+ * computed at once from its parameter block and tensor maps, in f32 with P rounded to 16 bits, as a kernel would. So
+ * `libdecode check`, `bench` and `demo` run from end to end where there is no GPU, and can be seen to find what is wrong:
+ *
+ *     HOST_GPU_DEFECT=skip_token      the last visible token of every request of more than 40 is forgotten
+ *     HOST_GPU_DEFECT=leak            rows behind the last token get weight 0, but are read: 0 * NaN
+ *     HOST_GPU_DEFECT=wild_write      writes behind the end of out
+ *     HOST_GPU_DEFECT=workspace       writes behind the end of the workspace
+ *     HOST_GPU_DEFECT=input           writes into the page table
+ *     HOST_GPU_DEFECT=unsteady        one bit differs now and then
+ *     HOST_GPU_DEFECT=wrong_lse       the lse is natural, not base 2
+ *     HOST_GPU_DEFECT=crash           every call after the first launch answers CUDA_ERROR_ILLEGAL_ADDRESS
+ *     HOST_GPU_CAPABILITY=120         another GPU than an H200
+ *
+ * host_gpu.c: the driver's calls. host_gpu_kernels.c: what a launch computes.
+ */
+#ifndef LIBDECODE_HOST_GPU_H
+#define LIBDECODE_HOST_GPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define HOST_GPU_MAX_PARAMETER_BYTES 1024
+
+/* What cuTensorMapEncodeTiled leaves in a map for host_gpu_kernels.c. Strides in bytes. */
+struct host_gpu_map {
+    uint64_t address, num_pages, token_stride, head_stride, page_stride;
+    uint64_t is_bf16;
+};
+
+/* Whether HOST_GPU_DEFECT is this one. */
+int host_gpu_has_defect(const char *name);
+
+/* Bytes of the parameter block of the kernel of that name; 0: no kernel of libdecode. */
+size_t host_gpu_parameter_bytes(const char *kernel);
+
+/* Computes. `row_tile`, `cluster_size` and the rest of the contract play no role. */
+void host_gpu_execute(const char *kernel, const void *parameters);
+
+#endif

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `libdecode`, from its command line to its exit code: without a driver, and on the host GPU (host_gpu.h)."""
+
+import csv
+import io
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+COMMAND = os.environ["LIBDECODE_COMMAND"]
+HOST_GPU = os.environ["LIBDECODE_HOST_GPU"]
+WRITE_BUNDLES = os.environ["LIBDECODE_WRITE_BUNDLES"]
+TRACE = os.environ["LIBDECODE_TRACE"]
+
+PASSED, FAILED, USAGE, NO_GPU = 0, 1, 2, 77
+COMMANDS = ["list", "explain", "check", "bench", "doctor", "demo"]
+GPUS = {"sm_90": "sm90", "sm_100": "sm100", "sm_103": "sm100", "sm_120": "sm120", "sm_121": "sm120"}
+ONE_KERNEL = "gqa_decode_qbf16_kvbf16_d64_r8_c1_sm90"
+SMALL = ["--heads", "4/1", "--lens", "10,30"]
+
+folder = tempfile.TemporaryDirectory()
+bundles = pathlib.Path(folder.name) / "bundles"
+no_driver = pathlib.Path(folder.name) / "no_driver"
+
+
+def setUpModule():
+    bundles.mkdir()
+    no_driver.mkdir()
+    # what dlopen finds first: no library at all
+    (no_driver / "libcuda.so.1").write_text("not a library")
+    subprocess.run([WRITE_BUNDLES, bundles], check=True)
+
+
+def tearDownModule():
+    folder.cleanup()
+
+
+def run(*arguments, gpu=False, bundle=bundles, **variables):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("LIBDECODE_", "HOST_GPU_"))}
+    environment["LD_LIBRARY_PATH"] = HOST_GPU if gpu else str(no_driver)
+    environment["LIBDECODE_BUNDLE_ONLY"] = "1"
+    if bundle:
+        environment["LIBDECODE_BUNDLE_PATH"] = str(bundle)
+    environment.update(variables)
+    return subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, env=environment, timeout=250)
+
+
+class CommandTest(unittest.TestCase):
+    def check_run(self, result, code):
+        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+        return result
+
+    def json_of(self, result, code=PASSED):
+        return json.loads(self.check_run(result, code).stdout)
+
+
+class CommandLine(CommandTest):
+    def test_help_of_every_command_shows_usage_and_options(self):
+        for command in COMMANDS:
+            for arguments in (["help", command], [command, "--help"]):
+                result = self.check_run(run(*arguments), PASSED)
+                self.assertIn(f"usage: libdecode {command}", result.stdout)
+                self.assertIn("--bundle", result.stdout)
+
+    def test_overview_names_every_command_and_exit_code(self):
+        result = self.check_run(run("help"), PASSED)
+        for word in [*COMMANDS, "77", "LIBDECODE_KERNEL"]:
+            self.assertIn(word, result.stdout)
+
+    def test_no_command_at_all_is_a_usage_error(self):
+        self.check_run(run(), USAGE)
+
+    def test_version_is_printed(self):
+        self.assertRegex(self.check_run(run("--version"), PASSED).stdout, r"^libdecode \d+\.\d+\.\d+\n$")
+
+    def test_a_misspelt_command_gets_a_suggestion(self):
+        self.assertIn("'bench'", self.check_run(run("benhc"), USAGE).stderr)
+
+    def test_a_misspelt_option_gets_a_suggestion(self):
+        result = self.check_run(run("explain", "--bacth", 3), USAGE)
+        self.assertIn("--bacth", result.stderr)
+        self.assertIn("'--batch'", result.stderr)
+
+    def test_values_out_of_range_name_what_is_accepted(self):
+        for arguments, words in [
+            (["--batch", "-1"], "from 0 to"), (["--batch", "many"], "whole number"), (["--heads", "32"], "like 32/8"),
+            (["--heads", "32/5"], "num_kv_heads"), (["--page", "24"], "page_size"), (["--kv", "bf15"], "bf16"),
+            (["--layout", "dhn"], "hnd"), (["--lens", "1,,2"], "commas"), (["--trace", "/nowhere"], "/nowhere"),
+            (["--batch"], "needs a value"), (["--sinks=1"], "no value"), (["--gpu", "sm_91"], "sm_90"), (["word"], "word"),
+        ]:
+            with self.subTest(arguments):
+                self.assertIn(words, self.check_run(run("explain", *arguments), USAGE).stderr)
+
+
+class Trace(CommandTest):
+    def test_the_shipped_trace_is_the_batch_that_it_should_be(self):
+        with open(TRACE, encoding="utf-8") as file:
+            rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+        lengths = [int(row["input_length"]) + int(row["output_length"]) // 2 + 1 for row in rows]
+        self.assertEqual((len(lengths), min(lengths), max(lengths), sum(lengths)), (64, 919, 98929, 866311))
+        for row in rows:
+            self.assertEqual(len(row["hash_ids"].split()), -(-int(row["input_length"]) // 512))
+
+    def test_the_shipped_trace_names_its_source_and_licence(self):
+        head = pathlib.Path(TRACE).read_text(encoding="utf-8")[:600]
+        self.assertIn("Mooncake", head)
+        self.assertIn("Apache-2.0", head)
+
+    def test_csv_and_json_lines_are_read_alike_and_cut_alike(self):
+        lines = pathlib.Path(folder.name) / "lines.jsonl"
+        lines.write_text("".join(json.dumps({"timestamp": 0, "input_length": 100 * n, "output_length": 11, "hash_ids": [n]}) + "\n"
+                                 for n in range(1, 5)), encoding="utf-8")
+        table = pathlib.Path(folder.name) / "table.csv"
+        table.write_text("# a comment\ninput_length,output_length,hash_ids\n"
+                         + "".join(f"{100 * n},11,{n}\n" for n in range(1, 5)), encoding="utf-8")
+        texts = [self.json_of(run("explain", "--gpu", "sm_90", "--json", "--trace", f"{path}:1:2"))["problem"]
+                 for path in (lines, table)]
+        self.assertIn("2 requests of 206 to 306 tokens", texts[0])
+        self.assertEqual(texts[0], texts[1])
+
+    def test_a_range_beyond_the_trace_is_refused(self):
+        self.assertIn("64 requests", self.check_run(run("explain", "--trace", f"{TRACE}:60:10"), USAGE).stderr)
+
+    def test_a_damaged_line_is_named(self):
+        bad = pathlib.Path(folder.name) / "bad.csv"
+        bad.write_text("input_length,output_length,hash_ids\n5,6,7\n5;6;7\n", encoding="utf-8")
+        self.assertIn(f"{bad}:3", self.check_run(run("explain", "--trace", bad), USAGE).stderr)
+
+
+class WithoutGpu(CommandTest):
+    def test_list_filters_by_gpu_dtype_head_dim_and_name(self):
+        kernels = self.json_of(run("list", "*_c1_*", "--gpu", "sm_121", "--kv", "fp16", "--head-dim", 64, "--json"))
+        self.assertTrue(kernels)
+        for kernel in kernels:
+            self.assertIn("sm_121", kernel["gpus"])
+            self.assertEqual((kernel["kv_dtype"], kernel["head_dim"], kernel["cluster_size"]), ("fp16", 64, 1))
+
+    def test_list_that_matches_nothing_fails(self):
+        self.check_run(run("list", "no_such_*"), FAILED)
+
+    def test_explain_chooses_a_kernel_on_each_of_the_five_gpus(self):
+        answer = self.json_of(run("explain", "--json"))
+        self.assertEqual([gpu["status"] for gpu in answer["gpus"]], ["LIBDECODE_OK"] * 5)
+        for gpu, family in zip(answer["gpus"], GPUS.values()):
+            self.assertTrue(gpu["kernel"].endswith(family), gpu["kernel"])
+            chosen = [candidate for candidate in gpu["candidates"] if candidate["chosen"]]
+            self.assertEqual([candidate["kernel"] for candidate in chosen], [gpu["kernel"]])
+            self.assertTrue(all(candidate["reason"] for candidate in gpu["candidates"]))
+
+    def test_explain_says_why_no_kernel_fits(self):
+        result = self.check_run(run("explain", "--gpu", "sm_90", "--head-dim", 80), FAILED)
+        self.assertIn("no kernel", result.stdout)
+        self.assertIn("80", result.stdout)
+
+    def test_explain_refuses_a_policy_that_matches_nothing(self):
+        self.assertIn("'nothing'", self.check_run(run("explain", "--policy", "force=nothing"), FAILED).stderr)
+
+    def test_explain_of_the_current_gpu_needs_one(self):
+        self.check_run(run("explain", "--gpu", "current"), NO_GPU)
+
+    def test_check_and_bench_say_that_nothing_was_run(self):
+        for command in ("check", "bench"):
+            result = self.check_run(run(command), NO_GPU)
+            self.assertIn("nothing was run", result.stderr)
+            self.assertNotIn("passed", result.stdout)
+
+    def test_doctor_without_a_gpu_finds_nothing_broken(self):
+        report = self.json_of(run("doctor", "--json"), NO_GPU)
+        self.assertTrue(report["verified"] and report["well"])
+        self.assertEqual(report["gpus"], [])
+        self.assertTrue(any("driver" in advice for advice in report["advice"]))
+
+    def test_doctor_without_a_bundle_says_what_to_do(self):
+        result = self.check_run(run("doctor", bundle=None), FAILED)
+        self.assertIn("LIBDECODE_BUNDLE_PATH", result.stdout)
+
+    def test_doctor_finds_an_altered_bundle(self):
+        damaged = pathlib.Path(folder.name) / "damaged.bundle"
+        data = bytearray((bundles / "libdecode-sm90.bundle").read_bytes())
+        data[-20] ^= 1
+        damaged.write_bytes(data)
+        report = self.json_of(run("doctor", "--json", bundle=damaged), FAILED)
+        self.assertFalse(report["well"])
+        self.assertIn("damaged.bundle", " ".join(report["advice"]))
+
+    def test_demo_runs_the_reference_and_shares_prefixes(self):
+        trace = pathlib.Path(folder.name) / "shared.csv"
+        trace.write_text("input_length,output_length,hash_ids\n1100,20,1 2 3\n1100,40,1 2 4\n", encoding="utf-8")
+        report = self.json_of(run("demo", "--trace", trace, "--json"))
+        # two prompt blocks of 512 tokens are shared, the partial third is not: 70 + 71 pages, less 64
+        self.assertEqual((report["tokens"], report["shared_pages"], report["pages"]), (2232, 64, 77))
+        self.assertEqual([model["model"] for model in report["models"]], ["Llama-3-8B", "Llama-3-70B"])
+        self.assertEqual(len(report["choices"]), 10)
+        self.assertTrue(all(choice["kernel"] for choice in report["choices"]))
+
+
+class OnHostGpu(CommandTest):
+    def check(self, *arguments, code=PASSED, **variables):
+        return self.json_of(run("check", *arguments, "--json", gpu=True, **variables), code)
+
+    def test_a_right_kernel_passes_every_quick_case(self):
+        result = self.check_run(run("check", ONE_KERNEL, "--quick", "--repeat", 2, gpu=True), PASSED)
+        self.assertTrue(result.stdout.endswith("\n1 passed, 0 failed\n"), result.stdout)
+
+    def test_a_right_kernel_passes_the_feature_cases(self):
+        for case in ("v_page*", "query_*", "negative_*", "foreign_*", "per_head*", "device_*", "combined_*", "outliers*", "graph",
+                     "random_*"):
+            with self.subTest(case):
+                report = self.check("*_qfp16_kvfp16_d64_r8_c1_*", "--case", case, "--repeat", 1)
+                self.assertEqual((report["passed"], report["failed"]), (1, 0))
+
+    def test_every_defect_is_found_and_named(self):
+        for defect, case, kind, tensor in [
+            ("skip_token", "page_16", "wrong", "out"), ("skip_token", "window_127", "wrong", "out"),
+            ("skip_token", "one_long", "wrong", "out"), ("leak", "page_16", "wrong", "out"),
+            ("wrong_lse", "page_16", "wrong", "lse"), ("wild_write", "page_16", "bounds", None),
+            ("wild_write", "padded_strides", "bounds", None), ("workspace", "page_16", "bounds", None),
+            ("input", "page_16", "inputs", None), ("unsteady", "ragged", "bits", None), ("crash", "page_16", "launch", None),
+        ]:
+            with self.subTest(defect=defect, case=case):
+                report = self.check(ONE_KERNEL, "--case", case, "--repeat", 8, code=FAILED, HOST_GPU_DEFECT=defect)
+                self.assertEqual((report["passed"], report["failed"]), (0, 1))
+                failure = report["failures"][0]
+                self.assertEqual((failure["kernel"], failure["case"], failure["kind"]), (ONE_KERNEL, case, kind))
+                self.assertEqual(failure.get("tensor"), tensor)
+                self.assertTrue(failure["message"])
+
+    def test_another_seed_gives_other_data(self):
+        ratios = {self.check(ONE_KERNEL, "--case", "group_4", "--seed", seed)["kernels"][0]["worst_error_over_allowed"]
+                  for seed in (1, 2)}
+        self.assertEqual(len(ratios), 2)
+
+    def test_check_needs_a_kernel_and_a_case(self):
+        self.check_run(run("check", "no_such_*", gpu=True), FAILED)
+        self.check_run(run("check", "--case", "no_such", gpu=True), USAGE)
+
+    def test_bench_measures_a_right_kernel(self):
+        report = self.json_of(run("bench", *SMALL, "--json", gpu=True))
+        (row,) = report["results"]
+        self.assertEqual((report["failed"], row["tokens"], row["kv_bytes"], row["requests_compared"]), (0, 40, 40 * 2 * 256, 1))
+        for key in ("us", "terabytes_per_second", "ceiling_us", "percent_of_ceiling", "launch_us", "bare_us"):
+            self.assertGreater(row[key], 0, key)
+
+    def test_bench_times_every_kernel_and_writes_csv(self):
+        result = self.check_run(run("bench", *SMALL, "--all-kernels", "--csv", gpu=True), PASSED)
+        rows = list(csv.DictReader(io.StringIO(result.stdout)))
+        self.assertEqual(len({row["kernel"] for row in rows}), len(rows))
+        self.assertGreater(len(rows), 3)
+        self.assertTrue(all(None not in row and float(row["us"]) > 0 for row in rows))
+
+    def test_bench_forces_a_kernel(self):
+        report = self.json_of(run("bench", *SMALL, "--kernel", "*_r32_c1_*", "--json", gpu=True))
+        self.assertIn("_r32_c1_", report["results"][0]["kernel"])
+
+    def test_bench_refuses_a_wrong_result(self):
+        for defect in ("skip_token", "crash"):
+            with self.subTest(defect):
+                result = self.check_run(run("bench", "--heads", "4/1", "--lens", "70,50", gpu=True, HOST_GPU_DEFECT=defect), FAILED)
+                self.assertNotIn("TB/s", result.stdout)
+
+    def test_cold_start_adds_up(self):
+        report = self.json_of(run("bench", *SMALL, "--cold-start", "--json", gpu=True))
+        parts = sum(report[f"{step}_ms"] for step in ("open", "plan", "prepare", "workspace", "first_result"))
+        self.assertAlmostEqual(report["open_to_first_result_ms"], parts, places=3)
+
+    def test_demo_compares_every_element(self):
+        trace = pathlib.Path(folder.name) / "small.csv"
+        trace.write_text("input_length,output_length,hash_ids\n3,2,1\n6,3,2\n", encoding="utf-8")
+        report = self.json_of(run("demo", "--trace", trace, "--json", gpu=True))
+        self.assertEqual([(model["agrees"], model["elements_compared"]) for model in report["models"]],
+                         [(True, 2 * 32 * 128), (True, 2 * 64 * 128)])
+
+    def test_doctor_counts_the_kernels_for_the_gpu_at_hand(self):
+        report = self.json_of(run("doctor", "--json", gpu=True))
+        self.assertGreater(report["gpus"][0]["kernels"], 1)
+        other = self.json_of(run("doctor", "--json", gpu=True, HOST_GPU_CAPABILITY="80"))
+        self.assertEqual(other["gpus"][0]["kernels"], 0)
+
+    def test_a_gpu_that_no_bundle_serves_is_an_error(self):
+        result = self.check_run(run("check", gpu=True, HOST_GPU_CAPABILITY="80"), FAILED)
+        self.assertIn("none of the", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_bundle_hostile.c: bundles that were made to do harm: a right root hash over one fact that is not true, a frame that is
+ * not what it says. Under test: loader/bundle.c, contract.c. What merely broke: test_bundle.c.
+ */
+#include "bundle_scene.h"
+
+#include <zstd.h>
+
+static uint8_t *honest;
+static size_t honest_bytes;
+
+static int make_honest(void **state)
+{
+    (void)state;
+    honest = fixture_bundle(scene_kernels, NUM_KERNELS, &honest_bytes);
+    return 0;
+}
+
+static int remove_honest(void **state)
+{
+    (void)state;
+    free(honest);
+    return 0;
+}
+
+/* One fact that is not true. 4 or 8 bytes at an offset of a table entry become `value`. */
+enum table { HEADER, KERNEL, IMAGE };
+struct lie {
+    enum table table;
+    uint32_t index;
+    size_t offset, bytes;
+    uint64_t value;
+    const char *expected;
+};
+#define HEADER_LIE(field, value, expected)                                                                            \
+    {                                                                                                                 \
+        HEADER, 0, offsetof(struct bundle_header, field), sizeof(((struct bundle_header *)0)->field), value, expected \
+    }
+#define KERNEL_LIE(index, field, value, expected)                                                                         \
+    {                                                                                                                     \
+        KERNEL, index, offsetof(struct bundle_kernel, field), sizeof(((struct bundle_kernel *)0)->field), value, expected \
+    }
+#define IMAGE_LIE(index, field, value, expected)                                                                       \
+    {                                                                                                                  \
+        IMAGE, index, offsetof(struct bundle_image, field), sizeof(((struct bundle_image *)0)->field), value, expected \
+    }
+#define CONTRACT_LIE(field, value) KERNEL_LIE(0, contract.field, value, "launch contract that no kernel can have")
+
+/* clang-format off: one lie a line */
+static const struct lie lies[] = {
+    HEADER_LIE(file_bytes, 1, "its header says 1"),
+    HEADER_LIE(file_bytes, UINT64_MAX, "its header says"),
+    HEADER_LIE(tables_bytes, 0, "tables of"),
+    HEADER_LIE(tables_bytes, UINT64_MAX, "tables of"),
+    HEADER_LIE(num_kernels, 0, "beyond the limits"),
+    HEADER_LIE(num_kernels, NUM_KERNELS - 1, "tables of"),
+    HEADER_LIE(num_kernels, NUM_KERNELS + 1, "tables of"),
+    HEADER_LIE(num_kernels, UINT32_MAX, "beyond the limits"),
+    HEADER_LIE(num_images, 0, "beyond the limits"),
+    HEADER_LIE(num_images, UINT32_MAX, "beyond the limits"),
+    HEADER_LIE(strings_bytes, 0, "beyond the limits"),
+    HEADER_LIE(strings_bytes, UINT64_MAX, "beyond the limits"),
+    HEADER_LIE(strings_bytes, UINT64_MAX - 1000, "beyond the limits"),
+    HEADER_LIE(gpus, BUNDLE_GPU_SM90, "its header claims GPUs 0x1"),
+    HEADER_LIE(reserved0, 1, "reserved bytes"),
+    {HEADER, 0, offsetof(struct bundle_header, reserved1) + 28, 4, 1, "reserved bytes"},
+    KERNEL_LIE(0, name, 0, "no proper name"),
+    KERNEL_LIE(0, name, UINT32_MAX, "no proper name"),
+    KERNEL_LIE(1, name, 1, "out of order or there twice"),
+    KERNEL_LIE(0, image, NUM_IMAGES, "is in image 3 of 3"),
+    KERNEL_LIE(0, image, UINT32_MAX, "of 3"),
+    KERNEL_LIE(0, gpus, 0, "claims GPUs 0x0"),
+    KERNEL_LIE(0, gpus, BUNDLE_GPU_SM90 | BUNDLE_GPU_SM100, "claims GPUs 0x3 with an image for sm_90"),
+    KERNEL_LIE(2, gpus, 1u << 5, "claims GPUs 0x20"),
+    KERNEL_LIE(0, registers, FIXTURE_REGISTERS + 1, "96 registers, the table says"),
+    IMAGE_LIE(0, offset, 0, "not where it must be"),
+    IMAGE_LIE(0, offset, UINT64_MAX - 7, "not where it must be"),
+    IMAGE_LIE(1, offset, 128, "not where it must be"),
+    IMAGE_LIE(0, frame_bytes, 0, "not where it must be"),
+    IMAGE_LIE(0, frame_bytes, UINT64_MAX, "not where it must be"),
+    IMAGE_LIE(2, frame_bytes, 8, "its last image ends before"),
+    IMAGE_LIE(0, image_bytes, 0, "accepted is 1 to"),
+    IMAGE_LIE(0, image_bytes, (uint64_t)BUNDLE_MAX_IMAGE_BYTES + 1, "accepted is 1 to"),
+    IMAGE_LIE(0, image_bytes, BUNDLE_MAX_IMAGE_BYTES, "does not announce"),
+    IMAGE_LIE(0, image_bytes, 100, "does not announce"),
+    IMAGE_LIE(0, target, 80, "accepted is sm_90, sm_100 or sm_120"),
+    IMAGE_LIE(0, target, 120, "with an image for sm_120"),
+    IMAGE_LIE(0, num_kernels, 1, "is said to hold 1 kernels, the table has 2"),
+    IMAGE_LIE(1, num_kernels, 0, "is said to hold 0"),
+    IMAGE_LIE(0, sha256[0], 0, "has not the SHA-256"),
+    CONTRACT_LIE(magic, 0),
+    CONTRACT_LIE(abi, LIBDECODE_KERNEL_ABI + 1),
+    CONTRACT_LIE(family, 0),
+    CONTRACT_LIE(parameter_bytes, 0),
+    CONTRACT_LIE(parameter_bytes, sizeof(struct gqa_decode_params) - 8),
+    CONTRACT_LIE(parameter_bytes, UINT32_MAX),
+    CONTRACT_LIE(threads, 0),
+    CONTRACT_LIE(threads, 33),
+    CONTRACT_LIE(threads, 1056),
+    CONTRACT_LIE(dynamic_shared_bytes, 228 * 1024 + 1),
+    CONTRACT_LIE(ctas_per_sm, 0),
+    CONTRACT_LIE(ctas_per_sm, 33),
+    CONTRACT_LIE(cluster_size, 0),
+    CONTRACT_LIE(cluster_size, 3),
+    CONTRACT_LIE(cluster_size, 32),
+    CONTRACT_LIE(query_dtype, 0),
+    CONTRACT_LIE(query_dtype, 5),
+    CONTRACT_LIE(kv_dtype, 0),
+    CONTRACT_LIE(kv_dtype, UINT32_MAX),
+    CONTRACT_LIE(out_dtypes, 0),
+    CONTRACT_LIE(out_dtypes, 1),
+    CONTRACT_LIE(out_dtypes, 1u << 31),
+    CONTRACT_LIE(head_dim, 0),
+    CONTRACT_LIE(head_dim, 1025),
+    CONTRACT_LIE(row_tile, 0),
+    CONTRACT_LIE(row_tile, 1025),
+    CONTRACT_LIE(tile_tokens, 0),
+    CONTRACT_LIE(tile_tokens, UINT32_MAX),
+    CONTRACT_LIE(max_box_tokens, 0),
+    CONTRACT_LIE(max_box_tokens, 257),
+    CONTRACT_LIE(stages, 0),
+    CONTRACT_LIE(stages, 65),
+    CONTRACT_LIE(min_page_size, 0),
+    CONTRACT_LIE(min_page_size, 17),
+    CONTRACT_LIE(min_page_size, 2048),
+    CONTRACT_LIE(max_page_size, 0),
+    CONTRACT_LIE(max_page_size, 1u << 21),
+    CONTRACT_LIE(max_q_len, 0),
+    CONTRACT_LIE(max_q_len, UINT32_MAX),
+    KERNEL_LIE(0, contract.family, KERNEL_FAMILY_READ_CEILING, "launch contract that no kernel can have"),
+    KERNEL_LIE(0, contract.family, 77, "has another launch contract than the table says"),
+    KERNEL_LIE(0, contract.stages, 4, "has another launch contract than the table says"),
+    KERNEL_LIE(1, contract.reserved[2], 1, "has another launch contract than the table says"),
+};
+/* clang-format on */
+
+static void every_false_fact_under_a_right_root_hash_is_noticed(void **state)
+{
+    (void)state;
+    for (size_t index = 0; index < sizeof lies / sizeof lies[0]; index++) {
+        const struct lie *lie = &lies[index];
+        uint8_t *hostile = copy_of(honest, honest_bytes);
+        uint8_t *entry = lie->table == HEADER   ? hostile
+                         : lie->table == KERNEL ? (uint8_t *)(fixture_kernels(hostile) + lie->index)
+                                                : (uint8_t *)(fixture_images(hostile) + lie->index);
+        memcpy(entry + lie->offset, &lie->value, lie->bytes);
+        if (entry != hostile || lie->offset != offsetof(struct bundle_header, tables_bytes))
+            fixture_seal(hostile, honest_bytes);
+        assert_int_equal(open_and_read(hostile, honest_bytes), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+        assert_message_has(lie->expected);
+        free(hostile);
+    }
+}
+
+static void a_head_dim_that_a_cluster_cannot_share_evenly_is_noticed(void **state)
+{
+    (void)state;
+    uint8_t *hostile = copy_of(honest, honest_bytes);
+    fixture_kernels(hostile)[0].contract.cluster_size = 8;
+    fixture_kernels(hostile)[0].contract.head_dim = 132;
+    fixture_seal(hostile, honest_bytes);
+    assert_int_equal(open_and_read(hostile, honest_bytes), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+    assert_message_has("launch contract that no kernel can have");
+    free(hostile);
+}
+
+static void a_wrong_root_hash_is_named(void **state)
+{
+    (void)state;
+    uint8_t *altered = copy_of(honest, honest_bytes);
+    fixture_header(altered)->min_driver = 12000;
+    assert_int_equal(open_and_read(altered, honest_bytes), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+    assert_message_has("is not the root hash in its header");
+    free(altered);
+}
+
+static void names_are_lower_case_digits_and_underscores_and_end_inside_the_strings(void **state)
+{
+    (void)state;
+    static const char bad[] = {'A', '-', '.', ' ', '/', '\n', '\x7f', (char)0x80, '%'};
+    for (size_t index = 0; index < sizeof bad; index++) {
+        uint8_t *hostile = copy_of(honest, honest_bytes);
+        fixture_strings(hostile)[fixture_kernels(hostile)[0].name + 2] = bad[index];
+        fixture_seal(hostile, honest_bytes);
+        assert_int_equal(open_and_read(hostile, honest_bytes), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+        assert_message_has("no proper name");
+        free(hostile);
+    }
+    uint8_t *hostile = copy_of(honest, honest_bytes);
+    fixture_strings(hostile)[0] = 'a';
+    fixture_seal(hostile, honest_bytes);
+    assert_int_equal(open_and_read(hostile, honest_bytes), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+    assert_message_has("do not begin and end with NUL");
+    memcpy(hostile, honest, honest_bytes);
+    memset(fixture_strings(hostile), 'a', (size_t)fixture_header(hostile)->strings_bytes);
+    fixture_strings(hostile)[0] = '\0';
+    fixture_seal(hostile, honest_bytes);
+    assert_int_equal(open_and_read(hostile, honest_bytes), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+    assert_message_has("do not begin and end with NUL");
+    free(hostile);
+}
+
+static void a_name_has_at_most_127_characters(void **state)
+{
+    (void)state;
+    char name[BUNDLE_MAX_NAME_BYTES + 1];
+    memset(name, 'a', sizeof name);
+    for (size_t length = BUNDLE_MAX_NAME_BYTES - 1; length <= BUNDLE_MAX_NAME_BYTES; length++) {
+        size_t bytes;
+        name[length] = '\0';
+        const struct fixture_kernel kernel = {.name = name, .target = 90};
+        uint8_t *bundle = fixture_bundle(&kernel, 1, &bytes);
+        assert_int_equal(open_and_read(bundle, bytes),
+                         length < BUNDLE_MAX_NAME_BYTES ? LIBDECODE_OK : LIBDECODE_ERROR_BUNDLE_DAMAGED);
+        free(bundle);
+        name[length] = 'a';
+    }
+}
+
+/* A bundle of one kernel whose image or frame is `altered`; what opening and reading it says. */
+static libdecode_status read_with(const struct fixture_image_bytes *altered)
+{
+    const struct fixture_kernel kernel = {.name = "alpha_sm90", .target = 90};
+    size_t bytes;
+    uint8_t *bundle = fixture_assemble(&kernel, 1, altered, 1, &bytes);
+    libdecode_status status = open_and_read(bundle, bytes);
+    free(bundle);
+    return status;
+}
+
+static void assert_frame_is_refused(const struct fixture_image_bytes *image, const void *frame, size_t frame_bytes,
+                                    const char *expected)
+{
+    struct fixture_image_bytes altered = *image;
+    altered.frame = frame;
+    altered.frame_bytes = frame_bytes;
+    assert_int_equal(read_with(&altered), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+    assert_message_has(expected);
+}
+
+static void only_one_plain_zstd_frame_of_the_announced_size_is_decompressed(void **state)
+{
+    (void)state;
+    struct fixture_image_bytes image = {.target = 90, .num_kernels = 1};
+    uint8_t *bytes = fixture_image(scene_kernels, 1, &image.num_bytes), frame[8192] = {0}, altered[8192 * 2];
+    image.bytes = bytes;
+    assert_int_equal(read_with(&image), LIBDECODE_OK);
+    size_t frame_bytes = ZSTD_compress(frame, sizeof frame, bytes, image.num_bytes, 3);
+    assert_false(ZSTD_isError(frame_bytes));
+
+    assert_frame_is_refused(&image, "abc", 3, "is no zstd frame");
+    assert_frame_is_refused(&image, bytes, image.num_bytes, "is no zstd frame");
+    assert_frame_is_refused(&image, frame, 4, "is not one zstd frame of");
+    memcpy(altered, frame, frame_bytes);
+    memcpy(altered + frame_bytes, frame, frame_bytes);
+    assert_frame_is_refused(&image, altered, 2 * frame_bytes, "is not one zstd frame of");
+    memcpy(altered, "\x50\x2a\x4d\x18\x04\x00\x00\x00skip", 12); /* a skippable frame, then an honest one */
+    memcpy(altered + 12, frame, frame_bytes);
+    assert_frame_is_refused(&image, altered, 12 + frame_bytes, "is no zstd frame");
+    memcpy(altered, frame, frame_bytes);
+    memset(altered + frame_bytes, 0, 8);
+    assert_frame_is_refused(&image, altered, frame_bytes + 8, "is not one zstd frame of");
+
+    ZSTD_CCtx *context = ZSTD_createCCtx();
+    assert_non_null(context);
+    assert_false(ZSTD_isError(ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, 0)));
+    size_t other_bytes = ZSTD_compress2(context, altered, sizeof altered, bytes, image.num_bytes);
+    assert_frame_is_refused(&image, altered, other_bytes, "does not announce");
+    ZSTD_freeCCtx(context);
+    other_bytes = ZSTD_compress(altered, sizeof altered, bytes, image.num_bytes - 1, 3);
+    assert_frame_is_refused(&image, altered, other_bytes, "does not announce");
+
+    /* A frame header that asks for dictionary 7: a byte for it, and the flag that announces the byte. */
+    memcpy(altered, frame, 5);
+    altered[4] |= 1;
+    size_t window_bytes = (frame[4] & 0x20) ? 0 : 1;
+    memcpy(altered + 5, frame + 5, window_bytes);
+    altered[5 + window_bytes] = 7;
+    memcpy(altered + 6 + window_bytes, frame + 5 + window_bytes, frame_bytes - 5 - window_bytes);
+    assert_frame_is_refused(&image, altered, frame_bytes + 1, "needs a zstd dictionary");
+
+    /* Honest in form, other bytes inside. */
+    uint8_t *other = copy_of(bytes, image.num_bytes);
+    other[image.num_bytes - 1] ^= 1;
+    other_bytes = ZSTD_compress(altered, sizeof altered, other, image.num_bytes, 3);
+    assert_frame_is_refused(&image, altered, other_bytes, "has not the SHA-256");
+    free(other);
+    free(bytes);
+}
+
+/* Says 64 MiB, is 64 KiB of zeros; and 64 MiB of zeros in a few KiB, all that a file may make us allocate. */
+static void a_decompression_bomb_ends_at_the_announced_size(void **state)
+{
+    (void)state;
+    size_t capacity = ZSTD_compressBound(BUNDLE_MAX_IMAGE_BYTES);
+    uint8_t *zeros = calloc(1, BUNDLE_MAX_IMAGE_BYTES + 1), *frame = malloc(capacity);
+    assert_non_null(zeros);
+    assert_non_null(frame);
+    struct fixture_image_bytes image = {.bytes = zeros, .num_bytes = BUNDLE_MAX_IMAGE_BYTES, .target = 90, .num_kernels = 1};
+    size_t frame_bytes = ZSTD_compress(frame, capacity, zeros, BUNDLE_MAX_IMAGE_BYTES, 1);
+    assert_frame_is_refused(&image, frame, frame_bytes, "no fatbin header");
+    image.num_bytes = 65536;
+    assert_frame_is_refused(&image, frame, frame_bytes, "does not announce");
+    image.num_bytes = BUNDLE_MAX_IMAGE_BYTES + 1;
+    assert_frame_is_refused(&image, frame, frame_bytes, "accepted is 1 to");
+    free(zeros);
+    free(frame);
+}
+
+static void an_image_must_be_what_the_table_says_of_it(void **state)
+{
+    (void)state;
+    struct fixture_image_bytes image = {.target = 90, .num_kernels = 1};
+    const struct {
+        struct fixture_kernel kernel[2];
+        size_t num_kernels;
+        const char *expected;
+    } rows[] = {
+        {{{.name = "other_sm90", .target = 90}}, 1, "alpha_sm90_contract"},
+        {{{.name = "alpha_sm90", .target = 100}}, 1, "it is for sm_100, the table says sm_90"},
+        {{{.name = "alpha_sm90", .target = 90}, {.name = "zeta_sm90", .target = 90}}, 2, "it holds 2 kernels, the table says 1"},
+    };
+    for (size_t index = 0; index < sizeof rows / sizeof rows[0]; index++) {
+        uint8_t *bytes = fixture_image(rows[index].kernel, rows[index].num_kernels, &image.num_bytes);
+        image.bytes = bytes;
+        assert_int_equal(read_with(&image), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+        assert_message_has("bundle memory, image 0: ");
+        assert_message_has(rows[index].expected);
+        free(bytes);
+    }
+}
+
+/* The hash fits, for whoever makes the file makes the hash: what is left is the audit of the headers. */
+static void every_flipped_byte_of_an_image_under_a_right_hash_leaves_the_reader_alive(void **state)
+{
+    (void)state;
+    struct fixture_image_bytes image = {.target = 90, .num_kernels = 1};
+    uint8_t *bytes = fixture_image(scene_kernels, 1, &image.num_bytes);
+    size_t num_refused = 0;
+    image.bytes = bytes;
+    for (size_t bit = 0; bit < 8 * image.num_bytes; bit++) {
+        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        libdecode_status status = read_with(&image);
+        assert_true(status == LIBDECODE_OK || status == LIBDECODE_ERROR_BUNDLE_DAMAGED);
+        num_refused += status != LIBDECODE_OK;
+        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    assert_true(num_refused > image.num_bytes);
+    size_t whole_bytes = image.num_bytes;
+    for (image.num_bytes = 1; image.num_bytes < whole_bytes; image.num_bytes++)
+        assert_int_equal(read_with(&image), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+    free(bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_false_fact_under_a_right_root_hash_is_noticed),
+        cmocka_unit_test(a_head_dim_that_a_cluster_cannot_share_evenly_is_noticed),
+        cmocka_unit_test(a_wrong_root_hash_is_named),
+        cmocka_unit_test(names_are_lower_case_digits_and_underscores_and_end_inside_the_strings),
+        cmocka_unit_test(a_name_has_at_most_127_characters),
+        cmocka_unit_test(only_one_plain_zstd_frame_of_the_announced_size_is_decompressed),
+        cmocka_unit_test(a_decompression_bomb_ends_at_the_announced_size),
+        cmocka_unit_test(an_image_must_be_what_the_table_says_of_it),
+        cmocka_unit_test(every_flipped_byte_of_an_image_under_a_right_hash_leaves_the_reader_alive),
+    };
+    return cmocka_run_group_tests(tests, make_honest, remove_honest);
+}

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_decode.c: plans and launches through the public API on the fake libcuda.so.1: the right kernel on the right GPU, and
+ * nothing but the launch on the launch path. (test_decode_failures.c: what goes wrong.)
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "decode_scene.h"
+#include "watch.h"
+
+/* ------------------------------------------------------------------------------------------------------------ plans */
+
+static void a_plan_says_what_was_chosen(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_plan *plan = plan_for(&problem, NULL);
+    libdecode_plan_info info = {.struct_size = sizeof info};
+    expect_ok(libdecode_plan_get_info(plan, &info));
+    assert_non_null(strstr(info.kernel, "gqa_decode_qbf16_kvbf16_d128_r8_"));
+    assert_string_equal(info.bundle, "memory");
+    assert_non_null(strstr(info.reason, "predicted"));
+    assert_int_equal(info.row_passes, 1);
+    assert_int_equal(info.workspace_bytes, libdecode_plan_workspace_bytes(plan));
+    assert_true(info.workspace_bytes > 16384);
+    libdecode_kernel_info kernel = {.struct_size = sizeof kernel};
+    for (size_t i = 0; i < libdecode_kernel_count(context); i++) {
+        expect_ok(libdecode_kernel_get_info(context, i, &kernel));
+        if (strcmp(kernel.name, info.kernel) == 0)
+            break;
+    }
+    assert_memory_equal(kernel.image_sha256, info.image_sha256, 32);
+    info.struct_size = 0;
+    expect_error(libdecode_plan_get_info(plan, &info), LIBDECODE_ERROR_STRUCT_SIZE, "libdecode_plan_info");
+    libdecode_plan_destroy(plan);
+}
+
+static void a_plan_for_another_gpu_needs_no_driver_and_is_refused_on_this_one(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    static const char *const others[] = {"sm_100", "sm_103", "sm_120", "sm_121"};
+    for (size_t i = 0; i < 4; i++) {
+        libdecode_device device = preset(others[i]);
+        fake->forget_calls();
+        libdecode_plan *plan = plan_for(&problem, &device);
+        assert_int_equal(fake->calls(), 0);
+        expect_error(libdecode_plan_launch(plan, &tensors, NULL), LIBDECODE_ERROR_WRONG_DEVICE, "current GPU is sm_90 with 132");
+        expect_error(libdecode_prepare(context, &plan, 1), LIBDECODE_ERROR_WRONG_DEVICE, "current GPU is sm_90");
+        assert_int_equal(fake->count("cuLaunchKernelEx") + fake->count("cuModuleLoadData"), 0);
+        libdecode_plan_destroy(plan);
+    }
+    libdecode_device smaller = preset("sm_90");
+    smaller.sm_count = 114;
+    libdecode_plan *plan = plan_for(&problem, &smaller);
+    expect_error(libdecode_plan_launch(plan, &tensors, NULL), LIBDECODE_ERROR_WRONG_DEVICE, "114 SMs");
+    libdecode_plan_destroy(plan);
+    libdecode_device same = preset("sm_90");
+    plan = plan_for(&problem, &same);
+    expect_ok(libdecode_plan_launch(plan, &tensors, NULL));
+    libdecode_plan_destroy(plan);
+}
+
+static void a_plan_notices_that_the_context_changed_to_another_gpu(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    fake->set_device_count(3);
+    fake->set_device(1, 100);
+    fake->set_device(2, 90);
+    cuda_context b200 = fake->context_create(1), h200 = fake->context_create(2);
+    libdecode_plan *plan = plan_for(&problem, NULL);
+    expect_ok(libdecode_plan_launch(plan, &tensors, NULL));
+    fake->context_set_current(b200);
+    expect_error(libdecode_plan_launch(plan, &tensors, NULL), LIBDECODE_ERROR_WRONG_DEVICE, "sm_100");
+    fake->context_set_current(h200);
+    expect_ok(libdecode_plan_launch(plan, &tensors, NULL));
+    assert_int_equal(fake->count("cuModuleLoadData"), 2);
+
+    fake->context_set_current(b200); /* and the call that plans by itself takes the kernel of each GPU */
+    expect_ok(libdecode_batch_decode(context, &problem, &tensors, NULL));
+    assert_non_null(strstr(fake->last("cuLaunchKernelEx")->kernel, "_sm100"));
+    fake->context_set_current(h200);
+    expect_ok(libdecode_batch_decode(context, &problem, &tensors, NULL));
+    assert_non_null(strstr(fake->last("cuLaunchKernelEx")->kernel, "_sm90"));
+    libdecode_plan_destroy(plan);
+}
+
+static void null_arguments_are_named(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    libdecode_device device = {.struct_size = sizeof device};
+    libdecode_plan *plan = NULL, *none[1] = {NULL};
+    size_t bytes = 77;
+    const libdecode_status invalid = LIBDECODE_ERROR_INVALID_ARGUMENT;
+    expect_error(libdecode_plan_create(NULL, &problem, NULL, &plan), invalid, "context is NULL");
+    expect_error(libdecode_plan_create(context, NULL, NULL, &plan), invalid, "problem is NULL");
+    expect_error(libdecode_plan_create(context, &problem, NULL, NULL), invalid, "ret_plan is NULL");
+    expect_error(libdecode_plan_get_info(NULL, NULL), invalid, "plan is NULL");
+    expect_error(libdecode_plan_launch(NULL, &tensors, NULL), invalid, "plan is NULL");
+    expect_error(libdecode_prepare(NULL, none, 1), invalid, "context is NULL");
+    expect_error(libdecode_prepare(context, NULL, 1), invalid, "plans is NULL");
+    expect_error(libdecode_prepare(context, none, 1), invalid, "plans[0] is NULL");
+    expect_error(libdecode_workspace_init(NULL, tensors.workspace, 1 << 20, NULL), invalid, "context is NULL");
+    expect_error(libdecode_workspace_init(context, NULL, 1 << 20, NULL), invalid, "workspace is NULL");
+    expect_error(libdecode_batch_decode(NULL, &problem, &tensors, NULL), invalid, "context is NULL");
+    expect_error(libdecode_batch_decode(context, NULL, &tensors, NULL), invalid, "problem is NULL");
+    expect_error(libdecode_batch_decode(context, &problem, NULL, NULL), invalid, "tensors is NULL");
+    expect_error(libdecode_batch_decode_workspace_bytes(NULL, &problem, &bytes), invalid, "context is NULL");
+    expect_error(libdecode_batch_decode_workspace_bytes(context, &problem, NULL), invalid, "ret_bytes is NULL");
+    expect_error(libdecode_device_current(NULL, &device), invalid, "context is NULL");
+    expect_error(libdecode_device_current(context, NULL), invalid, "NULL");
+    expect_error(libdecode_device_preset(NULL, &device), invalid, "name is NULL");
+    expect_error(libdecode_explain(NULL, &problem, &device, NULL, NULL), invalid, "context is NULL");
+    expect_error(libdecode_explain(context, &problem, NULL, NULL, NULL), invalid, "NULL");
+    assert_null(plan);
+    assert_int_equal(bytes, 77);
+    libdecode_plan_destroy(NULL);
+    libdecode_close(NULL);
+    assert_int_equal(libdecode_plan_workspace_bytes(NULL), 0);
+    expect_ok(libdecode_prepare(context, NULL, 0));
+}
+
+static void a_plan_of_another_context_is_refused(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_context *other = open_grid(0, LIBDECODE_LOG_NONE, NULL);
+    libdecode_plan *plan = plan_for(&problem, NULL);
+    expect_error(libdecode_prepare(other, &plan, 1), LIBDECODE_ERROR_INVALID_ARGUMENT, "another context");
+    libdecode_plan_destroy(plan);
+    libdecode_close(other);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- devices */
+
+static void the_current_device_is_described_by_its_attributes(void **state)
+{
+    (void)state;
+    libdecode_device device = {.struct_size = sizeof device}, h200 = preset("sm_90");
+    fake->set_device_name(0, "Some H200");
+    expect_ok(libdecode_device_current(context, &device));
+    assert_string_equal(device.name, "Some H200");
+    assert_int_equal(device.compute_capability, 90);
+    assert_int_equal(device.sm_count, h200.sm_count);
+    assert_int_equal(device.shared_bytes_per_sm, h200.shared_bytes_per_sm);
+    assert_int_equal(device.max_shared_bytes_per_block, h200.max_shared_bytes_per_block);
+    assert_int_equal(device.driver_version, 13000);
+    assert_in_range(device.memory_bandwidth_gbps, h200.memory_bandwidth_gbps - 50, h200.memory_bandwidth_gbps + 50);
+    fake->set_device_attribute(0, 36, 0); /* a GPU that does not know its memory clock */
+    expect_ok(libdecode_device_current(context, &device));
+    assert_int_equal(device.memory_bandwidth_gbps, 0);
+    fake->context_set_current(NULL);
+    expect_error(libdecode_device_current(context, &device), LIBDECODE_ERROR_NO_DEVICE, "no current CUDA context");
+}
+
+static void a_device_filled_in_by_hand_is_checked(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_plan *plan = NULL;
+    const libdecode_status invalid = LIBDECODE_ERROR_INVALID_ARGUMENT;
+    libdecode_device device = preset("sm_90");
+    expect_error(libdecode_device_preset("sm_80", &device), invalid, "'sm_80'");
+    device.sm_count = 0;
+    expect_error(libdecode_plan_create(context, &problem, &device, &plan), invalid, "device.sm_count is 0");
+    device = preset("sm_90");
+    device.compute_capability = 0;
+    expect_error(libdecode_plan_create(context, &problem, &device, &plan), invalid, "device.compute_capability is 0");
+    device = preset("sm_90");
+    device.shared_bytes_per_sm = -1;
+    expect_error(libdecode_plan_create(context, &problem, &device, &plan), invalid, "device.shared_bytes_per_sm is -1");
+    device = preset("sm_90");
+    device.max_shared_bytes_per_block = 0;
+    expect_error(libdecode_plan_create(context, &problem, &device, &plan), invalid, "device.max_shared_bytes_per_block is 0");
+    device = preset("sm_90");
+    device.memory_bandwidth_gbps = -1;
+    expect_error(libdecode_plan_create(context, &problem, &device, &plan), invalid, "device.memory_bandwidth_gbps is -1");
+    device = preset("sm_90");
+    device.driver_version = -1;
+    expect_error(libdecode_plan_create(context, &problem, &device, &plan), invalid, "device.driver_version is -1");
+    device = preset("sm_90");
+    memset(device.name, 'x', sizeof device.name);
+    expect_error(libdecode_plan_create(context, &problem, &device, &plan), invalid, "device.name does not end");
+    device.struct_size = 0;
+    expect_error(libdecode_plan_create(context, &problem, &device, &plan), LIBDECODE_ERROR_STRUCT_SIZE, "libdecode_device");
+    assert_null(plan);
+}
+
+/* --------------------------------------------------------------------------------------------------------- launches */
+
+static void a_workspace_is_made_ready_by_one_memset(void **state)
+{
+    (void)state;
+    libdecode_tensors tensors = some_tensors();
+    expect_ok(libdecode_workspace_init(context, tensors.workspace, 16384, (libdecode_stream)(uintptr_t)0x99));
+    const struct fake_cuda_call *call = fake->last("cuMemsetD32Async");
+    assert_int_equal(call->address, (uintptr_t)tensors.workspace);
+    assert_int_equal(call->words, 4096);
+    assert_int_equal(call->pattern, 0);
+    assert_ptr_equal(call->stream, (void *)(uintptr_t)0x99);
+    expect_error(libdecode_workspace_init(context, tensors.workspace, 16383, NULL), LIBDECODE_ERROR_WORKSPACE_TOO_SMALL, "16384");
+}
+
+static void prepare_loads_once_and_launches_load_no_more(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b(), other = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    other.head_dim = 64;
+    libdecode_plan *plans[3] = {plan_for(&problem, NULL), plan_for(&other, NULL), plan_for(&problem, NULL)};
+    expect_ok(libdecode_prepare(context, plans, 3));
+    assert_int_equal(fake->count("cuModuleLoadData"), 2);
+    fake->forget_calls();
+    for (size_t i = 0; i < 3; i++)
+        expect_ok(libdecode_plan_launch(plans[i], &tensors, NULL));
+    assert_int_equal(fake->count("cuModuleLoadData"), 0);
+    assert_int_equal(fake->count("cuLaunchKernelEx"), 3);
+    for (size_t i = 0; i < 3; i++)
+        libdecode_plan_destroy(plans[i]);
+}
+
+static void a_cold_launch_in_a_capture_works_and_under_strict_says_what_to_do(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    libdecode_stream stream = (libdecode_stream)(uintptr_t)0x55;
+    libdecode_context *strict = open_grid(LIBDECODE_OPEN_STRICT, LIBDECODE_LOG_NONE, NULL);
+    fake->set_capture(stream, 1);
+    expect_error(libdecode_batch_decode(strict, &problem, &tensors, stream), LIBDECODE_ERROR_COLD_IN_CAPTURE,
+                 "libdecode_prepare");
+    assert_int_equal(fake->capture(stream), 1);
+    expect_ok(libdecode_batch_decode(context, &problem, &tensors, stream));
+    assert_int_equal(fake->capture(stream), 1);
+    assert_true(fake->last("cuLaunchKernelEx")->capturing);
+    libdecode_close(strict);
+}
+
+/* What the fake allocates to record one call. */
+static size_t allocations_per_record(void)
+{
+    void *symbol = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), "cuCtxGetId");
+    cuda_result (*context_id)(cuda_context, unsigned long long *);
+    unsigned long long id;
+    memcpy(&context_id, &symbol, sizeof symbol);
+    watch_begin();
+    (void)context_id(NULL, &id);
+    return watch_end().allocations;
+}
+
+static void the_launch_path_neither_allocates_nor_reads_the_environment(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    libdecode_plan *plan = plan_for(&problem, NULL);
+    fake->reset();
+    for (int i = 0; i < 3; i++) { /* warm: loads, remembers, and makes room for the fake's records */
+        expect_ok(libdecode_plan_launch(plan, &tensors, NULL));
+        expect_ok(libdecode_batch_decode(context, &problem, &tensors, NULL));
+    }
+    size_t per_record = allocations_per_record();
+    fake->forget_calls();
+    watch_begin();
+    void *volatile probe = malloc(1);
+    free(probe);
+    char *volatile home = getenv("HOME");
+    (void)home;
+    libdecode_status first = libdecode_plan_launch(plan, &tensors, NULL);
+    libdecode_status second = libdecode_batch_decode(context, &problem, &tensors, NULL);
+    struct watch_counts counts = watch_end();
+    expect_ok(first);
+    expect_ok(second);
+    assert_int_equal(counts.allocations, 1 + per_record * fake->calls()); /* 1 of this test's own: counting works */
+    assert_int_equal(counts.environment_reads, 1);
+
+    /* And of the driver it asks what it must: where it is, two maps, the launch. */
+    static const char *const allowed[] = {"cuCtxGetCurrent", "cuCtxGetId", "cuTensorMapEncodeTiled", "cuLaunchKernelEx"};
+    for (size_t i = 0; i < fake->calls(); i++) {
+        bool known = false;
+        for (size_t j = 0; j < 4; j++)
+            known = known || strcmp(fake->call(i)->name, allowed[j]) == 0;
+        if (!known)
+            fail_msg("%s on the launch path", fake->call(i)->name);
+    }
+    libdecode_plan_destroy(plan);
+}
+
+/* ------------------------------------------------------------------------------------------------- in a single call */
+
+static void batch_decode_remembers_its_plan(void **state)
+{
+    (void)state;
+    struct log log = {0};
+    libdecode_context *logging = open_grid(0, LIBDECODE_LOG_INFO, &log);
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    size_t bytes = 0;
+    expect_ok(libdecode_batch_decode_workspace_bytes(logging, &problem, &bytes));
+    tensors.workspace_bytes = bytes;
+    problem.page_table_request_stride = 8192;
+    for (int length = 4096; length > 2048; length--) { /* a hint that changes with every step keeps the plan */
+        problem.max_seq_len = length;
+        expect_ok(libdecode_batch_decode(logging, &problem, &tensors, NULL));
+    }
+    size_t plans = log.lines[LIBDECODE_LOG_INFO];
+    assert_true(plans <= 2 + 2); /* the query's and this one, and what module.c says of loading */
+    assert_int_equal(fake->count("cuLaunchKernelEx"), 2048);
+    problem.batch_size++;
+    expect_ok(libdecode_batch_decode(logging, &problem, &tensors, NULL));
+    assert_int_equal(log.lines[LIBDECODE_LOG_INFO], plans + 1);
+    assert_non_null(strstr(log.last[LIBDECODE_LOG_INFO], "batch_decode, batch 17, heads 32/8"));
+    libdecode_close(logging);
+}
+
+static void more_problems_than_can_be_remembered_still_work(void **state)
+{
+    (void)state;
+    struct log log = {0};
+    libdecode_context *logging = open_grid(0, LIBDECODE_LOG_WARN, &log);
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    for (int batch = 1; batch <= 3000; batch++) {
+        problem.batch_size = batch;
+        expect_ok(libdecode_batch_decode(logging, &problem, &tensors, NULL));
+    }
+    assert_int_equal(fake->count("cuLaunchKernelEx"), 3000);
+    struct gqa_decode_params params;
+    memcpy(&params, fake->last("cuLaunchKernelEx")->parameters, sizeof params);
+    assert_int_equal(params.batch_size, 3000);
+    assert_int_equal(log.lines[LIBDECODE_LOG_WARN], 1);
+    libdecode_close(logging);
+}
+
+struct worker {
+    pthread_t thread;
+    cuda_context cuda;
+    int number;
+    libdecode_status worst;
+};
+
+static void *decode_often(void *argument)
+{
+    struct worker *worker = argument;
+    libdecode_tensors tensors = some_tensors();
+    fake->context_set_current(worker->cuda);
+    for (int i = 0; i < 200; i++) {
+        libdecode_problem problem = llama3_8b();
+        problem.batch_size = 1 + i % 20; /* the same problems in all threads */
+        libdecode_status status = libdecode_batch_decode(context, &problem, &tensors, NULL);
+        if (status != LIBDECODE_OK)
+            worker->worst = status;
+    }
+    return NULL;
+}
+
+static void many_threads_share_a_context(void **state)
+{
+    (void)state;
+    struct worker workers[8];
+    cuda_context cuda = fake->context_create(0);
+    for (int i = 0; i < 8; i++) {
+        workers[i] = (struct worker){.cuda = cuda, .number = i, .worst = LIBDECODE_OK};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, decode_often, &workers[i]), 0);
+    }
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        assert_int_equal(workers[i].worst, LIBDECODE_OK);
+    }
+    assert_int_equal(fake->count("cuLaunchKernelEx"), 1600);
+    assert_true(fake->count("cuModuleLoadData") <= 2); /* each kernel once */
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        TEST(a_plan_says_what_was_chosen),
+        TEST(a_plan_for_another_gpu_needs_no_driver_and_is_refused_on_this_one),
+        TEST(a_plan_notices_that_the_context_changed_to_another_gpu),
+        TEST(null_arguments_are_named),
+        TEST(a_plan_of_another_context_is_refused),
+        TEST(the_current_device_is_described_by_its_attributes),
+        TEST(a_device_filled_in_by_hand_is_checked),
+        TEST(a_workspace_is_made_ready_by_one_memset),
+        TEST(prepare_loads_once_and_launches_load_no_more),
+        TEST(a_cold_launch_in_a_capture_works_and_under_strict_says_what_to_do),
+        TEST(the_launch_path_neither_allocates_nor_reads_the_environment),
+        TEST(batch_decode_remembers_its_plan),
+        TEST(more_problems_than_can_be_remembered_still_work),
+        TEST(many_threads_share_a_context),
+    };
+    return cmocka_run_group_tests_name("decode", tests, create_grid, destroy_grid);
+}

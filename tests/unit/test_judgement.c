@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_judgement.c: every refusal has the right number, names what is missing and what there is, and every kernel gets a verdict
+ * with a reason.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi.h"
+#include "bundle_fixture.h"
+#include "select_scene.h"
+
+static void what_no_kernel_does_is_unsupported_and_says_what_is_built(void **state)
+{
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    libdecode_problem problem = llama3_8b();
+    problem.q_len = 4;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 4", "built: up to 1", &problem, &device, &policy, &grid->table);
+    problem = llama3_8b();
+    problem.kv_dtype = LIBDECODE_DTYPE_E4M3;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "kv_dtype e4m3", "built: bf16, fp16", &problem, &device, &policy, &grid->table);
+    problem = llama3_8b();
+    problem.head_dim = 80;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 80", "128, 64", &problem, &device, &policy, &grid->table);
+    problem = llama3_8b();
+    problem.page_size = 8;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "page_size 8", "16 to 1024", &problem, &device, &policy, &grid->table);
+    problem = llama3_8b();
+    problem.features = LIBDECODE_FEATURE_DRAFT_MASK | LIBDECODE_FEATURE_LSE;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "features lse+draft_mask", "window+sinks+lse", &problem, &device, &policy,
+                   &grid->table);
+    problem = llama3_8b();
+    problem.num_pages = 4;
+    problem.k_page_stride = (int64_t)1 << 39;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "K and V strides 1099511627776 bytes", "2^40", &problem, &device, &policy,
+                   &grid->table);
+    problem = llama3_8b();
+    problem.head_dim = 80;
+    problem.q_len = 2;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 80", "; q_len 2", &problem, &device, &policy, &grid->table);
+}
+
+static void what_only_another_bundle_would_have_is_not_in_bundle(void **state)
+{
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    struct kernel_record records[2];
+    uint32_t gpus[2] = {BUNDLE_GPU_SM90, BUNDLE_GPU_SM90};
+    size_t found = 0;
+    for (size_t i = 0; i < grid->table.count; i++) {
+        const char *name = grid->table.records[i].name;
+        if (strcmp(name, "gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90") == 0 ||
+            strcmp(name, "gqa_decode_qfp16_kvfp16_d64_r8_c1_sm90") == 0)
+            records[found++] = grid->table.records[i];
+    }
+    assert_int_equal(found, 2);
+    struct kernel_table table = {records, gpus, 2};
+    libdecode_problem problem = llama3_8b();
+    problem.head_dim = 64;
+    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90",
+                   "head_dim 128, the problem has 64", &problem, &device, &policy, &table);
+    struct kernel_table empty = {.count = 0};
+    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "hold no kernel", "LIBDECODE_BUNDLE_PATH", &problem, &device, &policy, &empty);
+}
+
+static void a_gpu_that_no_bundle_serves_is_named_with_those_that_are(void **state)
+{
+    (void)state;
+    struct policy policy = no_policy();
+    struct grid *only_sm100 = grid_create(1u << 1);
+    libdecode_problem problem = llama3_8b();
+    libdecode_device device = preset("sm_90");
+    expect_refusal(LIBDECODE_ERROR_NO_GPU_IMAGE, "no image for sm_90 (H200)", "serve sm_100, sm_103", &problem, &device, &policy,
+                   &only_sm100->table);
+    device.compute_capability = 86;
+    expect_refusal(LIBDECODE_ERROR_NO_GPU_IMAGE, "sm_86", "built for sm_90", &problem, &device, &policy, &grid->table);
+    grid_destroy(only_sm100);
+}
+
+static void a_gpu_too_small_or_a_driver_too_old_is_said_in_numbers(void **state)
+{
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_problem problem = llama3_8b();
+    libdecode_device device = preset("sm_90");
+    device.max_shared_bytes_per_block = 49152;
+    expect_refusal(LIBDECODE_ERROR_NO_GPU_IMAGE, "needs 90112 bytes of shared memory", "has 49152", &problem, &device, &policy,
+                   &grid->table);
+    device = preset("sm_90");
+    device.driver_version = 12080;
+    expect_refusal(LIBDECODE_ERROR_DRIVER_TOO_OLD, "CUDA 13.0 or newer", "12.8", &problem, &device, &policy, &grid->table);
+    device.driver_version = 13000;
+    (void)expect_choice(&problem, &device, &policy, &grid->table);
+    device = preset("sm_90");
+    device.sm_count = 2; /* no room for a cluster, but for single CTAs */
+    problem.batch_size = 1;
+    assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).record->kernel->contract.cluster_size, 1);
+}
+
+/* ------------------------------------------------------------------------------------------------------- verdicts */
+
+struct tally {
+    size_t verdicts, chosen, eligible, without_reason;
+    char chosen_name[128];
+};
+
+static void count_verdict(void *cookie, const libdecode_verdict *verdict)
+{
+    struct tally *tally = cookie;
+    tally->verdicts++;
+    tally->chosen += verdict->chosen != 0;
+    tally->eligible += verdict->eligible != 0;
+    tally->without_reason +=
+        !verdict->reason || verdict->reason[0] == '\0' || (verdict->eligible != 0) != (verdict->predicted_ns > 0);
+    if (verdict->chosen)
+        (void)strncpy(tally->chosen_name, verdict->kernel, sizeof tally->chosen_name - 1);
+}
+
+static void every_kernel_gets_one_verdict_with_a_reason(void **state)
+{
+    (void)state;
+    libdecode_device device = preset("sm_121");
+    libdecode_problem problem = llama3_8b();
+    struct policy policy = no_policy();
+    struct problem checked;
+    struct selection selection;
+    struct tally tally = {0};
+    assert_int_equal(problem_check(&problem, &checked), LIBDECODE_OK);
+    assert_int_equal(select_kernel(&checked, &device, &policy, &grid->table, count_verdict, &tally, &selection), LIBDECODE_OK);
+    assert_int_equal(tally.verdicts, grid->table.count);
+    assert_int_equal(tally.chosen, 1);
+    assert_int_equal(tally.eligible, 6);
+    assert_int_equal(tally.without_reason, 0);
+    assert_string_equal(tally.chosen_name, selection.record->name);
+
+    problem.q_len = 2;
+    tally = (struct tally){0};
+    assert_int_equal(problem_check(&problem, &checked), LIBDECODE_OK);
+    assert_int_equal(select_kernel(&checked, &device, &policy, &grid->table, count_verdict, &tally, &selection),
+                     LIBDECODE_ERROR_UNSUPPORTED);
+    assert_int_equal(tally.verdicts, grid->table.count);
+    assert_int_equal(tally.chosen + tally.eligible + tally.without_reason, 0);
+}
+
+static void a_kernel_of_another_family_is_never_chosen(void **state)
+{
+    (void)state;
+    struct fixture_kernel kernel = {.name = "read_ceiling_sm90", .target = 90, .contract = fixture_contract()};
+    kernel.contract.family = KERNEL_FAMILY_READ_CEILING;
+    kernel.contract.parameter_bytes = sizeof(struct read_ceiling_params);
+    size_t bytes;
+    uint8_t *data = fixture_bundle(&kernel, 1, &bytes);
+    struct bundle *bundle;
+    struct kernel_table table;
+    assert_int_equal(bundle_open_memory(data, bytes, "memory", &bundle), LIBDECODE_OK);
+    assert_int_equal(kernel_table_build(&bundle, 1, &table), LIBDECODE_OK);
+    libdecode_problem problem = llama3_8b();
+    libdecode_device device = preset("sm_90");
+    struct policy policy = no_policy();
+    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "hold no kernel", "doctor", &problem, &device, &policy, &table);
+    assert_int_equal(policy_parse("force=read_ceiling*", "x", false, &table, &policy), LIBDECODE_ERROR_OVERRIDE);
+    kernel_table_destroy(&table);
+    bundle_close(bundle);
+    free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_no_kernel_does_is_unsupported_and_says_what_is_built),
+        cmocka_unit_test(what_only_another_bundle_would_have_is_not_in_bundle),
+        cmocka_unit_test(a_gpu_that_no_bundle_serves_is_named_with_those_that_are),
+        cmocka_unit_test(a_gpu_too_small_or_a_driver_too_old_is_said_in_numbers),
+        cmocka_unit_test(every_kernel_gets_one_verdict_with_a_reason),
+        cmocka_unit_test(a_kernel_of_another_family_is_never_chosen),
+    };
+    return cmocka_run_group_tests_name("judgement", tests, create_grid, destroy_grid);
+}

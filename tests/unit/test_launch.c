@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_launch.c: what reaches the driver: the parameter block field by field, the two tensor maps, grid, cluster and attributes,
+ * read back from the records of the fake libcuda.so.1.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "abi.h"
+#include "decode_fixture.h"
+#include "fake_cuda.h"
+#include "launch.h"
+
+static const struct fake_cuda *fake;
+static struct grid *grid;
+static libdecode_context *context;
+
+static void expect_ok(libdecode_status status)
+{
+    if (status != LIBDECODE_OK)
+        fail_msg("status %d: %s", (int)status, libdecode_error_message());
+}
+
+static int open_context(void **state)
+{
+    (void)state;
+    struct grid_options options;
+    fake = fake_cuda();
+    if (!fake) {
+        print_error("the fake libcuda.so.1 is not the one that is found: set LD_LIBRARY_PATH to its folder\n");
+        return -1;
+    }
+    fake->reset();
+    fake->set_parameter_bytes(sizeof(struct gqa_decode_params));
+    grid = grid_create(7);
+    grid_options(grid, &options);
+    expect_ok(libdecode_open(&options.options, &context));
+    return 0;
+}
+
+static int close_context(void **state)
+{
+    (void)state;
+    if (!fake)
+        return -1;
+    libdecode_close(context);
+    grid_destroy(grid);
+    return fake->misuses() == 0 ? 0 : -1;
+}
+
+/* Launches once and gives the record and the parameter block. */
+static const struct fake_cuda_call *launch(const libdecode_problem *problem, const libdecode_tensors *tensors,
+                                           libdecode_stream stream, struct gqa_decode_params *ret_params)
+{
+    libdecode_plan *plan;
+    fake->forget_calls();
+    expect_ok(libdecode_plan_create(context, problem, NULL, &plan));
+    expect_ok(libdecode_plan_launch(plan, tensors, stream));
+    libdecode_plan_destroy(plan);
+    const struct fake_cuda_call *call = fake->last("cuLaunchKernelEx");
+    assert_non_null(call);
+    assert_int_equal(fake->count("cuLaunchKernelEx"), 1);
+    memcpy(ret_params, call->parameters, sizeof *ret_params);
+    return call;
+}
+
+static const float *a_float(uintptr_t address) { return (const float *)address; }
+
+static void every_field_of_the_parameter_block_comes_from_its_source(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.num_qo_heads = 40;
+    problem.out_dtype = LIBDECODE_DTYPE_FP16;
+    problem.features = LIBDECODE_FEATURE_WINDOW | LIBDECODE_FEATURE_SINKS | LIBDECODE_FEATURE_LSE |
+                       LIBDECODE_FEATURE_V_PAGE_TABLE | LIBDECODE_FEATURE_QUERY_POSITIONS;
+    problem.batch_size = 5;
+    problem.page_size = 128;
+    problem.window_left = 77;
+    problem.position_stride = 3;
+    problem.position_offset = 2;
+    problem.query_token_stride = 8000;
+    problem.query_head_stride = 136;
+    problem.out_token_stride = 16000;
+    problem.out_head_stride = 144;
+    problem.lse_token_stride = 91;
+    problem.lse_head_stride = 2;
+    problem.page_table_request_stride = 1001;
+    problem.page_table_head_stride = 102;
+    problem.page_table_v_offset = 51;
+    problem.seq_lens_request_stride = 9;
+    problem.seq_lens_head_stride = 1;
+    libdecode_tensors tensors = some_tensors();
+    tensors.lse = (float *)(uintptr_t)0x10100;
+    tensors.sinks = a_float(0x10200);
+    tensors.query_positions = (const int32_t *)(uintptr_t)0x10300;
+    tensors.bmm1_scale = 0.125f;
+    tensors.bmm2_scale = 3.0f;
+    tensors.bmm1_scale_device = a_float(0x10400);
+    tensors.bmm1_scale_log2_device = a_float(0x10500);
+    tensors.bmm2_scale_device = a_float(0x10600);
+    struct gqa_decode_params params;
+    const struct fake_cuda_call *call = launch(&problem, &tensors, (libdecode_stream)(uintptr_t)0x77, &params);
+
+    assert_ptr_equal(call->stream, (void *)(uintptr_t)0x77);
+    assert_ptr_equal(params.query, tensors.query);
+    assert_ptr_equal(params.out, tensors.out);
+    assert_ptr_equal(params.lse, tensors.lse);
+    assert_ptr_equal(params.sinks, tensors.sinks);
+    assert_ptr_equal(params.seq_lens, tensors.seq_lens);
+    assert_ptr_equal(params.page_table, tensors.page_table);
+    assert_ptr_equal(params.query_positions, tensors.query_positions);
+    assert_ptr_equal(params.bmm1_scale_device, tensors.bmm1_scale_device);
+    assert_ptr_equal(params.bmm1_scale_log2_device, tensors.bmm1_scale_log2_device);
+    assert_ptr_equal(params.bmm2_scale_device, tensors.bmm2_scale_device);
+    assert_ptr_equal(params.counters, tensors.workspace);
+    assert_ptr_equal(params.partials, (char *)tensors.workspace + WORKSPACE_COUNTER_BYTES);
+    assert_int_equal(params.query_token_stride, 8000);
+    assert_int_equal(params.query_head_stride, 136);
+    assert_int_equal(params.out_token_stride, 16000);
+    assert_int_equal(params.out_head_stride, 144);
+    assert_int_equal(params.lse_token_stride, 91);
+    assert_int_equal(params.lse_head_stride, 2);
+    assert_int_equal(params.page_table_request_stride, 1001);
+    assert_int_equal(params.page_table_head_stride, 102);
+    assert_int_equal(params.page_table_v_offset, 51);
+    assert_int_equal(params.seq_lens_request_stride, 9);
+    assert_int_equal(params.seq_lens_head_stride, 1);
+    assert_true(fabs(params.bmm1_scale_log2 - 0.125 * log2(exp(1))) < 1e-8);
+    assert_true(params.bmm2_scale == 3.0f);
+    assert_int_equal(params.batch_size, 5);
+    assert_int_equal(params.num_kv_heads, 8);
+    assert_int_equal(params.group_size, 5);
+    assert_int_equal(params.row_groups, 1);
+    assert_int_equal(params.heads_per_sequence, 1);
+    assert_int_equal(params.page_size, 128);
+    assert_int_equal(params.box_tokens, 64);
+    assert_int_equal(params.window_left, 77);
+    assert_int_equal(params.position_stride, 3);
+    assert_int_equal(params.position_offset, 2);
+    assert_int_equal(params.out_dtype, KERNEL_DTYPE_FP16);
+    assert_int_equal(params.sequences_per_request, 8);
+}
+
+static void what_is_not_announced_is_null_and_defaults_are_filled_in(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    struct gqa_decode_params params;
+    (void)launch(&problem, &tensors, NULL, &params);
+    assert_null(params.lse);
+    assert_null(params.sinks);
+    assert_null(params.query_positions);
+    assert_null(params.bmm1_scale_device);
+    assert_null(params.bmm1_scale_log2_device);
+    assert_null(params.bmm2_scale_device);
+    assert_int_equal(params.window_left, -1);
+    assert_int_equal(params.position_stride, 1);
+    assert_int_equal(params.heads_per_sequence, 8);
+    assert_int_equal(params.box_tokens, 16);
+    assert_int_equal(params.out_dtype, KERNEL_DTYPE_BF16);
+    assert_true(fabs(params.bmm1_scale_log2 - log2(exp(1))) < 1e-6);
+    assert_true(params.bmm2_scale == 1.0f);
+}
+
+static void the_maps_describe_k_and_v_by_their_own_strides(void **state)
+{
+    (void)state;
+    static const uint32_t ones[5] = {1, 1, 1, 1, 1};
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    struct gqa_decode_params params;
+    problem.query_dtype = LIBDECODE_DTYPE_FP16;
+    problem.page_size = 256;
+    problem.num_pages = 1234;
+    problem.kv_layout = LIBDECODE_KV_NHD;
+    problem.v_page_stride = (int64_t)3 * 256 * 8 * 128;
+    (void)launch(&problem, &tensors, NULL, &params);
+    assert_int_equal(fake->count("cuTensorMapEncodeTiled"), 2);
+    size_t seen = 0;
+    for (size_t i = 0; i < fake->calls(); i++) {
+        const struct fake_cuda_call *call = fake->call(i);
+        if (strcmp(call->name, "cuTensorMapEncodeTiled") != 0)
+            continue;
+        const uint64_t dims[5] = {64, 256, 2, 8, 1234};
+        const uint64_t page_stride = (seen == 0 ? 1u : 3u) * (uint64_t)256 * 8 * 128 * 2;
+        const uint64_t strides[4] = {8 * 128 * 2, 128, 128 * 2, page_stride};
+        const uint32_t box[5] = {64, 64, 2, 1, 1};
+        assert_int_equal(call->address, (uintptr_t)(seen == 0 ? tensors.k_cache : tensors.v_cache));
+        assert_int_equal(call->tensor_map.rank, 5);
+        assert_int_equal(call->tensor_map.data_type, 6); /* FLOAT16 */
+        assert_int_equal(call->tensor_map.interleave, 0);
+        assert_int_equal(call->tensor_map.swizzle, 3);   /* 128B */
+        assert_int_equal(call->tensor_map.promotion, 2); /* L2_128B */
+        assert_int_equal(call->tensor_map.fill, 0);
+        assert_memory_equal(call->tensor_map.dims, dims, sizeof dims);
+        assert_memory_equal(call->tensor_map.strides, strides, sizeof strides);
+        assert_memory_equal(call->tensor_map.box, box, sizeof box);
+        assert_memory_equal(call->tensor_map.element_strides, ones, sizeof ones);
+        const struct libdecode_tensor_map *map = seen == 0 ? &params.k_map : &params.v_map;
+        assert_int_equal(map->opaque[0], FAKE_CUDA_TENSOR_MAP_MARK);
+        assert_int_equal(map->opaque[1], call->address);
+        seen++;
+    }
+    assert_int_equal(seen, 2);
+}
+
+static void a_head_dim_of_64_and_an_unknown_pool_make_valid_maps(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    struct gqa_decode_params params;
+    problem.head_dim = 64;
+    (void)launch(&problem, &tensors, NULL, &params);
+    const struct fake_cuda_call *call = fake->last("cuTensorMapEncodeTiled");
+    const uint64_t dims[5] = {64, 16, 1, 8, INT32_MAX}, strides[4] = {128, 128, 2048, 16384};
+    assert_int_equal(call->tensor_map.data_type, 9); /* BFLOAT16 */
+    assert_memory_equal(call->tensor_map.dims, dims, sizeof dims);
+    assert_memory_equal(call->tensor_map.strides, strides, sizeof strides);
+    assert_int_equal(call->tensor_map.box[1], 16);
+}
+
+/* With a policy that forces one kernel. */
+static const struct fake_cuda_call *launch_forced(const char *force, uint32_t flags, struct gqa_decode_params *ret_params,
+                                                  libdecode_plan_info *ret_info)
+{
+    struct grid_options options;
+    libdecode_context *forcing;
+    libdecode_plan *plan;
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    grid_options(grid, &options);
+    options.options.kernel_policy = force;
+    expect_ok(libdecode_open(&options.options, &forcing));
+    expect_ok(libdecode_plan_create(forcing, &problem, NULL, &plan));
+    ret_info->struct_size = sizeof *ret_info;
+    expect_ok(libdecode_plan_get_info(plan, ret_info));
+    tensors.launch_flags = flags;
+    fake->forget_calls();
+    expect_ok(libdecode_plan_launch(plan, &tensors, NULL));
+    libdecode_plan_destroy(plan);
+    libdecode_close(forcing);
+    const struct fake_cuda_call *call = fake->last("cuLaunchKernelEx");
+    memcpy(ret_params, call->parameters, sizeof *ret_params);
+    return call;
+}
+
+static void a_balanced_kernel_is_launched_with_one_cta_per_worker(void **state)
+{
+    (void)state;
+    struct gqa_decode_params params;
+    libdecode_plan_info info;
+    const struct fake_cuda_call *call = launch_forced("force=*_d128_r8_c1_*", 0, &params, &info);
+    assert_string_equal(call->kernel, "gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90");
+    assert_int_equal(call->config.grid_x, 256);
+    assert_int_equal(call->config.grid_y, 1);
+    assert_int_equal(call->config.grid_z, 1);
+    assert_int_equal(call->config.block_x, 160);
+    assert_int_equal(call->config.block_y, 1);
+    assert_int_equal(call->config.block_z, 1);
+    assert_int_equal(call->config.shared_bytes, 90112);
+    assert_int_equal(call->config.num_attributes, 0);
+    assert_int_equal(params.num_workers, 256);
+    assert_int_equal(params.min_boxes_per_worker, 2 * 64 / 16);
+    assert_int_equal(info.workers, 256);
+    assert_int_equal(info.cluster_size, 1);
+    assert_true(info.workspace_bytes >= WORKSPACE_COUNTER_BYTES + (size_t)264 * 2 * GQA_PARTIAL_FLOATS(8, 128, 1) * 4);
+}
+
+static void a_cluster_kernel_gets_the_cluster_attribute(void **state)
+{
+    (void)state;
+    struct gqa_decode_params params;
+    libdecode_plan_info info;
+    const struct fake_cuda_call *call = launch_forced("force=*_d128_r8_c8_*", 0, &params, &info);
+    assert_int_equal(params.num_workers, 16);
+    assert_int_equal(params.min_boxes_per_worker, 64 / 16);
+    assert_int_equal(call->config.grid_x, 16 * 8);
+    assert_int_equal(call->config.num_attributes, 1);
+    assert_int_equal(call->launch_attributes[0].id, 4);
+    assert_int_equal(call->launch_attributes[0].value.cluster.x, 8);
+    assert_int_equal(call->launch_attributes[0].value.cluster.y, 1);
+    assert_int_equal(call->launch_attributes[0].value.cluster.z, 1);
+}
+
+static void a_programmatic_launch_gets_its_attribute(void **state)
+{
+    (void)state;
+    struct gqa_decode_params params;
+    libdecode_plan_info info;
+    const struct fake_cuda_call *call = launch_forced("force=*_d128_r8_c1_*", LIBDECODE_LAUNCH_PROGRAMMATIC, &params, &info);
+    assert_int_equal(call->config.num_attributes, 1);
+    assert_int_equal(call->launch_attributes[0].id, 6);
+    assert_int_equal(call->launch_attributes[0].value.programmatic, 1);
+    call = launch_forced("force=*_d128_r8_c8_*", LIBDECODE_LAUNCH_PROGRAMMATIC, &params, &info);
+    assert_int_equal(call->config.num_attributes, 2);
+    assert_int_equal(call->launch_attributes[1].id, 6);
+}
+
+static void an_empty_batch_launches_nothing(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = {.struct_size = sizeof tensors};
+    libdecode_plan *plan;
+    problem.batch_size = 0;
+    expect_ok(libdecode_plan_create(context, &problem, NULL, &plan));
+    fake->forget_calls();
+    expect_ok(libdecode_plan_launch(plan, &tensors, NULL));
+    assert_int_equal(fake->calls(), 0);
+    libdecode_plan_destroy(plan);
+    expect_ok(libdecode_batch_decode(context, &problem, &tensors, NULL));
+    assert_int_equal(fake->count("cuLaunchKernelEx"), 0);
+}
+
+static void a_workspace_that_is_missing_unaligned_or_small_is_refused(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    libdecode_plan *plan;
+    expect_ok(libdecode_plan_create(context, &problem, NULL, &plan));
+    size_t needed = libdecode_plan_workspace_bytes(plan);
+    fake->forget_calls();
+    tensors.workspace = NULL;
+    assert_int_equal(libdecode_plan_launch(plan, &tensors, NULL), LIBDECODE_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(libdecode_error_message(), "workspace is NULL"));
+    tensors = some_tensors();
+    tensors.workspace = (char *)tensors.workspace + 128;
+    assert_int_equal(libdecode_plan_launch(plan, &tensors, NULL), LIBDECODE_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(libdecode_error_message(), "256 bytes"));
+    tensors = some_tensors();
+    tensors.workspace_bytes = needed - 1;
+    assert_int_equal(libdecode_plan_launch(plan, &tensors, NULL), LIBDECODE_ERROR_WORKSPACE_TOO_SMALL);
+    assert_int_equal(fake->count("cuLaunchKernelEx"), 0);
+    tensors.workspace_bytes = needed;
+    expect_ok(libdecode_plan_launch(plan, &tensors, NULL));
+    libdecode_plan_destroy(plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_field_of_the_parameter_block_comes_from_its_source),
+        cmocka_unit_test(what_is_not_announced_is_null_and_defaults_are_filled_in),
+        cmocka_unit_test(the_maps_describe_k_and_v_by_their_own_strides),
+        cmocka_unit_test(a_head_dim_of_64_and_an_unknown_pool_make_valid_maps),
+        cmocka_unit_test(a_balanced_kernel_is_launched_with_one_cta_per_worker),
+        cmocka_unit_test(a_cluster_kernel_gets_the_cluster_attribute),
+        cmocka_unit_test(a_programmatic_launch_gets_its_attribute),
+        cmocka_unit_test(an_empty_batch_launches_nothing),
+        cmocka_unit_test(a_workspace_that_is_missing_unaligned_or_small_is_refused),
+    };
+    return cmocka_run_group_tests_name("launch", tests, open_context, close_context);
+}

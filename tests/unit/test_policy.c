@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_policy.c: texts of LIBDECODE_KERNEL in, rules or the error that names the mistake out. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "decode_fixture.h"
+#include "policy.h"
+
+static struct grid *grid;
+
+static int create_grid(void **state)
+{
+    (void)state;
+    grid = grid_create(1u << 0);
+    return 0;
+}
+
+static int destroy_grid(void **state)
+{
+    (void)state;
+    grid_destroy(grid);
+    return 0;
+}
+
+static void expect_error(const char *text, const char *first, const char *second)
+{
+    struct policy policy, untouched;
+    memset(&policy, 0xa5, sizeof policy);
+    memset(&untouched, 0xa5, sizeof untouched);
+    libdecode_status status = policy_parse(text, "LIBDECODE_KERNEL", false, &grid->table, &policy);
+    const char *message = libdecode_error_message();
+    if (status != LIBDECODE_ERROR_OVERRIDE || !strstr(message, "LIBDECODE_KERNEL") || !strstr(message, first) ||
+        !strstr(message, second))
+        fail_msg("'%s': status %d, message '%s', expected '%s' and '%s' in it", text, (int)status, message, first, second);
+    assert_memory_equal(&policy, &untouched, sizeof policy);
+}
+
+static enum policy_verb verdict(const char *text, const char *kernel)
+{
+    struct policy policy;
+    if (policy_parse(text, "LIBDECODE_KERNEL", true, &grid->table, &policy) != LIBDECODE_OK)
+        fail_msg("'%s' refused: %s", text, libdecode_error_message());
+    assert_true(policy.strict);
+    enum policy_verb verb = policy_verdict(&policy, LIBDECODE_OP_BATCH_DECODE, kernel);
+    policy_destroy(&policy);
+    return verb;
+}
+
+#define KERNEL "gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90"
+
+static void no_text_is_no_rule(void **state)
+{
+    (void)state;
+    assert_int_equal(verdict(NULL, KERNEL), POLICY_NONE);
+    assert_int_equal(verdict("", KERNEL), POLICY_NONE);
+}
+
+static void each_verb_matches_by_glob(void **state)
+{
+    (void)state;
+    assert_int_equal(verdict("force=" KERNEL, KERNEL), POLICY_FORCE);
+    assert_int_equal(verdict("prefer=*_c1_*", KERNEL), POLICY_PREFER);
+    assert_int_equal(verdict("deny=gqa_decode_q????_*_d128_r?_c1_sm90", KERNEL), POLICY_DENY);
+    assert_int_equal(verdict("deny=*_c8_*", KERNEL), POLICY_NONE);
+    assert_int_equal(verdict("deny=*d128*", KERNEL), POLICY_DENY);
+    assert_int_equal(verdict("deny=*_sm90", KERNEL), POLICY_DENY);
+    assert_int_equal(verdict("deny=*", KERNEL), POLICY_DENY);
+}
+
+static void the_last_matching_rule_decides(void **state)
+{
+    (void)state;
+    assert_int_equal(verdict("deny=*,prefer=*_r8_*", KERNEL), POLICY_PREFER);
+    assert_int_equal(verdict("prefer=*_r8_*,deny=*", KERNEL), POLICY_DENY);
+    assert_int_equal(verdict("force=*_r8_*,deny=*_r16_*", KERNEL), POLICY_FORCE);
+}
+
+static void a_rule_may_name_its_op(void **state)
+{
+    (void)state;
+    assert_int_equal(verdict("batch_decode:deny=*_c1_*", KERNEL), POLICY_DENY);
+    struct policy policy;
+    assert_int_equal(policy_parse("batch_decode:deny=*", "x", false, &grid->table, &policy), LIBDECODE_OK);
+    assert_int_equal(policy_verdict(&policy, (libdecode_op)2, KERNEL), POLICY_NONE);
+    policy_destroy(&policy);
+}
+
+static void every_typo_is_an_error_that_quotes_it(void **state)
+{
+    (void)state;
+    expect_error("forc=*", "item 1", "'forc'");
+    expect_error("force", "'force'", "[op:]force=GLOB");
+    expect_error("force=", "'force='", "[op:]force=GLOB");
+    expect_error("=*", "there is no ''", "force, prefer and deny");
+    expect_error("force=*,", "item 2", "[op:]force=GLOB");
+    expect_error(",force=*", "item 1", "[op:]force=GLOB");
+    expect_error("Force=*", "'Force'", "prefer");
+    expect_error("mla_decode:force=*", "no op 'mla_decode'", "batch_decode");
+    expect_error(":force=*", "no op ''", "batch_decode");
+    expect_error("force:gqa*", "'force:gqa*'", "[op:]force=GLOB");
+}
+
+static void a_glob_without_a_match_names_the_nearest_kernels(void **state)
+{
+    (void)state;
+    expect_error("deny=*_c8_*,force=gqa_decode_qbf16_kvbf16_d128_r9_c1_sm90", "item 2", "nearest: " KERNEL);
+    expect_error("force=gqa_decode_qbf16_kvbf16_d129_r8_c1_*", "'gqa_decode_qbf16_kvbf16_d129_r8_c1_*'", "nearest: " KERNEL);
+    expect_error("force=*_sm91", "none of the 24 kernels at hand", "nearest: gqa_decode_qbf16_kvbf16_d128_r16_c1_sm90, ");
+    struct kernel_table empty = {.count = 0};
+    struct policy policy;
+    assert_int_equal(policy_parse("force=*", "x", false, &empty, &policy), LIBDECODE_ERROR_OVERRIDE);
+    assert_non_null(strstr(libdecode_error_message(), "hold none"));
+}
+
+static void more_rules_than_there_is_room_for_are_an_error(void **state)
+{
+    (void)state;
+    char text[8 * (POLICY_MAX_RULES + 1)] = "deny=*";
+    for (int i = 1; i < POLICY_MAX_RULES; i++)
+        strcat(text, ",deny=*");
+    assert_int_equal(verdict(text, KERNEL), POLICY_DENY);
+    strcat(text, ",deny=*");
+    expect_error(text, "more than 32", "globs");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_text_is_no_rule),
+        cmocka_unit_test(each_verb_matches_by_glob),
+        cmocka_unit_test(the_last_matching_rule_decides),
+        cmocka_unit_test(a_rule_may_name_its_op),
+        cmocka_unit_test(every_typo_is_an_error_that_quotes_it),
+        cmocka_unit_test(a_glob_without_a_match_names_the_nearest_kernels),
+        cmocka_unit_test(more_rules_than_there_is_room_for_are_an_error),
+    };
+    return cmocka_run_group_tests_name("policy", tests, create_grid, destroy_grid);
+}

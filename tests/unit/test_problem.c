@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_problem.c: every field of a problem out of range, and the defaults made explicit. (test_tensors.c: the pointers.) */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "decode_fixture.h"
+#include "problem.h"
+
+static const char *message(void) { return libdecode_error_message(); }
+
+static void expect_refused(const libdecode_problem *problem, const char *field, const char *accepted)
+{
+    struct problem checked, untouched;
+    memset(&checked, 0xa5, sizeof checked);
+    memset(&untouched, 0xa5, sizeof untouched);
+    libdecode_status status = problem_check(problem, &checked);
+    if (status != LIBDECODE_ERROR_INVALID_ARGUMENT || !strstr(message(), field) || !strstr(message(), accepted))
+        fail_msg("status %d, message '%s', expected '%s' and '%s' in it", (int)status, message(), field, accepted);
+    assert_memory_equal(&checked, &untouched, sizeof checked);
+}
+
+static struct problem expect_accepted(const libdecode_problem *problem)
+{
+    struct problem checked;
+    if (problem_check(problem, &checked) != LIBDECODE_OK)
+        fail_msg("refused: %s", message());
+    return checked;
+}
+
+#define FIELD(name) #name, offsetof(libdecode_problem, name), sizeof(((libdecode_problem *)0)->name)
+
+static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *field;
+        size_t offset, bytes;
+        int64_t value;
+        const char *accepted;
+    } wrong[] = {
+        {FIELD(op), 2, "batch_decode"},
+        {FIELD(op), -1, "batch_decode"},
+        {FIELD(query_dtype), 0, "bf16"},
+        {FIELD(query_dtype), LIBDECODE_DTYPE_NVFP4, "bf16"},
+        {FIELD(query_dtype), 5, "bf16"},
+        {FIELD(kv_dtype), -1, "nvfp4"},
+        {FIELD(kv_dtype), 5, "nvfp4"},
+        {FIELD(kv_dtype), LIBDECODE_DTYPE_FP16, "its own dtype"},
+        {FIELD(out_dtype), 5, "nvfp4"},
+        {FIELD(out_dtype), LIBDECODE_DTYPE_E4M3, "one of the two must be e4m3"},
+        {FIELD(out_dtype), LIBDECODE_DTYPE_NVFP4, "needs an e4m3 query"},
+        {FIELD(features), 1 << 8, "0xff"},
+        {FIELD(batch_size), -1, "0 or more"},
+        {FIELD(num_qo_heads), 0, "1 to 65535"},
+        {FIELD(num_qo_heads), -8, "1 to 65535"},
+        {FIELD(num_qo_heads), 65536, "1 to 65535"},
+        {FIELD(num_kv_heads), 0, "1 to 65535"},
+        {FIELD(num_kv_heads), 65536, "1 to 65535"},
+        {FIELD(num_kv_heads), 5, "does not divide num_qo_heads 32"},
+        {FIELD(num_kv_heads), 64, "does not divide num_qo_heads 32"},
+        {FIELD(head_dim), 0, "16 to 512"},
+        {FIELD(head_dim), 8, "16 to 512"},
+        {FIELD(head_dim), 72, "multiples of 16"},
+        {FIELD(head_dim), 528, "16 to 512"},
+        {FIELD(page_size), 0, "powers of two"},
+        {FIELD(page_size), 48, "powers of two"},
+        {FIELD(page_size), 2048, "1 to 1024"},
+        {FIELD(page_size), -16, "powers of two"},
+        {FIELD(q_len), -1, "1 or more"},
+        {FIELD(q_len), INT32_MAX, "less than 2^31"},
+        {FIELD(max_seq_len), -1, "1 or more"},
+        {FIELD(max_seq_len), 0, "page_table_request_stride"},
+        {FIELD(window_left), 7, "LIBDECODE_FEATURE_WINDOW"},
+        {FIELD(position_stride), -1, "1 or more"},
+        {FIELD(position_stride), INT32_MAX, "less than 2^31"},
+        {FIELD(position_offset), -1, "0 or more"},
+        {FIELD(position_offset), INT32_MAX, "less than 2^31"},
+        {FIELD(num_pages), -1, "2147483647"},
+        {FIELD(num_pages), (int64_t)1 << 31, "2147483647"},
+        {FIELD(kv_layout), 2, "HND"},
+        {FIELD(v_sf_layout), 2, "V_INTERLEAVE4"},
+        {FIELD(v_sf_layout), 1, "only nvfp4"},
+        {FIELD(query_token_stride), -4096, "0 (dense: 4096) or more"},
+        {FIELD(query_token_stride), 4100, "multiple of 8"},
+        {FIELD(query_token_stride), INT64_MAX - 7, "at most"},
+        {FIELD(query_head_stride), 4, "multiple of 8"},
+        {FIELD(query_head_stride), -1, "or more"},
+        {FIELD(out_token_stride), 4097, "multiple of 8"},
+        {FIELD(out_token_stride), -1, "or more"},
+        {FIELD(out_head_stride), 130, "multiple of 8"},
+        {FIELD(out_head_stride), INT64_MIN, "or more"},
+        {FIELD(lse_token_stride), -1, "or more"},
+        {FIELD(lse_head_stride), -1, "or more"},
+        {FIELD(lse_head_stride), INT64_MAX, "at most"},
+        {FIELD(k_page_stride), -1, "or more"},
+        {FIELD(k_page_stride), 12, "multiple of 8"},
+        {FIELD(k_page_stride), (int64_t)1 << 32, "at most"},
+        {FIELD(k_head_stride), 4, "multiple of 8"},
+        {FIELD(k_head_stride), -8, "or more"},
+        {FIELD(k_token_stride), 129, "multiple of 8"},
+        {FIELD(k_token_stride), -8, "or more"},
+        {FIELD(k_token_stride), (int64_t)1 << 60, "at most"},
+        {FIELD(v_page_stride), 12, "multiple of 8"},
+        {FIELD(v_head_stride), 4, "multiple of 8"},
+        {FIELD(v_token_stride), 129, "multiple of 8"},
+        {FIELD(v_token_stride), -8, "or more"},
+        {FIELD(k_sf_page_stride), 16, "only nvfp4"},
+        {FIELD(k_sf_head_stride), 16, "only nvfp4"},
+        {FIELD(k_sf_token_stride), 16, "only nvfp4"},
+        {FIELD(v_sf_page_stride), 16, "only nvfp4"},
+        {FIELD(v_sf_head_stride), 16, "only nvfp4"},
+        {FIELD(v_sf_token_stride), 16, "only nvfp4"},
+        {FIELD(page_table_request_stride), -1, "or more"},
+        {FIELD(page_table_request_stride), INT64_MAX, "at most"},
+        {FIELD(page_table_head_stride), -1, "or more"},
+        {FIELD(page_table_head_stride), 256, "no default"},
+        {FIELD(page_table_v_offset), -1, "0 or more"},
+        {FIELD(page_table_v_offset), 1, "LIBDECODE_FEATURE_V_PAGE_TABLE"},
+        {FIELD(seq_lens_request_stride), -1, "or more"},
+        {FIELD(seq_lens_head_stride), -1, "or more"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        libdecode_problem problem = llama3_8b();
+        int32_t narrow = (int32_t)wrong[i].value;
+        memcpy((char *)&problem + wrong[i].offset, wrong[i].bytes == 4 ? (const void *)&narrow : (const void *)&wrong[i].value,
+               wrong[i].bytes);
+        expect_refused(&problem, wrong[i].field, wrong[i].accepted);
+    }
+}
+
+static void fields_of_a_feature_are_refused_out_of_range(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.features = LIBDECODE_FEATURE_WINDOW;
+    problem.window_left = -1;
+    expect_refused(&problem, "window_left is -1", "0 or more");
+    problem = llama3_8b();
+    problem.features = LIBDECODE_FEATURE_V_PAGE_TABLE;
+    problem.page_table_request_stride = 512;
+    expect_refused(&problem, "page_table_v_offset is 0", "1 to 2^60");
+    problem = llama3_8b();
+    problem.skip_softmax_threshold_scale_factor = 1;
+    expect_refused(&problem, "skip_softmax_threshold_scale_factor is 1", "LIBDECODE_FEATURE_SKIP_SOFTMAX");
+    problem.features = LIBDECODE_FEATURE_SKIP_SOFTMAX;
+    (void)expect_accepted(&problem);
+    const float bad[] = {-1.0f, NAN, INFINITY};
+    for (size_t i = 0; i < 3; i++) {
+        problem.skip_softmax_threshold_scale_factor = bad[i];
+        expect_refused(&problem, "skip_softmax_threshold_scale_factor", "finite and 0 or more");
+    }
+}
+
+static void a_null_problem_and_a_wrong_struct_size_are_refused(void **state)
+{
+    (void)state;
+    struct problem checked;
+    libdecode_problem problem = llama3_8b();
+    assert_int_equal(problem_check(NULL, &checked), LIBDECODE_ERROR_INVALID_ARGUMENT);
+    problem.struct_size = 0;
+    assert_int_equal(problem_check(&problem, &checked), LIBDECODE_ERROR_STRUCT_SIZE);
+    problem.struct_size = offsetof(libdecode_problem, skip_softmax_threshold_scale_factor);
+    assert_int_equal(problem_check(&problem, &checked), LIBDECODE_ERROR_STRUCT_SIZE);
+    problem.struct_size += sizeof(float);
+    assert_int_equal(problem_check(&problem, &checked), LIBDECODE_OK);
+
+    struct {
+        libdecode_problem known;
+        uint64_t later;
+    } newer = {llama3_8b(), 0};
+    newer.known.struct_size = sizeof newer;
+    assert_int_equal(problem_check(&newer.known, &checked), LIBDECODE_OK);
+    assert_int_equal(checked.given.struct_size, sizeof(libdecode_problem));
+    newer.later = 1;
+    assert_int_equal(problem_check(&newer.known, &checked), LIBDECODE_ERROR_STRUCT_SIZE);
+}
+
+static void every_default_becomes_explicit(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.op = (libdecode_op)0;
+    struct problem checked = expect_accepted(&problem);
+    const libdecode_problem *given = &checked.given;
+    assert_int_equal(given->op, LIBDECODE_OP_BATCH_DECODE);
+    assert_int_equal(given->kv_dtype, LIBDECODE_DTYPE_BF16);
+    assert_int_equal(given->out_dtype, LIBDECODE_DTYPE_BF16);
+    assert_int_equal(given->q_len, 1);
+    assert_int_equal(given->window_left, -1);
+    assert_int_equal(given->position_stride, 1);
+    assert_int_equal(given->query_head_stride, 128);
+    assert_int_equal(given->query_token_stride, 32 * 128);
+    assert_int_equal(given->out_head_stride, 128);
+    assert_int_equal(given->out_token_stride, 32 * 128);
+    assert_int_equal(given->lse_head_stride, 1);
+    assert_int_equal(given->lse_token_stride, 32);
+    assert_int_equal(given->k_token_stride, 128);
+    assert_int_equal(given->k_head_stride, 16 * 128);
+    assert_int_equal(given->k_page_stride, 8 * 16 * 128);
+    assert_int_equal(given->v_token_stride, 128);
+    assert_int_equal(given->v_head_stride, 16 * 128);
+    assert_int_equal(given->v_page_stride, 8 * 16 * 128);
+    assert_int_equal(given->page_table_request_stride, 256);
+    assert_int_equal(given->seq_lens_request_stride, 1);
+    assert_int_equal(given->k_sf_page_stride, 0);
+    assert_int_equal(checked.group_size, 4);
+    assert_int_equal(checked.heads_per_sequence, 8);
+}
+
+static void nhd_strides_and_partly_given_strides_nest(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.kv_layout = LIBDECODE_KV_NHD;
+    problem.v_page_stride = 4 * 16 * 8 * 128;
+    problem.out_head_stride = 256;
+    struct problem checked = expect_accepted(&problem);
+    assert_int_equal(checked.given.k_head_stride, 128);
+    assert_int_equal(checked.given.k_token_stride, 8 * 128);
+    assert_int_equal(checked.given.k_page_stride, 16 * 8 * 128);
+    assert_int_equal(checked.given.v_head_stride, 128);
+    assert_int_equal(checked.given.v_page_stride, 4 * 16 * 8 * 128);
+    assert_int_equal(checked.given.out_token_stride, 32 * 256);
+}
+
+static void the_longest_sequence_follows_from_the_page_table(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.max_seq_len = 0;
+    problem.page_table_request_stride = 100;
+    assert_int_equal(expect_accepted(&problem).given.max_seq_len, 1600);
+    problem.features = LIBDECODE_FEATURE_V_PAGE_TABLE;
+    problem.page_table_v_offset = 50;
+    assert_int_equal(expect_accepted(&problem).given.max_seq_len, 800);
+    problem.page_table_head_stride = 25;
+    assert_int_equal(expect_accepted(&problem).given.max_seq_len, 400);
+    problem.page_table_request_stride = problem.page_table_v_offset = problem.page_table_head_stride = (int64_t)1 << 40;
+    assert_int_equal(expect_accepted(&problem).given.max_seq_len, INT32_MAX);
+    problem = llama3_8b();
+    problem.max_seq_len = 4097;
+    assert_int_equal(expect_accepted(&problem).given.page_table_request_stride, 257);
+    problem.max_seq_len = INT32_MAX;
+    assert_int_equal(expect_accepted(&problem).given.page_table_request_stride, 1 << 27);
+}
+
+static void a_head_stride_of_lengths_gives_every_kv_head_its_own_sequence(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.seq_lens_head_stride = 16;
+    assert_int_equal(expect_accepted(&problem).heads_per_sequence, 1);
+}
+
+static void everything_that_function_1_defines_is_accepted(void **state)
+{
+    (void)state;
+    enum { BF16 = LIBDECODE_DTYPE_BF16, FP16 = LIBDECODE_DTYPE_FP16, E4M3 = LIBDECODE_DTYPE_E4M3, NVFP4 = LIBDECODE_DTYPE_NVFP4 };
+    static const int dtypes[][3] = {{BF16, BF16, BF16}, {FP16, FP16, FP16}, {BF16, E4M3, BF16},  {FP16, E4M3, FP16},
+                                    {E4M3, E4M3, BF16}, {E4M3, E4M3, FP16}, {E4M3, E4M3, E4M3},  {E4M3, E4M3, NVFP4},
+                                    {BF16, E4M3, E4M3}, {FP16, E4M3, E4M3}, {E4M3, NVFP4, E4M3}, {BF16, NVFP4, BF16}};
+    static const int pages[] = {1, 16, 64, 1024}, dims[] = {64, 128, 256, 512};
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
+        for (size_t j = 0; j < 4; j++) {
+            libdecode_problem problem = llama3_8b();
+            problem.query_dtype = (libdecode_dtype)dtypes[i][0];
+            problem.kv_dtype = (libdecode_dtype)dtypes[i][1];
+            problem.out_dtype = (libdecode_dtype)dtypes[i][2];
+            problem.page_size = pages[j];
+            problem.head_dim = dims[j];
+            problem.q_len = 5;
+            problem.features = 0xff;
+            problem.window_left = 127;
+            problem.page_table_request_stride = 8192;
+            problem.page_table_v_offset = 4096;
+            (void)expect_accepted(&problem);
+        }
+    }
+    libdecode_problem empty = llama3_8b();
+    empty.batch_size = 0;
+    (void)expect_accepted(&empty);
+}
+
+static void nvfp4_scales_have_strides_of_their_own(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.query_dtype = LIBDECODE_DTYPE_E4M3;
+    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
+    problem.k_sf_token_stride = 16;
+    struct problem checked = expect_accepted(&problem);
+    assert_int_equal(checked.given.k_token_stride, 128);
+    assert_int_equal(checked.given.k_sf_head_stride, 256);
+    assert_int_equal(checked.given.k_sf_page_stride, 2048);
+    assert_int_equal(checked.given.v_sf_token_stride, 8);
+    assert_int_equal(checked.given.v_sf_page_stride, 2048);
+
+    problem.v_sf_token_stride = 16;
+    expect_refused(&problem, "v_sf_token_stride is 16", "dense");
+    problem.v_sf_layout = LIBDECODE_SF_LINEAR;
+    (void)expect_accepted(&problem);
+    problem.k_sf_head_stride = -1;
+    expect_refused(&problem, "k_sf_head_stride", "or more");
+    problem = llama3_8b();
+    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
+    problem.page_size = 2;
+    expect_refused(&problem, "page_size 2", "multiple of 4");
+    problem.page_size = 4;
+    problem.head_dim = 96;
+    expect_refused(&problem, "head_dim 96", "of 64");
+    problem.v_sf_layout = LIBDECODE_SF_LINEAR;
+    (void)expect_accepted(&problem);
+    problem.head_dim = 48; /* rows of 24 bytes */
+    expect_refused(&problem, "k_token_stride is 48", "multiple of 32");
+}
+
+static void a_checked_problem_checks_to_itself(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    struct problem once = expect_accepted(&problem), twice = expect_accepted(&once.given);
+    assert_memory_equal(&once, &twice, sizeof once);
+}
+
+static void equal_problems_are_equal_bytes_whatever_their_padding(void **state)
+{
+    (void)state;
+    libdecode_problem zeros, ones, read_zeros, read_ones, fields = llama3_8b();
+    memset(&zeros, 0, sizeof zeros);
+    memset(&ones, 0xff, sizeof ones);
+#define COPY(name)                                                                                                               \
+    memcpy((char *)&zeros + offsetof(libdecode_problem, name), &fields.name, sizeof fields.name);                                \
+    memcpy((char *)&ones + offsetof(libdecode_problem, name), &fields.name, sizeof fields.name)
+    COPY(struct_size), COPY(op), COPY(query_dtype), COPY(kv_dtype), COPY(out_dtype), COPY(features), COPY(batch_size);
+    COPY(num_qo_heads), COPY(num_kv_heads), COPY(head_dim), COPY(page_size), COPY(q_len), COPY(max_seq_len), COPY(window_left);
+    COPY(position_stride), COPY(position_offset), COPY(num_pages), COPY(kv_layout), COPY(v_sf_layout);
+    COPY(query_token_stride), COPY(query_head_stride), COPY(out_token_stride), COPY(out_head_stride), COPY(lse_token_stride);
+    COPY(lse_head_stride), COPY(k_page_stride), COPY(k_head_stride), COPY(k_token_stride), COPY(v_page_stride),
+        COPY(v_head_stride);
+    COPY(v_token_stride), COPY(k_sf_page_stride), COPY(k_sf_head_stride), COPY(k_sf_token_stride), COPY(v_sf_page_stride);
+    COPY(v_sf_head_stride), COPY(v_sf_token_stride), COPY(page_table_request_stride), COPY(page_table_head_stride);
+    COPY(page_table_v_offset), COPY(seq_lens_request_stride), COPY(seq_lens_head_stride),
+        COPY(skip_softmax_threshold_scale_factor);
+#undef COPY
+    memset(&read_zeros, 0x11, sizeof read_zeros);
+    memset(&read_ones, 0x22, sizeof read_ones);
+    assert_int_equal(problem_read(&zeros, &read_zeros), LIBDECODE_OK);
+    assert_int_equal(problem_read(&ones, &read_ones), LIBDECODE_OK);
+    assert_memory_equal(&read_zeros, &read_ones, sizeof read_ones);
+}
+
+static void dtypes_have_names_and_widths(void **state)
+{
+    (void)state;
+    assert_string_equal(dtype_name(LIBDECODE_DTYPE_NVFP4), "nvfp4");
+    assert_string_equal(dtype_name((libdecode_dtype)77), "?");
+    assert_int_equal(dtype_bits(LIBDECODE_DTYPE_BF16), 16);
+    assert_int_equal(dtype_bits(LIBDECODE_DTYPE_E4M3), 8);
+    assert_int_equal(dtype_bits(LIBDECODE_DTYPE_NVFP4), 4);
+    assert_int_equal(dtype_bits((libdecode_dtype)77), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_field_out_of_range_is_named_with_value_and_what_is_accepted),
+        cmocka_unit_test(fields_of_a_feature_are_refused_out_of_range),
+        cmocka_unit_test(a_null_problem_and_a_wrong_struct_size_are_refused),
+        cmocka_unit_test(every_default_becomes_explicit),
+        cmocka_unit_test(nhd_strides_and_partly_given_strides_nest),
+        cmocka_unit_test(the_longest_sequence_follows_from_the_page_table),
+        cmocka_unit_test(a_head_stride_of_lengths_gives_every_kv_head_its_own_sequence),
+        cmocka_unit_test(everything_that_function_1_defines_is_accepted),
+        cmocka_unit_test(nvfp4_scales_have_strides_of_their_own),
+        cmocka_unit_test(a_checked_problem_checks_to_itself),
+        cmocka_unit_test(equal_problems_are_equal_bytes_whatever_their_padding),
+        cmocka_unit_test(dtypes_have_names_and_widths),
+    };
+    return cmocka_run_group_tests_name("problem", tests, NULL, NULL);
+}

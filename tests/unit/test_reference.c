@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_reference.c: which KV tokens a query row sees, and the softmax over them, against results worked out by hand. */
+#include "reference_scene.h"
+
+/* ------------------------------------------------------------------------------------------------------- softmax */
+
+static void two_equal_tokens_are_averaged(void **state)
+{
+    (void)state;
+    scene_begin(2);
+    scene.page_table[0] = 0;
+    put(0, 0, 0, 0, 2, -1);
+    put(0, 0, 1, 0, 6, 1);
+    run();
+    expect(0, 0, 4, 0, 1); /* (2 + 6) / 2; log2(1 + 1) */
+}
+
+static void weights_and_lse_follow_the_logits(void **state)
+{
+    (void)state;
+    scene_begin(3);
+    scene.page_table[0] = 0;
+    put(0, 0, 0, 1, 8, 4);
+    put(0, 0, 1, -1, 4, 0);
+    put(0, 0, 2, 2, 2, 4);
+    run();
+    /* weights 2, 1/2, 4 of 6.5: (16 + 2 + 8) / 6.5 = 4 and (8 + 16) / 6.5 = 3.692 */
+    expect(0, 0, 4, bf16_decode(bf16_encode(24 / 6.5)), log2(6.5));
+}
+
+static void far_apart_and_infinite_logits_stay_finite(void **state)
+{
+    (void)state;
+    scene_begin(4);
+    scene.page_table[0] = 0;
+    put(0, 0, 0, -100000, 100, 100);
+    put(0, 0, 1, 99840, 3, 5); /* 99840 is a bf16 */
+    put(0, 0, 2, -100000, 100, 100);
+    put(0, 0, 3, -(double)INFINITY, 100, 100); /* weight 0, and -inf * 0 does not occur: q is 0 beyond dimension 0 */
+    run();
+    expect(0, 0, 3, 5, 99840);
+    scene_begin(1);
+    scene.page_table[0] = 0;
+    put(0, 0, 0, -(double)INFINITY, 100, 100);
+    run();
+    expect(0, 0, 0, 0, -(double)INFINITY);
+}
+
+static void a_sink_takes_part_in_the_sum_and_not_in_the_values(void **state)
+{
+    (void)state;
+    scene_begin(1);
+    scene.problem.features |= LIBDECODE_FEATURE_SINKS;
+    scene.problem.num_qo_heads = 4;
+    scene.tensors.sinks = scene.sinks;
+    scene.page_table[0] = 0;
+    put(0, 0, 0, 0, 8, 4);
+    scene.sinks[0] = 0;                  /* weight 1 of 2 */
+    scene.sinks[1] = -INFINITY;          /* none */
+    scene.sinks[2] = 1.0986122886681098f; /* natural log of 3, not scaled: 3 of 4 */
+    scene.sinks[3] = 1000;               /* beyond exp's range: all of it */
+    run();
+    expect(0, 0, 4, 2, 1);
+    expect(0, 1, 8, 4, 0);
+    expect(0, 2, 2, 1, 2);
+    expect(0, 3, 0, 0, 1000 * 1.4426950408889634);
+}
+
+static void an_empty_sequence_gives_zero_and_minus_infinity_or_the_sink(void **state)
+{
+    (void)state;
+    scene_begin(0); /* every page id is poison */
+    run();
+    expect(0, 0, 0, 0, -(double)INFINITY);
+    scene.problem.features |= LIBDECODE_FEATURE_SINKS;
+    scene.tensors.sinks = scene.sinks;
+    scene.sinks[0] = 2;
+    run();
+    expect(0, 0, 0, 0, 2 * 1.4426950408889634);
+}
+
+static void scales_multiply_logits_and_results_and_device_scales_win(void **state)
+{
+    float natural = 0.6931471805599453f, two = 2, three = 3;
+    (void)state;
+    scene_begin(2);
+    scene.page_table[0] = 0;
+    put(0, 0, 0, 0, 8, 0);
+    put(0, 0, 1, 1, 2, 0);
+    scene.tensors.bmm1_scale = 100; /* loses to the log2 scale: 2 */
+    scene.tensors.bmm1_scale_device = &natural;
+    scene.tensors.bmm1_scale_log2_device = &two;
+    scene.tensors.bmm2_scale = 5;
+    run();
+    expect(0, 0, 16, 0, log2(5)); /* weights 1, 4: (8 + 8) / 5 * 5 */
+    scene.tensors.bmm1_scale_log2_device = NULL; /* now natural: weights 1, 2 */
+    scene.tensors.bmm2_scale_device = &three;
+    run();
+    expect(0, 0, 12, 0, log2(3)); /* (8 + 4) / 3 * 3 */
+    scene.tensors.bmm1_scale_device = NULL;
+    scene.tensors.bmm1_scale = natural;
+    scene.tensors.bmm2_scale_device = NULL;
+    scene.tensors.bmm2_scale = 0; /* the default, 1 */
+    run();
+    expect(0, 0, 4, 0, log2(3));
+}
+
+static void skip_softmax_is_dense(void **state)
+{
+    (void)state;
+    scene_begin(2);
+    scene.page_table[0] = 0;
+    put(0, 0, 0, 2, 5, 0);
+    put(0, 0, 1, 0, 0, 5);
+    scene.problem.features |= LIBDECODE_FEATURE_SKIP_SOFTMAX;
+    scene.problem.skip_softmax_threshold_scale_factor = 1.5f;
+    run();
+    expect(0, 0, 4, 1, log2(5));
+}
+
+/* ---------------------------------------------------------------------------------------------------- visibility */
+
+static void a_window_keeps_the_own_position_and_as_many_before(void **state)
+{
+    (void)state;
+    scene_begin(6);
+    put_tokens(6);
+    scene.problem.features |= LIBDECODE_FEATURE_WINDOW;
+    scene.problem.window_left = 0;
+    run();
+    expect_seen(0, 1u << 5);
+    scene.problem.window_left = 2;
+    run();
+    expect_seen(0, 7u << 3);
+    scene.problem.window_left = 100;
+    run();
+    expect_seen(0, 63);
+}
+
+static void query_tokens_are_causal_and_each_has_its_window(void **state)
+{
+    (void)state;
+    scene_begin(6);
+    put_tokens(6);
+    scene.problem.q_len = 3;
+    run();
+    expect_seen(0, 15);
+    expect_seen(1, 31);
+    expect_seen(2, 63);
+    scene.problem.features |= LIBDECODE_FEATURE_WINDOW;
+    scene.problem.window_left = 1;
+    run();
+    expect_seen(0, 3u << 2);
+    expect_seen(1, 3u << 3);
+    expect_seen(2, 3u << 4);
+}
+
+static void query_tokens_before_the_sequence_are_empty(void **state)
+{
+    (void)state;
+    scene_begin(1);
+    put_tokens(1);
+    scene.problem.q_len = 3;
+    run();
+    expect_seen(0, 0);
+    expect_seen(1, 0);
+    expect_seen(2, 1);
+    /* nor does a mask that lets everything see everything help them */
+    memset(scene.draft_mask, 0xff, sizeof scene.draft_mask);
+    scene.problem.features |= LIBDECODE_FEATURE_DRAFT_MASK;
+    scene.tensors.draft_mask = scene.draft_mask;
+    run();
+    expect_seen(0, 0);
+    expect_seen(1, 0);
+    expect_seen(2, 1);
+}
+
+static void a_draft_mask_replaces_causality_among_the_drafts_only(void **state)
+{
+    (void)state;
+    scene_begin(5);
+    put_tokens(5);
+    scene.problem.q_len = 3; /* drafts are the tokens 2, 3, 4; a mask row is two 16-bit words */
+    scene.problem.features |= LIBDECODE_FEATURE_DRAFT_MASK;
+    scene.tensors.draft_mask = scene.draft_mask;
+    scene.draft_mask[0] = 1;     /* sees itself */
+    scene.draft_mask[2] = 2 | 4; /* itself and a later one, not the first */
+    scene.draft_mask[4] = 1;     /* not itself */
+    run();
+    expect_seen(0, 3 | 1u << 2);
+    expect_seen(1, 3 | 1u << 3 | 1u << 4);
+    expect_seen(2, 3 | 1u << 2);
+    scene.problem.features |= LIBDECODE_FEATURE_WINDOW;
+    scene.problem.window_left = 1; /* from position 1, 2, 3 on */
+    run();
+    expect_seen(0, 2 | 1u << 2);
+    expect_seen(1, 1u << 3 | 1u << 4);
+    expect_seen(2, 0);
+}
+
+static void draft_mask_rows_are_whole_32_bit_words(void **state)
+{
+    (void)state;
+    scene_begin(33);
+    for (int32_t page = 0; page < 9; page++)
+        scene.page_table[page] = 0; /* token j is row j % 4 of page 0 */
+    for (int32_t slot = 0; slot < PAGE; slot++)
+        put(0, 0, slot, 0, slot + 1, 1);
+    scene.problem.q_len = 33; /* all tokens are drafts; a mask row is four 16-bit words */
+    scene.problem.features |= LIBDECODE_FEATURE_DRAFT_MASK;
+    scene.tensors.draft_mask = scene.draft_mask;
+    scene.draft_mask[0 * 4 + 2] = 1;      /* row 0 sees draft 32, slot 0 */
+    scene.draft_mask[32 * 4 + 1] = 1 << 15; /* row 32 sees draft 31, slot 3 */
+    scene.draft_mask[32 * 4 + 0] = 2;     /* and draft 1, slot 1 */
+    run();
+    expect(0, 0, 1, 1, 0);
+    expect(1, 0, 0, 0, -(double)INFINITY);
+    expect(32, 0, 3, 1, 1);
+}
+
+static void positions_may_be_strided_and_queries_placed_by_hand(void **state)
+{
+    (void)state;
+    scene_begin(4);
+    put_tokens(4); /* at positions 1, 3, 5, 7 */
+    scene.problem.position_stride = 2;
+    scene.problem.position_offset = 1;
+    scene.problem.q_len = 2;
+    run();
+    expect_seen(0, 7); /* at 5 and 7, where their own tokens are */
+    expect_seen(1, 15);
+    scene.problem.features |= LIBDECODE_FEATURE_QUERY_POSITIONS;
+    scene.tensors.query_positions = scene.query_positions;
+    scene.query_positions[0] = 4; /* 4 and 5: consecutive, not strided */
+    run();
+    expect_seen(0, 3);
+    expect_seen(1, 7);
+    scene.problem.features |= LIBDECODE_FEATURE_WINDOW;
+    scene.problem.window_left = 2; /* 2..4 and 3..5 */
+    run();
+    expect_seen(0, 2);
+    expect_seen(1, 6);
+    scene.query_positions[0] = 0; /* before every token, then at the first */
+    run();
+    expect_seen(0, 0);
+    expect_seen(1, 1);
+}
+
+static void a_rank_with_fewer_tokens_than_queries_still_serves_placed_queries(void **state)
+{
+    (void)state;
+    scene_begin(1);
+    put_tokens(1); /* at position 3 */
+    scene.problem.position_stride = 4;
+    scene.problem.position_offset = 3;
+    scene.problem.q_len = 3;
+    scene.problem.features |= LIBDECODE_FEATURE_QUERY_POSITIONS;
+    scene.tensors.query_positions = scene.query_positions;
+    scene.query_positions[0] = 2;
+    run();
+    expect_seen(0, 0);
+    expect_seen(1, 1);
+    expect_seen(2, 1);
+}
+
+static void ragged_queries_have_rows_of_their_own_and_empty_ones_write_nothing(void **state)
+{
+    (void)state;
+    scene_begin(4);
+    put_tokens(4);
+    for (int32_t request = 0; request < 3; request++)
+        scene.page_table[request * TABLE] = 0;
+    scene.problem.batch_size = 3;
+    scene.problem.q_len = 2;
+    scene.problem.features |= LIBDECODE_FEATURE_RAGGED_Q;
+    scene.tensors.cum_seq_lens_q = scene.cum_seq_lens_q;
+    memcpy(scene.cum_seq_lens_q, (int32_t[]){0, 2, 2, 3}, 4 * sizeof(int32_t));
+    scene.seq_lens[1] = 3;
+    scene.seq_lens[2] = 3;
+    run();
+    expect_seen(0, 7);
+    expect_seen(1, 15);
+    expect_seen(2, 7); /* request 2, one token, at position 2 */
+    assert_int_equal(scene.out[3 * D], POISON_OUT);
+    assert_true(scene.lse[3] == POISON_LSE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_equal_tokens_are_averaged),
+        cmocka_unit_test(weights_and_lse_follow_the_logits),
+        cmocka_unit_test(far_apart_and_infinite_logits_stay_finite),
+        cmocka_unit_test(a_sink_takes_part_in_the_sum_and_not_in_the_values),
+        cmocka_unit_test(an_empty_sequence_gives_zero_and_minus_infinity_or_the_sink),
+        cmocka_unit_test(scales_multiply_logits_and_results_and_device_scales_win),
+        cmocka_unit_test(a_window_keeps_the_own_position_and_as_many_before),
+        cmocka_unit_test(query_tokens_are_causal_and_each_has_its_window),
+        cmocka_unit_test(query_tokens_before_the_sequence_are_empty),
+        cmocka_unit_test(a_draft_mask_replaces_causality_among_the_drafts_only),
+        cmocka_unit_test(draft_mask_rows_are_whole_32_bit_words),
+        cmocka_unit_test(positions_may_be_strided_and_queries_placed_by_hand),
+        cmocka_unit_test(a_rank_with_fewer_tokens_than_queries_still_serves_placed_queries),
+        cmocka_unit_test(ragged_queries_have_rows_of_their_own_and_empty_ones_write_nothing),
+        cmocka_unit_test(skip_softmax_is_dense),
+    };
+    return cmocka_run_group_tests_name("reference", tests, NULL, NULL);
+}

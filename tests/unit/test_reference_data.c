@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_reference_data.c: where libdecode_reference finds its rows, what it must not touch, and every dtype in and out. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+
+#include "reference_scene.h"
+
+#include <sys/mman.h>
+
+/* ------------------------------------------------------------------------------------------------------- layouts */
+
+static void query_heads_are_grouped_by_kv_head(void **state)
+{
+    (void)state;
+    scene_begin(1);
+    scene.problem.num_qo_heads = 4;
+    scene.problem.num_kv_heads = 2;
+    scene.page_table[0] = 3;
+    put(3, 0, 0, 1, 10, 11);
+    put(3, 1, 0, 0, 20, 21);
+    scene.query[1 * D] = bf16_encode(2); /* a head's own query: its own lse */
+    run();
+    expect(0, 0, 10, 11, 1);
+    expect(0, 1, 10, 11, 2);
+    expect(0, 2, 20, 21, 0);
+    expect(0, 3, 20, 21, 0);
+}
+
+static void pages_are_found_through_the_table(void **state)
+{
+    (void)state;
+    scene_begin(5);
+    put_tokens(5);
+    memcpy(scene.k + 6 * PAGE * D, scene.k, PAGE * D * 2); /* page 0 -> 6, page 1 -> 2; what was there becomes poison */
+    memcpy(scene.v + 6 * PAGE * D, scene.v, PAGE * D * 2);
+    put(2, 0, 0, 0, 16, 1);
+    for (int32_t element = 0; element < 2 * PAGE * D; element++)
+        scene.k[element] = scene.v[element] = BF16_NAN;
+    scene.page_table[0] = 6;
+    scene.page_table[1] = 2;
+    run();
+    expect_seen(0, 31);
+}
+
+static void heads_may_have_tables_and_lengths_of_their_own_and_v_its_own_pages(void **state)
+{
+    (void)state;
+    scene_begin(1);
+    scene.problem.num_qo_heads = scene.problem.num_kv_heads = 2;
+    scene.problem.features |= LIBDECODE_FEATURE_V_PAGE_TABLE;
+    scene.problem.page_table_request_stride = 4;
+    scene.problem.page_table_head_stride = 8;
+    scene.problem.page_table_v_offset = 2;
+    scene.problem.seq_lens_request_stride = 3;
+    scene.problem.seq_lens_head_stride = 4;
+    scene.problem.batch_size = 2;
+    scene.seq_lens[0] = 1;     /* request 0, head 0 */
+    scene.seq_lens[0 + 4] = 2; /* request 0, head 1 */
+    scene.seq_lens[3] = 0;
+    scene.seq_lens[3 + 4] = 1;
+    scene.page_table[0] = 1, scene.page_table[2] = 2;
+    scene.page_table[8] = 3, scene.page_table[10] = 4;
+    scene.page_table[4 + 8] = 5, scene.page_table[4 + 10] = 6;
+    put(1, 0, 0, 1, 99, 99), put(2, 0, 0, 99, 5, 6); /* K from the one, V from the other */
+    put(3, 1, 0, 1, 99, 99), put(4, 1, 0, 99, 4, 2);
+    put(3, 1, 1, 1, 99, 99), put(4, 1, 1, 99, 8, 6);
+    put(5, 1, 0, 3, 99, 99), put(6, 1, 0, 99, 7, 8);
+    run();
+    expect(0, 0, 5, 6, 1);
+    expect(0, 1, 6, 4, 2);
+    expect(1, 0, 0, 0, -(double)INFINITY);
+    expect(1, 1, 7, 8, 3);
+}
+
+static void page_ids_outside_the_pool_give_zero_rows_that_count(void **state)
+{
+    (void)state;
+    scene_begin(8);
+    put_tokens(4); /* values 1 + 2 + 4 + 8 = 15, and 4 */
+    scene.page_table[1] = -1;
+    run();
+    expect(0, 0, 1.875, 0.5, 3); /* 15 / 8, 4 / 8 */
+    scene.page_table[1] = 5;
+    scene.problem.num_pages = 5;
+    run();
+    expect(0, 0, 1.875, 0.5, 3);
+    scene.problem.num_pages = 6;
+    run();
+    assert_true(isnan(out_at(0, 0, 0)));
+}
+
+/* A number in (-2, 2) that looks random; equal arguments, equal numbers. */
+static double noise(uint32_t index)
+{
+    uint32_t x = index * 2654435761u + 12345u;
+    x = (x ^ x >> 15) * 2246822519u;
+    return (double)(x >> 20) / 1024 - 2;
+}
+
+static void nhd_and_other_strides_give_the_bits_of_hnd(void **state)
+{
+    static _Alignas(16) uint16_t k_nhd[PAGES * PAGE * KV_HEADS * D], v_wide[PAGES * PAGE * KV_HEADS * 3 * D];
+    static _Alignas(16) uint16_t query_wide[2 * Q_HEADS * 2 * D];
+    static uint16_t expected[2 * Q_HEADS * D];
+    static float expected_lse[2 * Q_HEADS];
+    (void)state;
+    scene_begin(PAGES * PAGE - 1);
+    scene.problem.num_qo_heads = Q_HEADS;
+    scene.problem.num_kv_heads = KV_HEADS;
+    scene.problem.q_len = 2;
+    for (uint32_t page = 0; page < PAGES; page++)
+        scene.page_table[page] = (int32_t)(page * 3 % PAGES);
+    for (uint32_t element = 0; element < PAGES * KV_HEADS * PAGE * D; element++) {
+        uint32_t d = element % D, slot = element / D % PAGE;
+        uint32_t head = element / D / PAGE % KV_HEADS, page = element / D / PAGE / KV_HEADS;
+        scene.k[element] = k_nhd[((page * PAGE + slot) * KV_HEADS + head) * D + d] = bf16_encode(noise(element));
+        scene.v[element] = v_wide[((head * PAGES + page) * PAGE + slot) * 3 * D + d] = bf16_encode(noise(element + 100000));
+    }
+    for (uint32_t element = 0; element < 2 * Q_HEADS * D; element++)
+        scene.query[element] = query_wide[element / D * 2 * D + element % D] = bf16_encode(noise(element + 200000));
+    run();
+    memcpy(expected, scene.out, sizeof expected);
+    memcpy(expected_lse, scene.lse, sizeof expected_lse);
+    assert_true(scene.lse[2 * Q_HEADS - 1] != POISON_LSE);
+
+    scene.problem.kv_layout = LIBDECODE_KV_NHD;
+    scene.problem.v_token_stride = 3 * D; /* V: heads outermost, two rows of three unused; query heads: every other */
+    scene.problem.v_page_stride = PAGE * 3 * D;
+    scene.problem.v_head_stride = PAGES * PAGE * 3 * D;
+    scene.problem.query_head_stride = 2 * D;
+    scene.problem.out_head_stride = 2 * D; /* results head by head: lse [heads, tokens] */
+    scene.problem.out_token_stride = 16 * D;
+    scene.problem.lse_token_stride = 1;
+    scene.problem.lse_head_stride = 2;
+    scene.tensors.k_cache = k_nhd;
+    scene.tensors.v_cache = v_wide;
+    scene.tensors.query = query_wide;
+    run();
+    for (int32_t row = 0; row < 2 * Q_HEADS; row++) {
+        int32_t token = row / Q_HEADS, head = row % Q_HEADS;
+        assert_memory_equal(scene.out + token * 16 * D + head * 2 * D, expected + row * D, D * 2);
+        assert_memory_equal(scene.lse + token + head * 2, expected_lse + row, sizeof(float));
+    }
+}
+
+/* ----------------------------------------------------------------------------------------- what must not be read */
+
+static void nan_among_the_visible_shows(void **state)
+{
+    (void)state;
+    scene_begin(4);
+    put_tokens(4);
+    scene.v[1 * D + 5] = BF16_NAN;
+    run();
+    expect_seen(0, 15);
+    assert_true(isnan(out_at(0, 0, 5)));
+    scene.k[2 * D + 7] = BF16_NAN;
+    run();
+    assert_true(isnan(out_at(0, 0, 0)) && isnan(out_at(0, 0, 15)) && isnan(scene.lse[0]));
+}
+
+static void infinity_in_a_logit_shows_as_nan(void **state)
+{
+    (void)state;
+    scene_begin(4);
+    put_tokens(4);
+    put(0, 0, 1, (double)INFINITY, 1, 1);
+    run();
+    assert_true(isnan(out_at(0, 0, 0)) && isnan(scene.lse[0]));
+}
+
+/* Pages of one memory page for each tensor and head; all but the visible ones may not be touched, nor what follows the table. */
+static void invisible_pages_and_table_entries_are_never_touched(void **state)
+{
+    enum { MEMORY_PAGE = 4096, DIM = 128, PAGE_TOKENS = 16, POOL = 8 };
+    uint8_t *pool = mmap(NULL, (POOL + 2) * MEMORY_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int32_t *table = (int32_t *)(pool + (POOL + 1) * MEMORY_PAGE) - 4; /* the last four entries of a memory page */
+    (void)state;
+    assert_true(pool != MAP_FAILED);
+    scene_begin(62); /* pages 0..3; the window keeps the tokens 20..61 */
+    scene.problem.head_dim = DIM;
+    scene.problem.page_size = PAGE_TOKENS;
+    scene.problem.page_table_request_stride = 100;
+    scene.problem.features |= LIBDECODE_FEATURE_WINDOW;
+    scene.problem.window_left = 41;
+    scene.tensors.k_cache = scene.tensors.v_cache = pool;
+    scene.tensors.page_table = table;
+    memcpy(table, (int32_t[]){0, 5, 1, 7}, 4 * sizeof(int32_t));
+    for (size_t page = 0; page < POOL; page++)
+        if (page != 5 && page != 1 && page != 7)
+            assert_int_equal(mprotect(pool + page * MEMORY_PAGE, MEMORY_PAGE, PROT_NONE), 0);
+    assert_int_equal(mprotect(pool + (POOL + 1) * MEMORY_PAGE, MEMORY_PAGE, PROT_NONE), 0);
+    memset(pool + 5 * MEMORY_PAGE, 0xff, 4 * DIM * 2);                      /* NaN before the window */
+    memset(pool + 7 * MEMORY_PAGE + 14 * DIM * 2, 0xff, 2 * DIM * 2);       /* and after the end */
+    run();
+    for (int32_t d = 0; d < DIM; d++)
+        assert_int_equal(scene.out[d], 0);
+    assert_true(scene.lse[0] == (float)log2(42));
+    munmap(pool, (POOL + 2) * MEMORY_PAGE);
+}
+
+/* -------------------------------------------------------------------------------------------------- other dtypes */
+
+/* window_left 0 makes query token t return V row t as it is: what the cache holds, after rounding to the result's dtype. */
+static void scene_of_single_rows(int32_t tokens, int32_t head_dim)
+{
+    scene_begin(tokens);
+    scene.page_table[0] = 0;
+    scene.problem.q_len = tokens;
+    scene.problem.head_dim = head_dim;
+    scene.problem.features |= LIBDECODE_FEATURE_WINDOW;
+    memset(scene.query, 0, sizeof scene.query);
+}
+
+static void nvfp4_rows_are_codes_times_scales_in_both_layouts(void **state)
+{
+    enum { DIM = 64, BLOCKS = DIM / 16 };
+    _Alignas(16) uint8_t codes[PAGE * DIM / 2], scales[PAGE * BLOCKS], k_scales[PAGE * BLOCKS] = {0};
+    (void)state;
+    for (int32_t layout = LIBDECODE_SF_LINEAR; layout <= LIBDECODE_SF_V_INTERLEAVE4; layout++) {
+        scene_of_single_rows(PAGE, DIM);
+        scene.problem.query_dtype = LIBDECODE_DTYPE_E4M3;
+        scene.problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+        scene.problem.out_dtype = LIBDECODE_DTYPE_FP16; /* holds every code * scale below exactly */
+        scene.problem.v_sf_layout = (libdecode_sf_layout)layout;
+        for (size_t byte = 0; byte < sizeof codes; byte++)
+            codes[byte] = (uint8_t)(byte * 37 + 11);
+        for (size_t byte = 0; byte < sizeof scales; byte++)
+            scales[byte] = (uint8_t)(0x28 + byte); /* 16 scales from 2^-2 on, all different */
+        scene.tensors.k_cache = scene.tensors.v_cache = codes;
+        scene.tensors.k_sf = k_scales;
+        scene.tensors.v_sf = scales;
+        run();
+        for (int32_t token = 0; token < PAGE; token++) {
+            for (int32_t d = 0; d < DIM; d++) {
+                uint8_t code = codes[token * DIM / 2 + d / 2] >> (d % 2 * 4) & 15;
+                int32_t where = layout == LIBDECODE_SF_LINEAR ? token * BLOCKS + d / 16 : d / 16 * 4 + token;
+                double expected = e2m1_decode(code) * e4m3_decode(scales[where]);
+                assert_true(fp16_decode(scene.out[token * DIM + d]) == expected);
+            }
+            assert_true(scene.lse[token] == 0);
+        }
+    }
+}
+
+static void nvfp4_k_enters_the_logit_with_its_linear_scales(void **state)
+{
+    enum { DIM = 64 };
+    _Alignas(16) uint8_t codes[PAGE * DIM / 2] = {0}, k_scales[PAGE * 4] = {0}, v_scales[PAGE * 4] = {0};
+    _Alignas(16) uint8_t query[DIM] = {0};
+    (void)state;
+    scene_begin(2);
+    scene.page_table[0] = 0;
+    scene.problem.head_dim = DIM;
+    scene.problem.query_dtype = LIBDECODE_DTYPE_E4M3;
+    scene.problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    scene.problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
+    codes[DIM / 2 + 16] = 0x50; /* token 1, element 33 = 3 */
+    k_scales[4 + 2] = 0x40;     /* its block's scale = 2; interleaved, it would lie at 9 */
+    query[33] = 0x30;           /* 0.5: the logit is 3 */
+    scene.tensors.query = query;
+    scene.tensors.k_cache = scene.tensors.v_cache = codes;
+    scene.tensors.k_sf = k_scales;
+    scene.tensors.v_sf = v_scales;
+    run();
+    assert_true(scene.lse[0] == (float)log2(1 + 8));
+}
+
+static void nvfp4_scales_have_strides_of_their_own(void **state)
+{
+    enum { DIM = 32, HEADS = 2, SF_PAGE = 40, SF_HEAD = 20, SF_TOKEN = 3 };
+    static _Alignas(16) uint8_t codes[2 * PAGE * HEADS * DIM / 2], k_scales[2 * PAGE * HEADS * 2], v_scales[2 * SF_PAGE];
+    (void)state;
+    scene_of_single_rows(PAGE, DIM);
+    scene.page_table[0] = 1;
+    scene.problem.query_dtype = LIBDECODE_DTYPE_E4M3;
+    scene.problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    scene.problem.out_dtype = LIBDECODE_DTYPE_FP16;
+    scene.problem.kv_layout = LIBDECODE_KV_NHD;
+    scene.problem.num_qo_heads = scene.problem.num_kv_heads = HEADS;
+    scene.problem.v_sf_page_stride = SF_PAGE;
+    scene.problem.v_sf_head_stride = SF_HEAD;
+    scene.problem.v_sf_token_stride = SF_TOKEN;
+    memset(codes, 0x22, sizeof codes); /* 1 everywhere: results are the scales */
+    memset(k_scales, 0, sizeof k_scales);
+    for (size_t byte = 0; byte < sizeof v_scales; byte++)
+        v_scales[byte] = (uint8_t)(byte + 1);
+    for (size_t token = 0; token < PAGE; token++)
+        k_scales[((PAGE + token) * HEADS + 1) * 2 + 1] = (uint8_t)(0x38 + 8 * token); /* 2^token: NHD, page 1, head 1, block 1 */
+    static _Alignas(16) uint8_t query[PAGE * HEADS * DIM];
+    for (size_t row = 0; row < PAGE * HEADS; row++)
+        query[row * DIM + 16] = 0x38;
+    scene.tensors.query = query;
+    scene.tensors.k_cache = scene.tensors.v_cache = codes;
+    scene.tensors.k_sf = k_scales;
+    scene.tensors.v_sf = v_scales;
+    run();
+    for (int32_t row = 0; row < PAGE * HEADS; row++) {
+        int32_t token = row / HEADS, head = row % HEADS;
+        const uint8_t *scales = v_scales + SF_PAGE + head * SF_HEAD + token * SF_TOKEN;
+        assert_true(fp16_decode(scene.out[row * DIM]) == e4m3_decode(scales[0]));
+        assert_true(fp16_decode(scene.out[row * DIM + 31]) == e4m3_decode(scales[1]));
+        assert_true(scene.lse[row] == (head == 1 ? (float)(1 << token) : 0)); /* one token each: its logit */
+    }
+}
+
+static void e4m3_results_saturate_and_o_scale_changes_nothing(void **state)
+{
+    _Alignas(16) uint8_t rows[PAGE * D] = {0x7e, 0xfe, 0x38, 0x01}; /* 448, -448, 1, 2^-9 */
+    uint8_t *out = (uint8_t *)scene.out;
+    (void)state;
+    scene_of_single_rows(1, D);
+    scene.problem.query_dtype = LIBDECODE_DTYPE_E4M3;
+    scene.tensors.k_cache = scene.tensors.v_cache = rows;
+    scene.tensors.bmm2_scale = 1.5f;
+    scene.tensors.o_scale = 7;
+    run();
+    assert_int_equal(out[0], 0x7e);
+    assert_int_equal(out[1], 0xfe);
+    assert_int_equal(out[2], 0x3c); /* 1.5 */
+    assert_int_equal(out[3], 0x02); /* 1.5 * 2^-9: a tie between 1 and 2 steps, to the even one */
+    assert_int_equal(out[D], POISON_OUT & 0xff);
+}
+
+static void fp16_goes_in_and_out(void **state)
+{
+    (void)state;
+    scene_of_single_rows(1, D);
+    scene.problem.query_dtype = LIBDECODE_DTYPE_FP16;
+    memset(scene.k, 0, sizeof scene.k);
+    memcpy(scene.v, (uint16_t[D]){0x3c01, 0x0001, 0x7bff}, D * 2);
+    run();
+    assert_memory_equal(scene.out, scene.v, D * 2);
+}
+
+static void nvfp4_results_have_swizzled_scales_from_the_start_row_on(void **state)
+{
+    enum { DIM = 32, HEADS = 3, COLUMNS = 8, ROWS = 256 }; /* 3 * 32 / 16 = 6 columns, padded to 8 */
+    static _Alignas(16) uint8_t rows[PAGE * DIM], scales[ROWS * COLUMNS], expected[ROWS * COLUMNS];
+    const uint8_t *out = (const uint8_t *)scene.out;
+    (void)state;
+    scene_of_single_rows(2, DIM);
+    scene.problem.query_dtype = LIBDECODE_DTYPE_E4M3;
+    scene.problem.out_dtype = LIBDECODE_DTYPE_NVFP4;
+    scene.problem.num_qo_heads = HEADS;
+    for (int32_t d = 0; d < 16; d++) {
+        rows[d] = 0x4c;            /* token 0, block 0: 6, so the scale is 1 and the codes are 7 */
+        rows[16 + d] = 0x4c + 8;   /* block 1: 12, scale 2 */
+        rows[DIM + d] = 0xcc - 8;  /* token 1, block 0: -3, scale 0.5, codes 15; block 1 stays 0 */
+    }
+    rows[1] = 0x38; /* 1: code 2 */
+    memset(scales, 0xee, sizeof scales);
+    memset(expected, 0xee, sizeof expected);
+    scene.tensors.k_cache = scene.tensors.v_cache = rows;
+    scene.tensors.out_sf = scales;
+    scene.tensors.out_sf_start_token = 159;
+    scene.tensors.out_sf_scale = 2; /* doubles the scales, not the codes */
+    run();
+    for (int32_t head = 0; head < HEADS; head++) {
+        assert_int_equal(out[head * DIM / 2], 0x27);
+        assert_int_equal(out[head * DIM / 2 + 1], 0x77);
+        assert_int_equal(out[head * DIM / 2 + 8], 0x77);
+        assert_int_equal(out[(HEADS + head) * DIM / 2], 0xff);
+        assert_int_equal(out[(HEADS + head) * DIM / 2 + 8], 0);
+    }
+    /* Row 159 = 128 + 31: second tile row, 31 * 16 + 0 * 4; row 160 = 128 + 32: 0 * 16 + 1 * 4. Two tiles a tile row. */
+    const uint8_t row_159[COLUMNS] = {0x40, 0x48, 0x40, 0x48, 0x40, 0x48, 0, 0}; /* 2, 4 */
+    const uint8_t row_160[COLUMNS] = {0x38, 0, 0x38, 0, 0x38, 0, 0, 0};          /* 1, 0 */
+    for (size_t tile = 0; tile < 2; tile++) {
+        memcpy(expected + 1024 + tile * 512 + 31 * 16, row_159 + tile * 4, 4);
+        memcpy(expected + 1024 + tile * 512 + 4, row_160 + tile * 4, 4);
+    }
+    assert_memory_equal(scales, expected, sizeof scales);
+    assert_int_equal(out[2 * HEADS * DIM / 2], POISON_OUT & 0xff);
+}
+
+/* ------------------------------------------------------------------------------------------------------- refusals */
+
+static void an_empty_batch_needs_no_tensors(void **state)
+{
+    (void)state;
+    scene_begin(0);
+    scene.problem.batch_size = 0;
+    scene.tensors = (libdecode_tensors){.struct_size = sizeof scene.tensors};
+    run();
+}
+
+static void query_lengths_that_leave_the_buffers_are_refused_before_anything_is_written(void **state)
+{
+    static const int32_t bad[][4] = {{0, 1, 0, 1}, {0, 1, 4, 4}, {-1, 0, 1, 1}};
+    (void)state;
+    scene_begin(4);
+    put_tokens(4);
+    scene.problem.batch_size = 3;
+    scene.problem.q_len = 2;
+    scene.problem.features |= LIBDECODE_FEATURE_RAGGED_Q;
+    scene.tensors.cum_seq_lens_q = scene.cum_seq_lens_q;
+    for (size_t row = 0; row < sizeof bad / sizeof bad[0]; row++) {
+        memcpy(scene.cum_seq_lens_q, bad[row], sizeof bad[row]);
+        assert_int_equal(libdecode_reference(&scene.problem, &scene.tensors), LIBDECODE_ERROR_INVALID_ARGUMENT);
+        assert_non_null(strstr(libdecode_error_message(), "cum_seq_lens_q"));
+        assert_int_equal(scene.out[0], POISON_OUT);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(query_heads_are_grouped_by_kv_head),
+        cmocka_unit_test(pages_are_found_through_the_table),
+        cmocka_unit_test(heads_may_have_tables_and_lengths_of_their_own_and_v_its_own_pages),
+        cmocka_unit_test(page_ids_outside_the_pool_give_zero_rows_that_count),
+        cmocka_unit_test(nhd_and_other_strides_give_the_bits_of_hnd),
+        cmocka_unit_test(nan_among_the_visible_shows),
+        cmocka_unit_test(infinity_in_a_logit_shows_as_nan),
+        cmocka_unit_test(invisible_pages_and_table_entries_are_never_touched),
+        cmocka_unit_test(nvfp4_rows_are_codes_times_scales_in_both_layouts),
+        cmocka_unit_test(nvfp4_k_enters_the_logit_with_its_linear_scales),
+        cmocka_unit_test(nvfp4_scales_have_strides_of_their_own),
+        cmocka_unit_test(e4m3_results_saturate_and_o_scale_changes_nothing),
+        cmocka_unit_test(fp16_goes_in_and_out),
+        cmocka_unit_test(nvfp4_results_have_swizzled_scales_from_the_start_row_on),
+        cmocka_unit_test(an_empty_batch_needs_no_tensors),
+        cmocka_unit_test(query_lengths_that_leave_the_buffers_are_refused_before_anything_is_written),
+    };
+    return cmocka_run_group_tests_name("reference_data", tests, NULL, NULL);
+}

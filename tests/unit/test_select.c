@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_select.c: the choice of a kernel over the real grid on the five GPUs: every answer passes its own conditions, does not
+ * depend on the order of records, is not moved by a worse kernel; and what a policy does to it. (test_judgement.c: refusals.)
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi.h"
+#include "judgement.h"
+#include "launch.h"
+#include "select_scene.h"
+
+static const char *const gpu_names[] = {"sm_90", "sm_100", "sm_103", "sm_120", "sm_121"};
+
+/* Shapes of Llama 3 8B, 70B, and 70B over 8 GPUs, with lengths and batches from one request to many. */
+static libdecode_problem shape(int index)
+{
+    static const int heads[][2] = {{32, 8}, {64, 8}, {8, 1}, {32, 32}, {40, 1}, {71, 1}, {20, 4}};
+    static const int batches[] = {1, 16, 128}, lengths[] = {1, 4096, 131072}, pages[] = {16, 128, 1024};
+    libdecode_problem problem = llama3_8b();
+    problem.num_qo_heads = heads[index % 7][0];
+    problem.num_kv_heads = heads[index % 7][1];
+    problem.batch_size = batches[index / 7 % 3];
+    problem.max_seq_len = lengths[index / 21 % 3];
+    problem.page_size = pages[index / 63 % 3];
+    problem.head_dim = index / 189 % 2 ? 64 : 128;
+    problem.query_dtype = index / 378 % 2 ? LIBDECODE_DTYPE_FP16 : LIBDECODE_DTYPE_BF16;
+    problem.features = index % 5 == 0 ? LIBDECODE_FEATURE_WINDOW | LIBDECODE_FEATURE_SINKS | LIBDECODE_FEATURE_LSE : 0;
+    problem.window_left = index % 5 == 0 ? 1023 : 0;
+    return problem;
+}
+#define NUM_SHAPES (7 * 27 * 4)
+
+static void all_five_gpus_have_an_answer_that_passes_its_own_conditions(void **state)
+{
+    (void)state;
+    struct policy policy = no_policy();
+    for (int index = 0; index < NUM_SHAPES; index++) {
+        libdecode_problem problem = shape(index);
+        for (size_t gpu = 0; gpu < 5; gpu++) {
+            libdecode_device device = preset(gpu_names[gpu]);
+            struct selection selection = expect_choice(&problem, &device, &policy, &grid->table);
+            const struct libdecode_launch_contract *contract = &selection.record->kernel->contract;
+            size_t place = (size_t)(selection.record - grid->table.records);
+            assert_true((grid->table.gpus[place] & gpu_bit(device.compute_capability)) != 0);
+            assert_int_equal(contract->query_dtype, problem.query_dtype);
+            assert_int_equal(contract->head_dim, problem.head_dim);
+            assert_true((uint32_t)device.max_shared_bytes_per_block >= contract->dynamic_shared_bytes);
+            int rows = problem.num_qo_heads / problem.num_kv_heads;
+            assert_true(selection.row_groups * (int)contract->row_tile >= rows);
+            assert_true((selection.row_groups - 1) * (int)contract->row_tile < rows);
+            assert_true(selection.num_workers >= 1);
+            assert_true((uint32_t)selection.num_workers * contract->cluster_size * 4 <= WORKSPACE_COUNTER_BYTES);
+            assert_true((uint32_t)selection.num_workers * contract->cluster_size <=
+                        (uint32_t)device.sm_count * contract->ctas_per_sm);
+            assert_int_equal(selection.partials_bytes,
+                             (size_t)device.sm_count * contract->ctas_per_sm * 8 *
+                                 GQA_PARTIAL_FLOATS(contract->row_tile, contract->head_dim, 1));
+            assert_true(selection.partials_bytes >=
+                        (size_t)selection.num_workers * contract->cluster_size * 8 *
+                            GQA_PARTIAL_FLOATS(contract->row_tile, contract->head_dim, contract->cluster_size));
+            assert_true(selection.predicted_ns > 0 && selection.min_tiles_per_worker >= 1 && selection.reason[0] != '\0');
+        }
+    }
+}
+
+/* The same records in another order, as another set of bundles would give them. */
+static struct kernel_table shuffled(const struct kernel_table *table, unsigned seed)
+{
+    struct kernel_table copy = {.count = table->count};
+    copy.records = malloc(table->count * sizeof *copy.records);
+    copy.gpus = malloc(table->count * sizeof *copy.gpus);
+    memcpy(copy.records, table->records, table->count * sizeof *copy.records);
+    memcpy(copy.gpus, table->gpus, table->count * sizeof *copy.gpus);
+    for (size_t i = table->count - 1; i > 0; i--) {
+        seed = seed * 1664525u + 1013904223u;
+        size_t j = (seed >> 8) % (i + 1);
+        struct kernel_record record = copy.records[i];
+        uint32_t gpus = copy.gpus[i];
+        copy.records[i] = copy.records[j];
+        copy.gpus[i] = copy.gpus[j];
+        copy.records[j] = record;
+        copy.gpus[j] = gpus;
+    }
+    return copy;
+}
+
+static void the_order_of_records_never_changes_the_answer(void **state)
+{
+    (void)state;
+    struct policy policy = no_policy();
+    for (unsigned seed = 1; seed <= 5; seed++) {
+        struct kernel_table table = shuffled(&grid->table, seed);
+        for (int index = 0; index < NUM_SHAPES; index += 3) {
+            libdecode_problem problem = shape(index);
+            libdecode_device device = preset(gpu_names[index % 5]);
+            struct selection a = expect_choice(&problem, &device, &policy, &grid->table);
+            struct selection b = expect_choice(&problem, &device, &policy, &table);
+            assert_string_equal(a.record->name, b.record->name);
+            assert_string_equal(a.reason, b.reason);
+            assert_int_equal(a.num_workers, b.num_workers);
+        }
+        libdecode_problem unsupported = llama3_8b();
+        libdecode_device device = preset("sm_90");
+        struct selection ignored;
+        char message[1024];
+        unsupported.head_dim = 96;
+        assert_int_equal(choose(&unsupported, &device, &policy, &grid->table, &ignored), LIBDECODE_ERROR_UNSUPPORTED);
+        (void)strncpy(message, libdecode_error_message(), sizeof message - 1);
+        assert_int_equal(choose(&unsupported, &device, &policy, &table, &ignored), LIBDECODE_ERROR_UNSUPPORTED);
+        assert_int_equal(strlen(message),
+                         strlen(libdecode_error_message())); /* only the order inside "built:" follows the table */
+        free(table.records);
+        free(table.gpus);
+    }
+}
+
+static void of_two_equal_kernels_the_name_decides(void **state)
+{
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    libdecode_problem problem = llama3_8b();
+    struct kernel_record twin = *expect_choice(&problem, &device, &policy, &grid->table).record;
+    struct kernel_record records[2] = {twin, twin};
+    uint32_t gpus[2] = {BUNDLE_GPU_SM90, BUNDLE_GPU_SM90};
+    struct kernel_table table = {records, gpus, 2};
+    for (size_t first = 0; first < 2; first++) {
+        records[first].name = "a";
+        records[1 - first].name = "b";
+        assert_string_equal(expect_choice(&problem, &device, &policy, &table).record->name, "a");
+    }
+}
+
+static void a_worse_kernel_never_changes_the_answer(void **state)
+{
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    for (int index = 0; index < NUM_SHAPES; index += 3) {
+        libdecode_problem problem = shape(index);
+        struct selection best = expect_choice(&problem, &device, &policy, &grid->table);
+        struct bundle_kernel worse_kernel = *best.record->kernel;
+        worse_kernel.contract.ctas_per_sm = 1; /* fewer workers, so never faster */
+        worse_kernel.contract.row_tile *= 2;
+        struct kernel_table table = {.count = grid->table.count + 1};
+        table.records = malloc(table.count * sizeof *table.records);
+        table.gpus = malloc(table.count * sizeof *table.gpus);
+        table.records[0] = (struct kernel_record){"a_worse_kernel", &worse_kernel, best.record->bundle, 9};
+        table.gpus[0] = BUNDLE_GPU_SM90;
+        memcpy(table.records + 1, grid->table.records, grid->table.count * sizeof *table.records);
+        memcpy(table.gpus + 1, grid->table.gpus, grid->table.count * sizeof *table.gpus);
+        if (best.row_groups == 1) {
+            struct selection again = expect_choice(&problem, &device, &policy, &table);
+            assert_string_equal(again.record->name, best.record->name);
+        }
+        free(table.records);
+        free(table.gpus);
+    }
+}
+
+static void the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_widest(void **state)
+{
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    static const struct {
+        int group;
+        uint32_t row_tile;
+        int passes;
+    } expected[] = {{1, 8, 1}, {4, 8, 1}, {8, 8, 1}, {9, 16, 1}, {16, 16, 1}, {17, 32, 1}, {32, 32, 1}, {33, 32, 2}, {71, 32, 3}};
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        libdecode_problem problem = llama3_8b();
+        problem.num_kv_heads = 2;
+        problem.num_qo_heads = 2 * expected[i].group;
+        struct selection selection = expect_choice(&problem, &device, &policy, &grid->table);
+        assert_int_equal(selection.record->kernel->contract.row_tile, expected[i].row_tile);
+        assert_int_equal(selection.row_groups, expected[i].passes);
+    }
+}
+
+static void one_long_request_takes_clusters_and_many_take_single_ctas(void **state)
+{
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    libdecode_problem problem = llama3_8b();
+    problem.batch_size = 1;
+    struct selection few = expect_choice(&problem, &device, &policy, &grid->table);
+    assert_int_equal(few.record->kernel->contract.cluster_size, 8);
+    assert_int_equal(few.num_workers, 8); /* one for each KV head; */
+    problem.max_seq_len = 32768;
+    few = expect_choice(&problem, &device, &policy, &grid->table);
+    assert_int_equal(few.record->kernel->contract.cluster_size, 8);
+    assert_int_equal(few.num_workers, 16); /* long enough, two */
+    problem.max_seq_len = 4096;
+    problem.batch_size = 64;
+    struct selection many = expect_choice(&problem, &device, &policy, &grid->table);
+    assert_int_equal(many.record->kernel->contract.cluster_size, 1);
+    assert_int_equal(many.num_workers, 64 * 8 / 2); /* two units each, none split: not all of the 264 that there is room for */
+    problem.batch_size = 17;
+    assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).num_workers, 132 * 2);
+}
+
+static void a_prediction_follows_the_bytes_and_the_window(void **state)
+{
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    libdecode_problem problem = llama3_8b();
+    problem.batch_size = 64;
+    int32_t whole = expect_choice(&problem, &device, &policy, &grid->table).predicted_ns;
+    int64_t bytes = (int64_t)64 * 8 * 4096 * 128 * 2 * 2;
+    assert_in_range(whole, bytes / device.memory_bandwidth_gbps, bytes * 100 / 95 / device.memory_bandwidth_gbps + 10000);
+    problem.features = LIBDECODE_FEATURE_WINDOW;
+    problem.window_left = 1023;
+    assert_true(expect_choice(&problem, &device, &policy, &grid->table).predicted_ns < whole / 3);
+    device.memory_bandwidth_gbps = 0; /* not known: the typical one */
+    problem.features = 0;
+    problem.window_left = 0;
+    assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).predicted_ns, whole);
+    problem.batch_size = 1 << 20;
+    problem.max_seq_len = INT32_MAX;
+    problem.page_size = 1024;
+    assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).predicted_ns, INT32_MAX);
+}
+
+/* -------------------------------------------------------------------------------------------------------- policy */
+
+static struct policy parsed(const char *text, bool strict)
+{
+    struct policy policy;
+    if (policy_parse(text, "LIBDECODE_KERNEL", strict, &grid->table, &policy) != LIBDECODE_OK)
+        fail_msg("policy '%s': %s", text ? text : "", libdecode_error_message());
+    return policy;
+}
+
+static void force_prefer_and_deny_decide_before_the_cost(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_device device = preset("sm_90");
+    static const struct {
+        const char *text, *kernel;
+    } cases[] = {{"force=*_d128_r32_c1_*", "gqa_decode_qbf16_kvbf16_d128_r32_c1_sm90"},
+                 {"prefer=*_r16_c8_*", "gqa_decode_qbf16_kvbf16_d128_r16_c8_sm90"},
+                 {"prefer=*_d64_*", NULL}, /* none can run: as without */
+                 {"deny=*_r8_*,deny=*_c8_*", "gqa_decode_qbf16_kvbf16_d128_r16_c1_sm90"},
+                 {"force=*_r16_*,deny=*_c1_*", "gqa_decode_qbf16_kvbf16_d128_r16_c8_sm90"}};
+    struct policy none = no_policy();
+    const char *plain = expect_choice(&problem, &device, &none, &grid->table).record->name;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct policy policy = parsed(cases[i].text, false);
+        struct selection selection = expect_choice(&problem, &device, &policy, &grid->table);
+        assert_string_equal(selection.record->name, cases[i].kernel ? cases[i].kernel : plain);
+        policy_destroy(&policy);
+    }
+    struct policy policy = parsed("force=*_r16_c1_*", false);
+    assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).reason, "forced by the kernel policy"));
+    policy_destroy(&policy);
+}
+
+static void a_forced_kernel_that_cannot_run_is_an_error_with_its_reason(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_device device = preset("sm_90");
+    struct policy policy = parsed("force=gqa_decode_qbf16_kvbf16_d64_*_sm90", false);
+    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "forces gqa_decode_qbf16_kvbf16_d64_", "head_dim 64, the problem has 128", &problem,
+                   &device, &policy, &grid->table);
+    policy_destroy(&policy);
+    policy = parsed("force=gqa_decode_qbf16_kvbf16_d128_r8_c1_sm100", false);
+    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "forces gqa_decode_qbf16_kvbf16_d128_r8_c1_sm100", "not for sm_90", &problem,
+                   &device, &policy, &grid->table);
+    policy_destroy(&policy);
+    policy = parsed("deny=*", false);
+    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "6, ", &problem, &device, &policy, &grid->table);
+    policy_destroy(&policy);
+}
+
+static void strict_refuses_more_passes_than_the_widest_tile_needs(void **state)
+{
+    (void)state;
+    libdecode_device device = preset("sm_90");
+    libdecode_problem problem = llama3_8b();
+    problem.num_kv_heads = 1;
+    struct policy policy = parsed("deny=*_r32_*", false);
+    assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).row_groups, 2);
+    policy_destroy(&policy);
+    policy = parsed("deny=*_r32_*", true);
+    expect_refusal(LIBDECODE_ERROR_STRICT, "reads the KV cache 2 times", "1 would do", &problem, &device, &policy, &grid->table);
+    policy_destroy(&policy);
+    policy = parsed(NULL, true);
+    for (int index = 0; index < NUM_SHAPES; index++) {
+        problem = shape(index);
+        (void)expect_choice(&problem, &device, &policy, &grid->table);
+    }
+}
+
+static void the_widest_row_tile_is_the_grids(void **state)
+{
+    (void)state;
+    assert_int_equal(grid->widest_row_tile, GQA_WIDEST_ROW_TILE);
+}
+
+static void gpus_have_names_and_bits(void **state)
+{
+    (void)state;
+    for (size_t gpu = 0; gpu < 5; gpu++)
+        assert_string_equal(gpu_name(gpu_bit(preset(gpu_names[gpu]).compute_capability)), gpu_names[gpu]);
+    assert_int_equal(gpu_bit(89), 0);
+    assert_string_equal(gpu_name(0), "?");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_five_gpus_have_an_answer_that_passes_its_own_conditions),
+        cmocka_unit_test(the_order_of_records_never_changes_the_answer),
+        cmocka_unit_test(of_two_equal_kernels_the_name_decides),
+        cmocka_unit_test(a_worse_kernel_never_changes_the_answer),
+        cmocka_unit_test(the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_widest),
+        cmocka_unit_test(one_long_request_takes_clusters_and_many_take_single_ctas),
+        cmocka_unit_test(a_prediction_follows_the_bytes_and_the_window),
+        cmocka_unit_test(force_prefer_and_deny_decide_before_the_cost),
+        cmocka_unit_test(a_forced_kernel_that_cannot_run_is_an_error_with_its_reason),
+        cmocka_unit_test(strict_refuses_more_passes_than_the_widest_tile_needs),
+        cmocka_unit_test(the_widest_row_tile_is_the_grids),
+        cmocka_unit_test(gpus_have_names_and_bits),
+    };
+    return cmocka_run_group_tests_name("select", tests, create_grid, destroy_grid);
+}

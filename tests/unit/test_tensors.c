@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tensors.c: every pointer and scalar of libdecode_tensors wrong, against the problem that announces it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "decode_fixture.h"
+#include "problem.h"
+
+static const char *message(void) { return libdecode_error_message(); }
+
+static struct problem expect_accepted(const libdecode_problem *problem)
+{
+    struct problem checked;
+    if (problem_check(problem, &checked) != LIBDECODE_OK)
+        fail_msg("refused: %s", message());
+    return checked;
+}
+
+static void expect_tensors(const libdecode_problem *problem, const libdecode_tensors *tensors, const char *field,
+                           const char *accepted)
+{
+    struct problem checked = expect_accepted(problem);
+    libdecode_tensors result, untouched;
+    memset(&result, 0xa5, sizeof result);
+    memset(&untouched, 0xa5, sizeof untouched);
+    libdecode_status status = tensors_check(&checked, tensors, &result);
+    if (!field) {
+        if (status != LIBDECODE_OK)
+            fail_msg("refused: %s", message());
+        return;
+    }
+    if (status != LIBDECODE_ERROR_INVALID_ARGUMENT || !strstr(message(), field) || !strstr(message(), accepted))
+        fail_msg("status %d, message '%s', expected '%s' and '%s' in it", (int)status, message(), field, accepted);
+    assert_memory_equal(&result, &untouched, sizeof result);
+}
+
+#define POINTER(name) #name, offsetof(libdecode_tensors, name)
+
+static void set_pointer(libdecode_tensors *tensors, size_t offset, const void *pointer)
+{
+    memcpy((char *)tensors + offset, &pointer, sizeof pointer);
+}
+
+static void each_pointer_that_every_launch_needs_is_required_and_aligned(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t offset;
+        unsigned alignment;
+    } needed[] = {{POINTER(query), 16}, {POINTER(k_cache), 16},   {POINTER(v_cache), 16},
+                  {POINTER(out), 16},   {POINTER(page_table), 4}, {POINTER(seq_lens), 4}};
+    libdecode_problem problem = llama3_8b(), empty = llama3_8b();
+    empty.batch_size = 0;
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
+        libdecode_tensors tensors = some_tensors();
+        set_pointer(&tensors, needed[i].offset, NULL);
+        expect_tensors(&problem, &tensors, needed[i].name, "is NULL");
+        expect_tensors(&empty, &tensors, NULL, NULL);
+        set_pointer(&tensors, needed[i].offset, (const void *)(uintptr_t)(4096 + needed[i].alignment / 2));
+        expect_tensors(&problem, &tensors, needed[i].name, "aligned");
+        set_pointer(&tensors, needed[i].offset, (const void *)(uintptr_t)(4096 + needed[i].alignment));
+        expect_tensors(&problem, &tensors, NULL, NULL);
+    }
+}
+
+static void each_optional_pointer_belongs_to_its_feature(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t offset;
+        uint32_t feature;
+    } optional[] = {{POINTER(lse), LIBDECODE_FEATURE_LSE},
+                    {POINTER(sinks), LIBDECODE_FEATURE_SINKS},
+                    {POINTER(cum_seq_lens_q), LIBDECODE_FEATURE_RAGGED_Q},
+                    {POINTER(query_positions), LIBDECODE_FEATURE_QUERY_POSITIONS},
+                    {POINTER(draft_mask), LIBDECODE_FEATURE_DRAFT_MASK}};
+    for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++) {
+        libdecode_problem without = llama3_8b(), with = llama3_8b();
+        with.features = optional[i].feature;
+        libdecode_tensors tensors = some_tensors();
+        expect_tensors(&with, &tensors, optional[i].name, "is NULL");
+        set_pointer(&tensors, optional[i].offset, (const void *)(uintptr_t)4096);
+        expect_tensors(&with, &tensors, NULL, NULL);
+        expect_tensors(&without, &tensors, optional[i].name, "is given without LIBDECODE_FEATURE_");
+        set_pointer(&tensors, optional[i].offset, (const void *)(uintptr_t)4097);
+        expect_tensors(&with, &tensors, optional[i].name, "aligned");
+    }
+}
+
+static void scale_pointers_belong_to_nvfp4(void **state)
+{
+    (void)state;
+    libdecode_problem fp4 = llama3_8b(), plain = llama3_8b();
+    fp4.query_dtype = LIBDECODE_DTYPE_E4M3;
+    fp4.kv_dtype = fp4.out_dtype = LIBDECODE_DTYPE_NVFP4;
+    libdecode_tensors tensors = some_tensors();
+    tensors.out_sf = tensors.out;
+    tensors.k_sf = tensors.k_cache;
+    expect_tensors(&fp4, &tensors, "v_sf", "is NULL");
+    tensors.v_sf = tensors.v_cache;
+    expect_tensors(&fp4, &tensors, NULL, NULL);
+    tensors.out_sf_start_token = -1;
+    expect_tensors(&fp4, &tensors, "out_sf_start_token", "0 or more");
+    tensors.out_sf_start_token = 5;
+    tensors.out_sf_scale = 2;
+    expect_tensors(&fp4, &tensors, NULL, NULL);
+    tensors.out_sf_scale = -2;
+    expect_tensors(&fp4, &tensors, "out_sf_scale", "more than 0");
+    tensors = some_tensors();
+    tensors.k_sf = tensors.k_cache;
+    expect_tensors(&plain, &tensors, "k_sf", "without kv_dtype nvfp4");
+    tensors = some_tensors();
+    tensors.out_sf = tensors.out;
+    expect_tensors(&plain, &tensors, "out_sf", "without out_dtype nvfp4");
+    tensors = some_tensors();
+    tensors.out_sf_scale = 2;
+    expect_tensors(&plain, &tensors, "out_sf_scale", "only an nvfp4 result");
+    tensors = some_tensors();
+    tensors.out_sf_start_token = 1;
+    expect_tensors(&plain, &tensors, "out_sf_start_token", "must be 0");
+}
+
+static void scales_must_be_finite_and_default_to_one(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    struct problem checked = expect_accepted(&problem);
+    libdecode_tensors tensors = some_tensors(), result;
+    assert_int_equal(tensors_check(&checked, &tensors, &result), LIBDECODE_OK);
+    assert_true(result.bmm1_scale == 1 && result.bmm2_scale == 1 && result.o_scale == 1 && result.out_sf_scale == 1);
+
+    static const size_t scales[] = {offsetof(libdecode_tensors, bmm1_scale), offsetof(libdecode_tensors, bmm2_scale),
+                                    offsetof(libdecode_tensors, o_scale), offsetof(libdecode_tensors, out_sf_scale)};
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < 12; i++) {
+        tensors = some_tensors();
+        memcpy((char *)&tensors + scales[i / 3], &bad[i % 3], sizeof(float));
+        expect_tensors(&problem, &tensors, "scale", "finite");
+    }
+    tensors = some_tensors();
+    tensors.o_scale = 0.5f;
+    expect_tensors(&problem, &tensors, "o_scale is 0.5", "leave it 0 or 1");
+    problem.query_dtype = LIBDECODE_DTYPE_E4M3;
+    expect_tensors(&problem, &tensors, NULL, NULL);
+    tensors.bmm1_scale_device = (const float *)(uintptr_t)4098;
+    expect_tensors(&problem, &tensors, "bmm1_scale_device", "aligned");
+}
+
+static void null_tensors_unknown_flags_and_sizes_are_refused(void **state)
+{
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    struct problem checked = expect_accepted(&problem);
+    libdecode_tensors tensors = some_tensors(), result;
+    expect_tensors(&problem, NULL, "tensors is NULL", "libdecode_tensors");
+    tensors.launch_flags = 2;
+    expect_tensors(&problem, &tensors, "launch_flags", "PROGRAMMATIC");
+    tensors = some_tensors();
+    tensors.struct_size = 0;
+    assert_int_equal(tensors_check(&checked, &tensors, &result), LIBDECODE_ERROR_STRUCT_SIZE);
+    tensors.struct_size = sizeof tensors - sizeof(size_t);
+    assert_int_equal(tensors_check(&checked, &tensors, &result), LIBDECODE_ERROR_STRUCT_SIZE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_pointer_that_every_launch_needs_is_required_and_aligned),
+        cmocka_unit_test(each_optional_pointer_belongs_to_its_feature),
+        cmocka_unit_test(scale_pointers_belong_to_nvfp4),
+        cmocka_unit_test(scales_must_be_finite_and_default_to_one),
+        cmocka_unit_test(null_tensors_unknown_flags_and_sizes_are_refused),
+    };
+    return cmocka_run_group_tests_name("tensors", tests, NULL, NULL);
+}
