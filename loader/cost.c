@@ -25,6 +25,7 @@ enum {
     /* Cluster form: the CTAs of a cluster share a unit and reduce through distributed shared memory. */
     CLUSTER_REDUCTION_NS = 700,
     CLUSTER_SPLIT_NS = 1500, /* when several clusters share a unit after all */
+    CLUSTER_ROUND_NS = 1300, /* for every further unit: all CTAs of the cluster meet */
     CLUSTER_MIN_TILES_PER_WORKER = 1,
 
     /* Workers are given up, so that units of equal length need not be split, while at least this share stays. */
@@ -60,8 +61,14 @@ static int64_t visible_tokens(const libdecode_problem *given) {
     return tokens;
 }
 
-/* Workers of the balanced form: all CTAs the GPU holds, less a few where units of equal length then fall to whole workers. */
-static int64_t balanced_workers(int64_t ctas, int64_t units) {
+/*
+ * Workers of the balanced form: for units of equal length, so many that none is split, or all into the same number of parts.
+ * One CTA on nearly every SM with one unit each is best, else nearly all CTAs; where neither can be, all. (A CTA that is
+ * launched for nothing costs time too: it takes a place beside one that works.)
+ */
+static int64_t balanced_workers(int64_t ctas, int64_t sms, int64_t units) {
+    if (units <= sms && units * 100 >= sms * KEPT_WORKERS_PERCENT)
+        return units;
     int64_t even = units >= ctas ? ceiling_quotient(units, ceiling_quotient(units, ctas)) : ctas / units * units;
     return even * 100 >= ctas * KEPT_WORKERS_PERCENT ? even : ctas;
 }
@@ -73,7 +80,9 @@ static int64_t balanced_ns(int64_t bytes, int64_t bandwidth, int64_t pieces) {
 
 static int64_t cluster_ns(int64_t bytes, int64_t bandwidth, int64_t units, int64_t workers, int64_t cluster) {
     int64_t reachable = smaller(bandwidth, workers * cluster * CTA_BANDWIDTH_GBPS);
-    return bytes / reachable + LAUNCH_NS + CLUSTER_REDUCTION_NS + (units % workers != 0 ? CLUSTER_SPLIT_NS : 0);
+    int64_t rounds = ceiling_quotient(units, workers);
+    int64_t reduction = CLUSTER_REDUCTION_NS + saturating_product(rounds - 1, CLUSTER_ROUND_NS);
+    return bytes / reachable + LAUNCH_NS + smaller(reduction, INT64_MAX / 4) + (units % workers != 0 ? CLUSTER_SPLIT_NS : 0);
 }
 
 /* The best whole number of clusters a unit, one CTA an SM: a second one there would share its bandwidth, and so come last. */
@@ -106,7 +115,7 @@ bool cost_estimate(const struct problem *problem, const libdecode_device *device
 
     struct cost cost = {.row_groups = (int32_t)smaller(row_groups, INT32_MAX)};
     if (cluster == 1) {
-        int64_t workers = balanced_workers(ctas, units);
+        int64_t workers = balanced_workers(ctas, device->sm_count, units);
         int64_t tiles = ceiling_quotient(tokens, contract->tile_tokens);
         int64_t pieces = units % workers == 0 ? 1 : larger(smaller(workers / units, tiles / BALANCED_MIN_TILES_PER_WORKER), 2);
         cost.num_workers = (int32_t)workers;

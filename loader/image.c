@@ -144,14 +144,15 @@ static bool find_section_by_type(const struct image_elf *elf, uint32_t type, Elf
     return false;
 }
 
-/* The section called prefix + name. */
-static bool find_section(const struct image_elf *elf, const char *prefix, const char *name, Elf64_Shdr *ret_section)
+/* The section of this type called prefix + name. The type matters: what is SHT_NOBITS need not lie in the file. */
+static bool find_section(const struct image_elf *elf, uint32_t type, const char *prefix, const char *name,
+                         Elf64_Shdr *ret_section)
 {
     size_t num_sections = elf_header(elf).e_shnum, prefix_bytes = strlen(prefix);
     for (size_t section = 1; section < num_sections; section++) {
         Elf64_Shdr candidate = section_at(elf, section);
         const char *text = section_name(elf, &candidate);
-        if (strncmp(text, prefix, prefix_bytes) == 0 && strcmp(text + prefix_bytes, name) == 0) {
+        if (candidate.sh_type == type && strncmp(text, prefix, prefix_bytes) == 0 && strcmp(text + prefix_bytes, name) == 0) {
             *ret_section = candidate;
             return true;
         }
@@ -457,13 +458,13 @@ libdecode_status image_kernel_info(const struct image_elf *elf, const char *kern
 
     if (!find_symbol(elf, kernel, STT_FUNC, &index, &symbol) || (symbol.st_other & SYMBOL_IS_ENTRY) == 0)
         return DAMAGED("the cubin holds no kernel '%s'", kernel);
-    if (!find_section(elf, ".nv.info", "", &section))
+    if (!find_section(elf, SECTION_TYPE_INFO, ".nv.info", "", &section))
         return DAMAGED("the cubin has no section .nv.info");
     read_symbol_attributes(elf, &section, index, &found);
-    if (!find_section(elf, ".nv.info.", kernel, &section))
+    if (!find_section(elf, SECTION_TYPE_INFO, ".nv.info.", kernel, &section))
         return DAMAGED("kernel '%s' has no section .nv.info.%s", kernel, kernel);
     read_kernel_attributes(elf, &section, &found);
-    if (find_section(elf, ".nv.shared.", kernel, &section))
+    if (find_section(elf, SHT_NOBITS, ".nv.shared.", kernel, &section))
         found.static_shared_bytes = static_shared_bytes(section.sh_size);
     if (found.registers == 0)
         return DAMAGED("the cubin does not record the registers of kernel '%s'", kernel);

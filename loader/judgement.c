@@ -149,6 +149,30 @@ static void offers_strides(const contract_t *contract, char *ret_text) {
     append(ret_text, TEXT_BYTES, "less than 2^40 bytes");
 }
 
+/*
+ * Kernels number what their copies bring, pieces of a page, over all units (request, KV head, row group) with 31 bits. No
+ * length exceeds the width of the page table.
+ */
+static int64_t most_copies(const struct problem *problem, uint32_t row_tile, uint32_t max_box_tokens) {
+    const libdecode_problem *given = &problem->given;
+    int64_t rows = (int64_t)problem->group_size * given->q_len, row_groups = (rows + row_tile - 1) / row_tile;
+    int64_t boxes = (given->page_size + (int64_t)max_box_tokens - 1) / max_box_tokens, copies;
+    if (__builtin_mul_overflow((int64_t)given->batch_size * given->num_kv_heads, row_groups, &copies) ||
+        __builtin_mul_overflow(copies, boxes, &copies) || __builtin_mul_overflow(copies, given->page_table_request_stride, &copies))
+        return INT64_MAX;
+    return copies;
+}
+static bool fits_copies(const struct problem *problem, const contract_t *contract) {
+    return most_copies(problem, contract->row_tile, contract->max_box_tokens) <= INT32_MAX;
+}
+static void asks_copies(const struct problem *problem, char *ret_text) {
+    append(ret_text, TEXT_BYTES, "%d requests of up to %lld pages", problem->given.batch_size,
+           (long long)problem->given.page_table_request_stride);
+}
+static void offers_copies(const contract_t *contract, char *ret_text) {
+    append(ret_text, TEXT_BYTES, "less than 2^31 copies of %u tokens", contract->max_box_tokens);
+}
+
 static const struct {
     const char *name;
     bool (*fits)(const struct problem *problem, const contract_t *contract);
@@ -161,7 +185,8 @@ static const struct {
             {"page_size", fits_page_size, asks_page_size, offers_page_size},
             {"q_len", fits_q_len, asks_q_len, offers_q_len},
             {"features", fits_features, asks_features, offers_features},
-            {"K and V strides", fits_strides, asks_strides, offers_strides}};
+            {"K and V strides", fits_strides, asks_strides, offers_strides},
+            {"size of the batch", fits_copies, asks_copies, offers_copies}};
 #define NUM_AXES (sizeof axes / sizeof axes[0])
 _Static_assert(NUM_AXES <= MAX_AXES, "raise MAX_AXES in judgement.h");
 

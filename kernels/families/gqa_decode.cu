@@ -8,10 +8,10 @@
  *
  * Rows are the query heads of one KV head (padded to row_tile with zero queries that are never stored). Schedule, by role:
  *
- *     producer warp   walks split_schedule.cuh: the pieces of units that fall to this worker, and hands each to the consumers
- *                     (piece_queue.cuh); page_stream.cuh gives the boxes of a piece and their pages, one batch of 32 ahead;
- *                     one 5-D copy per box and tensor into the ring (kv_ring.cuh), across pieces, so that short units keep
- *                     the memory queue full
+ *     producer warps  one for K, one for V: walk split_schedule.cuh, the pieces of units that fall to this worker (K's works
+ *                     out where to begin, and hands each piece to the consumers, piece_queue.cuh); page_stream.cuh gives the boxes of a piece and their pages,
+ *                     one batch of 32 ahead; one 5-D copy per box into the ring (kv_ring.cuh), across pieces, so that short
+ *                     units keep the memory queue full
  *     consumer warps  tile by tile: qk, mask, softmax, pv (attention.cuh); warp w of a row group takes its own tokens of every
  *                     tile, with its own maximum and sum, so the loop has no barrier among consumers
  *     at a unit's end reduction.cuh: warps, then the cluster, then the workers that share the unit; the last one stores
@@ -48,7 +48,8 @@ struct Traits {
     static constexpr int token_warps = small ? 2 : 4;
     static constexpr int consumer_warps = row_warps * token_warps;
     static constexpr int consumer_threads = consumer_warps * 32;
-    static constexpr int threads = consumer_threads + 32;
+    static constexpr int producer_warps = 2; /* K and V: one warp alone issues small boxes too slowly for a single CTA on an SM */
+    static constexpr int threads = consumer_threads + producer_warps * 32;
     static constexpr int tokens_per_warp = tile_tokens / token_warps;
     static constexpr int groups = tokens_per_warp / tile::group_tokens;
     static constexpr int row_fragments = rows_per_warp / 8;
@@ -59,6 +60,7 @@ struct Traits {
 };
 
 using Ring = pipeline::KvRing<Traits::stages, Traits::tile_bytes>;
+using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
 using Stream = pipeline::PageStream<Traits::cluster_size>;
 using Partials = pipeline::WarpPartials<Traits::head_dim, Traits::row_tile, Traits::token_warps>;
 using CtaSlice = pipeline::Slice<Traits::row_tile, Traits::head_dim, Traits::consumer_threads>;
@@ -71,6 +73,7 @@ struct SharedMemory {
     Exchange exchange;
     pipeline::KvRingBarriers<Traits::stages> barriers;
     pipeline::PieceQueue pieces;
+    Schedule::State schedule[32]; /* where this worker begins, as each lane of a producer knows it */
     uint32_t is_last;
 };
 /* Without the padding that the alignment adds to the end. */
@@ -83,14 +86,9 @@ static_assert(Traits::ctas_per_sm *(shared_bytes + variant::reserved_shared_byte
 constexpr int consumer_barrier = 1;
 __device__ __forceinline__ void consumers_meet() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
 
-/* The barriers are initialised: for this CTA, and soon for the cluster. */
-__device__ __forceinline__ void everyone_meets() {
-    ptx::named_barrier<0, Traits::threads>();
-    if constexpr (Traits::cluster_size > 1) ptx::cluster_arrive_relaxed();
-}
-
 /* ------------------------------------------------------------------------------------------------------ producer: load */
 
+/* Up to one tile of boxes of one tensor into the ring; lane i copies box `box` + i, whose page it holds. */
 __device__ __forceinline__ void load_tile(const gqa_decode_params &params, const Ring &ring, pipeline::Tensor tensor, int kv_head,
                                           int box, int boxes, int page, int lane) {
     const uint32_t barrier = ring.full_barrier(tensor);
@@ -106,22 +104,20 @@ __device__ __forceinline__ void load_tile(const gqa_decode_params &params, const
     __syncwarp();
 }
 
-__device__ __forceinline__ void produce(const gqa_decode_params &params, Stream &stream, pipeline::PieceQueue &pieces, Ring ring,
-                                        int lane) {
+__device__ __forceinline__ void produce(const gqa_decode_params &params, Stream &stream, pipeline::Tensor tensor,
+                                        pipeline::PieceQueue &pieces, Ring ring, int lane) {
     const int boxes_per_tile = Traits::tile_tokens >> (__ffs(params.box_tokens) - 1);
     uint32_t count = 0;
     pipeline::PageBatch batch = stream.next();
     while (!batch.piece.end_of_work) {
-        if (batch.starts_piece) pieces.push(count++, batch.piece, lane);
+        if (batch.starts_piece && tensor == pipeline::tensor_k) pieces.push(count++, batch.piece, lane);
         pipeline::PageBatch upcoming;
         int box = 0;
         do {
             const int boxes = min(boxes_per_tile, batch.num_boxes - box);
             if (boxes > 0) {
-                const int k_page = __shfl_sync(tile::full_warp, batch.k_page, (box + lane) & 31);
-                const int v_page = __shfl_sync(tile::full_warp, batch.v_page, (box + lane) & 31);
-                load_tile(params, ring, pipeline::tensor_k, batch.piece.kv_head, batch.first_box + box, boxes, k_page, lane);
-                load_tile(params, ring, pipeline::tensor_v, batch.piece.kv_head, batch.first_box + box, boxes, v_page, lane);
+                const int page = __shfl_sync(tile::full_warp, batch.page, (box + lane) & 31);
+                load_tile(params, ring, tensor, batch.piece.kv_head, batch.first_box + box, boxes, page, lane);
                 ring.advance();
             }
             if (box == 0) upcoming = stream.next(); /* its page ids travel while the rest of this batch is copied */
@@ -129,7 +125,7 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Stream 
         } while (box < batch.num_boxes);
         batch = upcoming;
     }
-    pieces.push(count, batch.piece, lane);
+    if (tensor == pipeline::tensor_k) pieces.push(count, batch.piece, lane);
 }
 
 /* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
@@ -172,13 +168,11 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
             state.softmax.update<Traits::dtype>(scores, scale_log2, state.output, probabilities);
         }
         ring.wait_full(pipeline::tensor_v);
-        if (any_visible) {
-            if (!all_visible) {
-                tile::clear_invisible_rows(ring.tile(pipeline::tensor_v), tokens, first_visible, end_visible, lane);
-                ptx::fence_proxy_async(); /* the copy engine writes here next */
-            }
-            tile::pv<Traits::dtype>(state.output, probabilities, ring.tile(pipeline::tensor_v), tokens, lane);
-        }
+        const uint32_t v_tile = ring.tile(pipeline::tensor_v);
+        if (all_visible)
+            tile::pv<Traits::dtype, false>(state.output, probabilities, v_tile, tokens, first_visible, end_visible, lane);
+        else if (any_visible)
+            tile::pv<Traits::dtype, true>(state.output, probabilities, v_tile, tokens, first_visible, end_visible, lane);
         ring.release(pipeline::tensor_v, lane);
         ring.advance();
     }
@@ -250,10 +244,10 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         shared.partials.fold(own);
         shared.exchange.template run<Traits::consumer_threads, consumer_barrier>(own, result, rank, count);
         if (piece.whole || pipeline::fold_workers<Traits::row_tile, Traits::head_dim / Traits::cluster_size, Traits::consumer_threads,
-                                                  Traits::cluster_size, consumer_barrier>(params, shared.pieces.split, piece, worker,
+                                                  Traits::cluster_size, consumer_barrier>(params, shared.schedule[0].split, piece, worker,
                                                                                           rank, result, &shared.is_last))
             store_output(params, piece, result, rank);
-        shared.pieces.pop(count, lane);
+        shared.pieces.pop(count);
     }
     if (count > 0) shared.exchange.wait_consumed(count - 1);
 }
@@ -270,24 +264,26 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
 
     ptx::launch_dependents();
     ptx::wait_for_preceding_kernel();
+    const bool is_producer = warp >= Traits::consumer_warps;
+    const pipeline::Tensor tensor = warp == Traits::consumer_warps ? pipeline::tensor_k : pipeline::tensor_v;
+    if (is_producer) {
+        ptx::prefetch_tensor_map(tensor == pipeline::tensor_k ? &params.k_map : &params.v_map);
+        /* One warp works it out for both: all CTAs read the same lengths at the same time, and queue for one place of L2. */
+        if (tensor == pipeline::tensor_k) shared.schedule[lane] = Schedule(params, rank, worker).state();
+    } else if (threadIdx.x == 0) { /* while the lengths are on their way */
+        Ring::initialise(shared.barriers, Traits::consumer_warps);
+        shared.pieces.initialise(Traits::consumer_threads);
+        shared.exchange.initialise();
+        ptx::fence_mbarrier_init();
+    }
+    __syncthreads();
+    if constexpr (Traits::cluster_size > 1) ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
+
     const Ring ring(shared.barriers, shared.tiles);
-    if (warp == Traits::consumer_warps) {
-        Stream stream(params, worker, rank); /* the lengths are on their way while the other warps set up */
-        if (lane == 0) shared.pieces.split = stream.split();
-        everyone_meets();
-        produce(params, stream, shared.pieces, ring, lane);
+    if (is_producer) {
+        Stream stream(params, Schedule(params, rank, shared.schedule[lane]), tensor == pipeline::tensor_v ? params.page_table_v_offset : 0);
+        produce(params, stream, tensor, shared.pieces, ring, lane);
     } else {
-        if (threadIdx.x == 0) {
-            Ring::initialise(shared.barriers, Traits::consumer_warps);
-            shared.pieces.initialise(Traits::consumer_warps);
-            shared.exchange.initialise();
-            ptx::fence_mbarrier_init();
-        } else if (threadIdx.x == 32) {
-            ptx::prefetch_tensor_map(&params.k_map);
-            ptx::prefetch_tensor_map(&params.v_map);
-        }
-        __syncwarp();
-        everyone_meets();
         consume(params, shared, ring, worker, rank, warp, lane);
     }
 }

@@ -16,14 +16,13 @@ namespace pipeline {
 struct PieceQueue {
     static constexpr uint32_t capacity = 4;
     alignas(8) uint64_t full[capacity];  /* one arrival */
-    alignas(8) uint64_t empty[capacity]; /* one arrival per consumer warp */
+    alignas(8) uint64_t empty[capacity]; /* one arrival per consumer thread: each has read the piece for itself */
     Piece pieces[capacity];
-    WorkSplit split; /* written before the first piece */
 
-    __device__ __forceinline__ void initialise(int consumer_warps) {
+    __device__ __forceinline__ void initialise(int consumer_threads) {
         for (uint32_t i = 0; i < capacity; ++i) {
             ptx::mbarrier_init(ptx::shared_address(&full[i]), 1);
-            ptx::mbarrier_init(ptx::shared_address(&empty[i]), consumer_warps);
+            ptx::mbarrier_init(ptx::shared_address(&empty[i]), consumer_threads);
         }
     }
 
@@ -38,15 +37,12 @@ struct PieceQueue {
         __syncwarp();
     }
 
-    /* Consumer: the `count`th piece stays readable until this warp pops it. */
+    /* Consumer: the `count`th piece stays readable until this thread pops it. */
     __device__ __forceinline__ const Piece &front(uint32_t count) {
         wait(full[count % capacity], count / capacity & 1u);
         return pieces[count % capacity];
     }
-    __device__ __forceinline__ void pop(uint32_t count, int lane) {
-        __syncwarp();
-        if (lane == 0) ptx::mbarrier_arrive(ptx::shared_address(&empty[count % capacity]));
-    }
+    __device__ __forceinline__ void pop(uint32_t count) { ptx::mbarrier_arrive(ptx::shared_address(&empty[count % capacity])); }
 
   private:
     static __device__ __forceinline__ void wait(uint64_t &barrier, uint32_t parity) {

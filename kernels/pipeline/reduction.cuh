@@ -46,11 +46,11 @@ struct Slice {
 
     /*
      * Folds `count` partial records in order; record(i) points at [rows][columns] output, then [rows][2] maximum and sum.
-     * Four at a time, so that their loads travel together; the maximum may still rise from block to block.
+     * Some at a time, so that their loads travel together; the maximum may still rise from block to block.
      */
     template <class Load, class Record>
     __device__ __forceinline__ void fold(int count, Record record) {
-        constexpr int block = 4;
+        constexpr int block = width == 1 ? 8 : 4;
 #pragma unroll
         for (int i = 0; i < per_thread; ++i) {
             if (!live(i)) continue;

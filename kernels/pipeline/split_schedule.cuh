@@ -23,23 +23,28 @@ struct VisibleRange {
     int first_box, num_boxes;
 };
 
-/* Query position, window and the KV position rule, for one query token per request; `tokens` is the sequence's length. */
-__device__ __forceinline__ VisibleRange visible_range(const gqa_decode_params &params, int request, int tokens) {
+/*
+ * What most launches do not need stands out of the way: the start of a kernel is one long dependent chain whose instructions
+ * are fetched anew by every launch, and each jump over unused code costs it a fetch.
+ */
+__device__ __forceinline__ bool rarely(bool condition) { return __builtin_expect(condition, false); }
+
+/* Query position, window and the KV position rule, for one query token per request. */
+__device__ __forceinline__ VisibleRange visible_range(int tokens, int window_left, int position_stride, bool has_position,
+                                                      int64_t distance, int box_shift) {
     int first = 0, end = tokens;
-    if (params.query_positions == nullptr) { /* the query is the newest token: everything up to it is visible */
-        int reach = params.window_left;
-        if (params.position_stride > 1) reach = reach < 0 ? -1 : reach / params.position_stride;
+    if (!rarely(has_position)) { /* the query is the newest token: everything up to it is visible */
+        int reach = window_left;
+        if (rarely(position_stride > 1 && reach > 0)) reach /= position_stride;
         if (reach >= 0) first = max(tokens - 1 - reach, 0);
     } else {
-        /* Distances from position 0 of the cache, in 33 bits at most: those below 0 see nothing, the others fit 32 bits. */
-        const uint32_t stride = params.position_stride;
-        const long long distance = static_cast<long long>(params.query_positions[request]) - params.position_offset;
-        const long long oldest = distance - params.window_left;
+        /* `distance` of the query from position 0 of the cache, 33 bits at most: below 0 it sees nothing, else it fits 32. */
+        const uint32_t stride = position_stride;
+        const int64_t oldest = distance - window_left;
         end = distance < 0 ? 0 : static_cast<int>(min(static_cast<uint32_t>(distance) / stride + 1u, static_cast<uint32_t>(tokens)));
-        if (params.window_left >= 0 && oldest > 0)
+        if (window_left >= 0 && oldest > 0)
             first = static_cast<int>(min((static_cast<uint32_t>(oldest) - 1u) / stride + 1u, static_cast<uint32_t>(tokens)));
     }
-    const int box_shift = __ffs(params.box_tokens) - 1;
     VisibleRange range;
     range.first_token = first;
     range.end_token = max(end, first);
@@ -75,107 +80,137 @@ struct WorkSplit {
 template <int cluster_size>
 class SplitSchedule {
   public:
-    __device__ __forceinline__ SplitSchedule(const gqa_decode_params &params, int worker, int rank)
-        : params_(params), rank_(rank), lane_(threadIdx.x & 31), sequences_per_request_(params.sequences_per_request),
-          num_sequences_(params.batch_size * sequences_per_request_), units_per_sequence_(params.heads_per_sequence * params.row_groups) {
+    /* What a lane knows of the worker's place in the schedule. */
+    struct State {
+        WorkSplit split;
+        uint32_t position, end;  /* flat boxes still to do */
+        int sequence, unit;      /* where position lies */
+        uint32_t sequence_start; /* flat box of the sequence's first unit */
+        int window_first;        /* lane i holds sequence window_first + i: */
+        VisibleRange window;
+        uint32_t window_boxes;
+    };
+
+    /* Goes on from the state that another warp worked out. */
+    __device__ __forceinline__ SplitSchedule(const gqa_decode_params &params, int rank, const State &state)
+        : SplitSchedule(params, rank) {
+        state_ = state;
+    }
+
+    /* Works out where the worker begins. All lanes of a warp call together. */
+    __device__ __forceinline__ SplitSchedule(const gqa_decode_params &params, int rank, int worker)
+        : SplitSchedule(params, rank) {
         /* Count all boxes, window by window of 32 sequences; lane i keeps the sum of its share of the windows. */
         const int num_windows = (num_sequences_ + 31) / 32, windows_per_lane = (num_windows + 31) / 32;
         uint32_t lane_units = 0, total = 0;
         int owner = 0, in_share = 0;
 #pragma unroll 1
-        for (sequence_ = 0; sequence_ < num_sequences_; sequence_ += 32 * lookahead) {
+        for (state_.sequence = 0; state_.sequence < num_sequences_; state_.sequence += 32 * lookahead) {
             int tokens[lookahead]; /* their loads travel together */
 #pragma unroll
-            for (int i = 0; i < lookahead; ++i) tokens[i] = load_tokens(sequence_ + i * 32 + lane_);
+            for (int i = 0; i < lookahead; ++i) tokens[i] = load_tokens(state_.sequence + i * 32 + lane_);
 #pragma unroll
             for (int i = 0; i < lookahead; ++i) {
-                if (i > 0 && sequence_ + i * 32 >= num_sequences_) break;
-                set_window(sequence_ + i * 32, tokens[i]);
-                const uint32_t units = __reduce_add_sync(0xffffffffu, window_boxes_ * units_per_sequence_);
+                if (i > 0 && state_.sequence + i * 32 >= num_sequences_) break;
+                set_window(state_.sequence + i * 32, tokens[i]);
+                const uint32_t units = __reduce_add_sync(0xffffffffu, state_.window_boxes * units_per_sequence_);
                 total += units;
                 if (lane_ == owner) lane_units += units;
                 if (++in_share == windows_per_lane) in_share = 0, ++owner;
             }
         }
-        split_.workers = params.num_workers;
-        if (total < split_.workers * params.min_boxes_per_worker) split_.workers = max(total / params.min_boxes_per_worker, 1u);
-        split_.quotient = total / split_.workers;
-        split_.longer = total - split_.quotient * split_.workers;
-        position_ = end_ = 0;
-        if (static_cast<uint32_t>(worker) >= split_.workers) return;
-        position_ = split_.start(worker);
-        end_ = split_.start(worker + 1);
+        state_.split.workers = params.num_workers;
+        if (rarely(total < state_.split.workers * params.min_boxes_per_worker))
+            state_.split.workers = max(total / params.min_boxes_per_worker, 1u);
+        state_.split.quotient = total / state_.split.workers;
+        state_.split.longer = total - state_.split.quotient * state_.split.workers;
+        state_.position = state_.end = 0;
+        if (static_cast<uint32_t>(worker) >= state_.split.workers) return;
+        state_.position = state_.split.start(worker);
+        state_.end = state_.split.start(worker + 1);
 
         /* Find this worker's first box: the lane, the window, the sequence. */
-        sequence_start_ = 0;
+        state_.sequence_start = 0;
         if (num_windows > 1) {
             const uint32_t until = inclusive_scan(lane_units);
-            const int lane = __ffs(__ballot_sync(0xffffffffu, position_ < until)) - 1;
-            sequence_start_ = __shfl_sync(0xffffffffu, until - lane_units, lane);
+            const int lane = __ffs(__ballot_sync(0xffffffffu, state_.position < until)) - 1;
+            state_.sequence_start = __shfl_sync(0xffffffffu, until - lane_units, lane);
             int window = lane * windows_per_lane * 32;
 #pragma unroll 1
             for (;; window += 32) {
                 set_window(window, load_tokens(window + lane_));
-                const uint32_t units = __reduce_add_sync(0xffffffffu, window_boxes_ * units_per_sequence_);
-                if (position_ - sequence_start_ < units) break;
-                sequence_start_ += units;
+                const uint32_t units = __reduce_add_sync(0xffffffffu, state_.window_boxes * units_per_sequence_);
+                if (state_.position - state_.sequence_start < units) break;
+                state_.sequence_start += units;
             }
         }
-        const uint32_t inclusive = inclusive_scan(window_boxes_ * units_per_sequence_);
-        const uint32_t below = inclusive - window_boxes_ * units_per_sequence_;
-        const int source = __ffs(__ballot_sync(0xffffffffu, position_ - sequence_start_ < inclusive)) - 1;
-        sequence_ = window_first_ + source;
-        sequence_start_ += __shfl_sync(0xffffffffu, below, source);
-        unit_ = (position_ - sequence_start_) / __shfl_sync(0xffffffffu, window_boxes_, source);
+        state_.sequence = state_.window_first;
+        state_.unit = 0;
+        if (num_sequences_ == 1) { /* nothing to search */
+            state_.unit = state_.position / __shfl_sync(0xffffffffu, state_.window_boxes, 0);
+            return;
+        }
+        const uint32_t inclusive = inclusive_scan(state_.window_boxes * units_per_sequence_);
+        const uint32_t below = inclusive - state_.window_boxes * units_per_sequence_;
+        const int source = __ffs(__ballot_sync(0xffffffffu, state_.position - state_.sequence_start < inclusive)) - 1;
+        state_.sequence += source;
+        state_.sequence_start += __shfl_sync(0xffffffffu, below, source);
+        state_.unit = (state_.position - state_.sequence_start) / __shfl_sync(0xffffffffu, state_.window_boxes, source);
     }
 
     /* The next piece of this worker, in order; after the last, end_of_work. All lanes of a warp call together. */
     __device__ __forceinline__ Piece next() {
         Piece piece = {};
-        piece.end_of_work = position_ >= end_;
+        piece.end_of_work = state_.position >= state_.end;
         if (piece.end_of_work) return piece;
-        if (sequence_ == window_first_ + 32) set_window(sequence_, load_tokens(sequence_ + lane_));
-        const int source = sequence_ - window_first_;
-        const uint32_t boxes = __shfl_sync(0xffffffffu, window_boxes_, source);
-        piece.unit_start = sequence_start_ + unit_ * boxes;
+        if (rarely(state_.sequence == state_.window_first + 32)) set_window(state_.sequence, load_tokens(state_.sequence + lane_));
+        const int source = state_.sequence - state_.window_first;
+        const uint32_t boxes = __shfl_sync(0xffffffffu, state_.window_boxes, source);
+        piece.unit_start = state_.sequence_start + state_.unit * boxes;
         piece.unit_boxes = boxes;
-        const uint32_t first = position_ - piece.unit_start, end = min(boxes, end_ - piece.unit_start);
+        const uint32_t first = state_.position - piece.unit_start, end = min(boxes, state_.end - piece.unit_start);
         piece.whole = first == 0 && end == boxes;
 
-        piece.request = sequence_;
-        piece.kv_head = unit_;
-        if (params_.row_groups > 1) {
-            piece.kv_head = unit_ / params_.row_groups;
-            piece.row_group = unit_ - piece.kv_head * params_.row_groups;
+        piece.request = state_.sequence;
+        piece.kv_head = state_.unit;
+        if (rarely(params_.row_groups > 1)) {
+            piece.kv_head = state_.unit / params_.row_groups;
+            piece.row_group = state_.unit - piece.kv_head * params_.row_groups;
         }
-        if (sequences_per_request_ > 1) {
-            piece.request = sequence_ / sequences_per_request_;
-            piece.kv_head += (sequence_ - piece.request * sequences_per_request_) * params_.heads_per_sequence;
+        if (rarely(sequences_per_request_ > 1)) {
+            piece.request = state_.sequence / sequences_per_request_;
+            piece.kv_head += (state_.sequence - piece.request * sequences_per_request_) * params_.heads_per_sequence;
         }
-        piece.first_token = __shfl_sync(0xffffffffu, window_.first_token, source);
-        piece.end_token = __shfl_sync(0xffffffffu, window_.end_token, source);
-        const int unit_first_box = __shfl_sync(0xffffffffu, window_.first_box, source);
-        const int live_boxes = __shfl_sync(0xffffffffu, window_.num_boxes, source);
+        piece.first_token = __shfl_sync(0xffffffffu, state_.window.first_token, source);
+        piece.end_token = __shfl_sync(0xffffffffu, state_.window.end_token, source);
+        const int unit_first_box = __shfl_sync(0xffffffffu, state_.window.first_box, source);
+        const int live_boxes = __shfl_sync(0xffffffffu, state_.window.num_boxes, source);
         const int live = live_boxes == 0 ? 0 : end - first; /* the one box of an empty unit does not exist */
         piece.first_box = unit_first_box + first + live * rank_ / cluster_size;
         piece.end_box = unit_first_box + first + live * (rank_ + 1) / cluster_size;
 
-        position_ = piece.unit_start + end;
-        if (end == boxes && ++unit_ == units_per_sequence_) {
-            unit_ = 0;
-            sequence_start_ += units_per_sequence_ * boxes;
-            ++sequence_;
+        state_.position = piece.unit_start + end;
+        if (end == boxes && ++state_.unit == units_per_sequence_) {
+            state_.unit = 0;
+            state_.sequence_start += units_per_sequence_ * boxes;
+            ++state_.sequence;
         }
         return piece;
     }
 
-    __device__ __forceinline__ const WorkSplit &split() const { return split_; }
+    __device__ __forceinline__ const State &state() const { return state_; }
 
   private:
-    static constexpr int lookahead = 4; /* windows whose lengths are loaded together */
+    __device__ __forceinline__ SplitSchedule(const gqa_decode_params &params, int rank)
+        : params_(params), rank_(rank), lane_(threadIdx.x & 31), box_shift_(__ffs(params.box_tokens) - 1),
+          sequences_per_request_(params.sequences_per_request), num_sequences_(params.batch_size * sequences_per_request_),
+          units_per_sequence_(params.heads_per_sequence * params.row_groups) {}
+
+    static constexpr int lookahead = 2; /* windows whose lengths are loaded together */
 
     __device__ __forceinline__ int request_of(int sequence) const {
-        return sequences_per_request_ > 1 ? sequence / sequences_per_request_ : sequence;
+        if (rarely(sequences_per_request_ > 1)) return sequence / sequences_per_request_;
+        return sequence;
     }
 
     __device__ __forceinline__ int load_tokens(int sequence) const {
@@ -186,12 +221,16 @@ class SplitSchedule {
 
     /* Lane i now holds what is needed of sequence `first` + i. */
     __device__ __forceinline__ void set_window(int first, int tokens) {
-        window_first_ = first;
-        window_ = {};
-        window_boxes_ = 0;
+        state_.window_first = first;
+        state_.window = {};
+        state_.window_boxes = 0;
         if (first + lane_ < num_sequences_) {
-            window_ = visible_range(params_, request_of(first + lane_), tokens);
-            window_boxes_ = max(window_.num_boxes, 1);
+            const bool has_position = params_.query_positions != nullptr;
+            int64_t distance = 0;
+            if (rarely(has_position))
+                distance = static_cast<int64_t>(params_.query_positions[request_of(first + lane_)]) - params_.position_offset;
+            state_.window = visible_range(tokens, params_.window_left, params_.position_stride, has_position, distance, box_shift_);
+            state_.window_boxes = max(state_.window.num_boxes, 1);
         }
     }
 
@@ -205,14 +244,8 @@ class SplitSchedule {
     }
 
     const gqa_decode_params &params_;
-    const int rank_, lane_, sequences_per_request_, num_sequences_, units_per_sequence_;
-    WorkSplit split_;
-    uint32_t position_, end_; /* flat boxes still to do */
-    int sequence_, unit_;     /* where position_ lies */
-    uint32_t sequence_start_; /* flat box of the sequence's first unit */
-    int window_first_;        /* lane i holds sequence window_first_ + i: */
-    VisibleRange window_;
-    uint32_t window_boxes_;
+    const int rank_, lane_, box_shift_, sequences_per_request_, num_sequences_, units_per_sequence_;
+    State state_;
 };
 
 } // namespace pipeline

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bulk_copy.cuh: PTX ISA 9.7.9.25 "cp.async.bulk" and "cp.async.bulk.tensor", and the proxy fence. sm_90 and newer. */
+/* bulk_copy.cuh: PTX ISA 9.7.9.25 "cp.async.bulk" and "cp.async.bulk.tensor". sm_90 and newer. */
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,6 @@ __device__ __forceinline__ void copy_bulk(uint32_t destination, const void *sour
                  "l"(source), "r"(bytes), "r"(barrier)
                  : "memory");
 }
-
-/* Orders this thread's ordinary accesses to shared memory before later ones of the copy engine. */
-__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ __forceinline__ void prefetch_tensor_map(const void *tensor_map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(tensor_map) : "memory");

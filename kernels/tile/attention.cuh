@@ -200,42 +200,50 @@ struct OnlineSoftmax {
     }
 };
 
-template <int dtype, int head_dim, int groups, int row_tiles>
+/* For the lane's tokens of a V operand: all ones in the halves of visible ones. */
+struct VisibleHalves {
+    uint32_t low, high; /* tokens 2*(l%4) and the next; those 8 further */
+
+    __device__ __forceinline__ VisibleHalves(int first_visible, int end_visible, int group, int lane) {
+        const int token = group * group_tokens + (lane & 3) * 2;
+        low = halves(token, first_visible, end_visible);
+        high = halves(token + 8, first_visible, end_visible);
+    }
+
+  private:
+    static __device__ __forceinline__ uint32_t halves(int token, int first_visible, int end_visible) {
+        return (token >= first_visible && token < end_visible ? 0x0000ffffu : 0u) |
+               (token + 1 >= first_visible && token + 1 < end_visible ? 0xffff0000u : 0u);
+    }
+};
+
+/*
+ * `masked`: rows of V outside [first_visible, end_visible) become zero on their way to the tensor core. A weight of 0 does not
+ * help against NaN there: 0 * NaN is NaN.
+ */
+template <int dtype, bool masked, int head_dim, int groups, int row_tiles>
 __device__ __forceinline__ void pv(OutputFragment<head_dim, row_tiles> &output,
                                    const ProbabilityFragment<groups, row_tiles> &probabilities, uint32_t v_tile,
-                                   const TokenGroups<head_dim, groups> &tokens, int lane) {
+                                   const TokenGroups<head_dim, groups> &tokens, int first_visible, int end_visible, int lane) {
     const int row = (lane & 7) + ((lane >> 4) & 1) * 8;
 #pragma unroll
     for (int group = 0; group < groups; ++group) {
         const uint32_t first_chunk = first_chunk_address(v_tile + tokens.offset[group], row, (lane >> 3) & 1);
+        const VisibleHalves visible(first_visible, end_visible, group, lane);
 #pragma unroll
         for (int i = 0; i < head_dim / 16; ++i) {
             uint32_t values[4];
             ptx::ldmatrix_x4_trans(values, chunk_address(first_chunk, tokens.half_bytes, i));
+            if constexpr (masked) {
+                values[0] &= visible.low;
+                values[1] &= visible.low;
+                values[2] &= visible.high;
+                values[3] &= visible.high;
+            }
 #pragma unroll
             for (int n = 0; n < row_tiles; ++n) Element<dtype>::mma(output.value[i][n], values, probabilities.operand[group][n]);
         }
     }
-}
-
-/* Zeroes the rows of V outside [first_visible, end_visible): a weight of 0 does not help against NaN, 0 * NaN is NaN. */
-template <int head_dim, int groups>
-__device__ __forceinline__ void clear_invisible_rows(uint32_t v_tile, const TokenGroups<head_dim, groups> &tokens, int first_visible,
-                                                     int end_visible, int lane) {
-    constexpr int chunks = head_dim / 8;
-#pragma unroll
-    for (int group = 0; group < groups; ++group) {
-        for (int index = lane; index < group_tokens * chunks; index += 32) {
-            const int row = index / chunks, token = group * group_tokens + row;
-            if (token < first_visible || token >= end_visible) {
-                const int chunk = index % chunks;
-                const uint32_t first_chunk = first_chunk_address(v_tile + tokens.offset[group], row, chunk & 1);
-                const uint32_t address = chunk_address(first_chunk, tokens.half_bytes, chunk >> 1);
-                *static_cast<uint4 *>(__cvta_shared_to_generic(address)) = make_uint4(0u, 0u, 0u, 0u);
-            }
-        }
-    }
-    __syncwarp();
 }
 
 } // namespace tile

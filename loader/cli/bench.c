@@ -18,7 +18,7 @@ struct bench_args {
 
 static const struct option bench_options[] = {
     {"--set", "NAME", OPTION_TEXT, offsetof(struct bench_args, set), 0, 0,
-     "a list of problems instead of one: issue (the shapes that libdecode is measured by, with a ragged batch cut from a real "
+     "a list of problems instead of one: standard (the shapes that libdecode is measured by, with a ragged batch cut from a real "
      "trace)"},
     {"--kernel", "GLOB", OPTION_TEXT, offsetof(struct bench_args, kernel), 0, 0, "force a kernel of that name"},
     {"--all-kernels", NULL, OPTION_FLAG, offsetof(struct bench_args, all_kernels), 0, 0,
@@ -54,7 +54,7 @@ void help_bench(void)
            "replays. Beside it, in the same process, the read ceiling: how long this GPU takes to read as many bytes and do\n"
            "nothing with them. Every result is checked: finite, and one request against the float64 reference.\n\n"
            "  libdecode bench                                    Llama-3-8B, 64 requests of 8192 tokens\n"
-           "  libdecode bench --set issue\n"
+           "  libdecode bench --set standard\n"
            "  libdecode bench --batch 1 --len 32768 --all-kernels\n"
            "  libdecode bench --trace requests.jsonl:718:64 --page 64 --json\n"
            "  libdecode bench --batch 1 --len 4096 --cold-start\n\n"
@@ -234,20 +234,20 @@ static double bench_workload(struct bench *bench, const struct workload *workloa
     return us;
 }
 
-/* -------------------------------------------------------------------------------------------------------- the issue set */
+/* -------------------------------------------------------------------------------------------------------- the standard set */
 
 /* Shapes of Llama-3-8B (32/8), of one of its eight tensor-parallel parts with 8/1, and of Llama-3-70B (64/8). */
 static const struct {
     const char *label, *heads;
     int32_t batch, len, page;
-} issue_set[] = {
+} standard_set[] = {
     {"1x4k", "32/8", 1, 4096, 16},      {"1x32k", "32/8", 1, 32768, 16},           {"16x4k", "32/8", 16, 4096, 16},
     {"64x4k", "32/8", 64, 4096, 16},    {"64x4k page 128", "32/8", 64, 4096, 128}, {"128x8k", "32/8", 128, 8192, 16},
     {"8/1 64x8k", "8/1", 64, 8192, 16}, {"64/8 64x8k", "64/8", 64, 8192, 16},
 };
 #define ROW_PAGE_16 3
 #define ROW_PAGE_128 4
-#define NUM_ISSUE_ROWS (sizeof issue_set / sizeof issue_set[0])
+#define NUM_STANDARD_ROWS (sizeof standard_set / sizeof standard_set[0])
 
 /* As many tokens in as many requests of one length. */
 static void level_lengths(struct workload *workload)
@@ -275,18 +275,20 @@ static double bench_args_row(struct bench *bench, const struct problem_args *arg
     return us;
 }
 
-static void bench_issue_set(struct bench *bench, const struct problem_args *args)
+static void bench_standard_set(struct bench *bench, const struct problem_args *args)
 {
-    double us[NUM_ISSUE_ROWS];
-    for (size_t row = 0; row < NUM_ISSUE_ROWS; row++) {
+    double us[NUM_STANDARD_ROWS];
+    for (size_t row = 0; row < NUM_STANDARD_ROWS; row++) {
         struct problem_args row_args = *args;
-        row_args.heads = issue_set[row].heads;
-        row_args.batch = issue_set[row].batch;
-        row_args.len = issue_set[row].len;
-        row_args.page = issue_set[row].page;
-        us[row] = bench_args_row(bench, &row_args, issue_set[row].label, false);
+        row_args.trace = row_args.lens = NULL;
+        row_args.heads = standard_set[row].heads;
+        row_args.batch = standard_set[row].batch;
+        row_args.len = standard_set[row].len;
+        row_args.page = standard_set[row].page;
+        us[row] = bench_args_row(bench, &row_args, standard_set[row].label, false);
     }
     struct problem_args ragged = *args;
+    ragged.lens = NULL;
     ragged.heads = "32/8";
     ragged.page = 16;
     if (ragged.trace == NULL)
@@ -296,7 +298,7 @@ static void bench_issue_set(struct bench *bench, const struct problem_args *args
         return;
     }
     double ragged_us = bench_args_row(bench, &ragged, "ragged trace", false);
-    double uniform_us = bench_args_row(bench, &ragged, "as many tokens, uniform", true);
+    double uniform_us = bench_args_row(bench, &ragged, "uniform trace", true);
     if (!bench->args->csv && !bench->session->json)
         printf("\nragged / uniform: %.3f     page 16 / page 128: %.3f\n", ragged_us / uniform_us,
                us[ROW_PAGE_16] / us[ROW_PAGE_128]);
@@ -306,7 +308,7 @@ static int run_opened(struct bench *bench, const struct problem_args *problem)
 {
     begin_output(bench);
     if (bench->args->set != NULL)
-        bench_issue_set(bench, problem);
+        bench_standard_set(bench, problem);
     else
         bench_args_row(bench, problem, "", false);
     if (!bench->args->csv && bench->session->json) {
@@ -319,8 +321,8 @@ static int run_opened(struct bench *bench, const struct problem_args *problem)
 
 static bool usable(const struct bench_args *args, const struct session_args *session)
 {
-    if (args->set != NULL && strcmp(args->set, "issue") != 0)
-        return complain("bench: --set %s: issue is accepted", args->set);
+    if (args->set != NULL && strcmp(args->set, "standard") != 0)
+        return complain("bench: --set %s: standard is accepted", args->set);
     if (args->kernel != NULL && args->all_kernels)
         return complain("bench: --kernel and --all-kernels exclude each other");
     if (args->csv && session->json)

@@ -129,9 +129,11 @@ static bool introduce(struct demo *demo, const struct kv_batch *batch)
     printf("  batch     %d requests, each half way through its answer\n", workload->problem.batch_size);
     printf("  lengths   %s to %s tokens, median %s, together %s\n", grouped(spread[0], a), grouped(spread[2], b),
            grouped(spread[1], c), grouped(workload->total_tokens, d));
-    printf("  pages     of %d tokens, in random order: %s in the pool; %s more are spared, since prompts that begin alike\n"
-           "            share the pages of their common beginning\n",
-           workload->problem.page_size, grouped(batch->num_pages, a), grouped(batch->shared_pages, b));
+    printf("  pages     of %d tokens, in random order: %s in the pool\n", workload->problem.page_size,
+           grouped(batch->num_pages, a));
+    if (batch->shared_pages > 0)
+        printf("            %s more are spared, as prompts that begin alike share pages; TB/s counts them for every reader\n",
+               grouped(batch->shared_pages, b));
     fflush(stdout);
     return true;
 }

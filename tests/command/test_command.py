@@ -111,7 +111,7 @@ class Trace(CommandTest):
 
     def test_csv_and_json_lines_are_read_alike_and_cut_alike(self):
         lines = pathlib.Path(folder.name) / "lines.jsonl"
-        lines.write_text("".join(json.dumps({"timestamp": 0, "input_length": 100 * n, "output_length": 11, "hash_ids": [n]}) + "\n"
+        lines.write_text("".join(json.dumps({"input_length": 100 * n, "output_length": 11, "hash_ids": [n]}) + "\n"
                                  for n in range(1, 5)), encoding="utf-8")
         table = pathlib.Path(folder.name) / "table.csv"
         table.write_text("# a comment\ninput_length,output_length,hash_ids\n"
@@ -258,7 +258,8 @@ class OnHostGpu(CommandTest):
     def test_bench_refuses_a_wrong_result(self):
         for defect in ("skip_token", "crash"):
             with self.subTest(defect):
-                result = self.check_run(run("bench", "--heads", "4/1", "--lens", "70,50", gpu=True, HOST_GPU_DEFECT=defect), FAILED)
+                result = run("bench", "--heads", "4/1", "--lens", "70,50", gpu=True, HOST_GPU_DEFECT=defect)
+                self.check_run(result, FAILED)
                 self.assertNotIn("TB/s", result.stdout)
 
     def test_cold_start_adds_up(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nvcc makes of tests/gen/tiny_kernel.cu by the grid's own arguments: the same bytes everywhere, and spills that are seen."""
+"""What nvcc makes of tiny_kernel.cu by the grid's own arguments: the same bytes everywhere, and spills that are seen."""
 
 import os
 import pathlib
@@ -22,8 +22,8 @@ def variants():
 
 
 def compile_image(arguments, output):
-    return subprocess.run([NVCC, *NVCC_FLAGS, *arguments, "-o", output, SOURCE], cwd=output.parent, capture_output=True, text=True,
-                          check=False)
+    command = [NVCC, *NVCC_FLAGS, *arguments, "-o", output, SOURCE]
+    return subprocess.run(command, cwd=output.parent, capture_output=True, text=True, check=False)
 
 
 class ToolkitTest(unittest.TestCase):
@@ -33,10 +33,13 @@ class ToolkitTest(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def pack(self, images, target, manifest=None):
-        manifest = manifest or subprocess.run([*GRID_COMMAND, "--manifest", target], capture_output=True, text=True, check=True).stdout
+        if manifest is None:
+            command = [*GRID_COMMAND, "--manifest", target]
+            manifest = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         (self.folder / "manifest").write_text(manifest, encoding="utf-8")
         result = subprocess.run([PACK, "--manifest", self.folder / "manifest", "--images", images, "--toolkit", "13.0",
-                                 "--level", "19", "--output", self.folder / "out.bundle"], capture_output=True, text=True, check=False)
+                                 "--level", "19", "--output", self.folder / "out.bundle"],
+                                capture_output=True, text=True, check=False)
         return result, (self.folder / "out.bundle").read_bytes() if result.returncode == 0 else None
 
     def test_images_and_bundles_have_the_same_bytes_in_another_folder(self):

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiny_kernel.cu: a small real kernel with a contract, for the tests of pack and of the audit; VARIANT_SPILLS: one that spills. */
+/* tiny_kernel.cu: a small kernel with a contract, for the tests of pack and of the audit; VARIANT_SPILLS: one that spills. */
 #include "abi.h"
 #include "variant.cuh"
 

@@ -13,7 +13,8 @@ CC = os.environ["CC_COMMAND"].split()
 MESON = os.environ["MESON_COMMAND"].split()
 BUNDLES = os.environ["BUNDLES"].split()
 NUM_KERNELS = int(os.environ["NUM_KERNELS"])
-PREFIX, LIBDIR, BINDIR, INCLUDEDIR = (pathlib.PurePath(os.environ[name]) for name in ("PREFIX", "LIBDIR", "BINDIR", "INCLUDEDIR"))
+PREFIX, LIBDIR, BINDIR, DATADIR, INCLUDEDIR = (
+    pathlib.PurePath(os.environ[name]) for name in ("PREFIX", "LIBDIR", "BINDIR", "DATADIR", "INCLUDEDIR"))
 HAS_DEBUG_INFO = os.environ["HAS_DEBUG_INFO"] == "true"
 SANITIZED = os.environ["SANITIZED"] == "true"
 STRICT = ["-pedantic-errors", "-Wall", "-Wextra", "-Werror"]
@@ -59,7 +60,8 @@ class InstalledTest(unittest.TestCase):
         self.assertEqual(result.stdout, f"{self.pkg_config('--modversion')[0]} {NUM_KERNELS}\n")
 
     def test_everything_is_where_a_distribution_expects_it(self):
-        expected = {INCLUDEDIR / "libdecode.h", LIBDIR / "pkgconfig" / "libdecode.pc", BINDIR / "libdecode"}
+        expected = {INCLUDEDIR / "libdecode.h", LIBDIR / "pkgconfig" / "libdecode.pc", BINDIR / "libdecode",
+                    DATADIR / "libdecode" / "mooncake_64.csv"}
         expected |= {LIBDIR / "libdecode" / bundle for bundle in BUNDLES}
         found = {path.relative_to(self.prefix) for path in self.prefix.rglob("*") if not path.is_dir()}
         libraries = {path for path in found if path.name.startswith("libdecode.so") or path.name == "libdecode.a"}

@@ -389,6 +389,32 @@ static void a_contract_without_contents_is_refused(void **state)
     }
 }
 
+/* A section without contents may lie anywhere; an attribute section that pretends to be one must not be read. */
+static void attributes_without_contents_are_refused(void **state)
+{
+    static const Elf64_Shdr nowhere = {.sh_type = SHT_NOBITS, .sh_offset = 1ull << 40, .sh_size = 1ull << 30};
+    (void)state;
+    for (size_t index = 0; index < num_images; index++) {
+        char of_kernel[160];
+        snprintf(of_kernel, sizeof(of_kernel), ".nv.info.%.128s", images[index].kernel);
+        const char *names[] = {".nv.info", of_kernel};
+        for (size_t name = 0; name < sizeof(names) / sizeof(names[0]); name++) {
+            struct image_elf elf;
+            struct image_kernel kernel;
+            Elf64_Shdr section, damaged = nowhere;
+            uint8_t *copy = copy_of(&images[index], images[index].size);
+            size_t header = find_header(&images[index], 0, names[name], &section);
+            assert_true(header != 0);
+            damaged.sh_name = section.sh_name;
+            memcpy(copy + header, &damaged, sizeof(damaged));
+            assert_int_equal(image_audit(copy, images[index].size, &elf), LIBDECODE_OK);
+            assert_int_equal(image_kernel_info(&elf, images[index].kernel, &kernel), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+            assert_non_null(strstr(libdecode_error_message(), names[name]));
+            free(copy);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -404,6 +430,7 @@ int main(void)
         cmocka_unit_test(damaged_symbols_are_named),
         cmocka_unit_test(damaged_relocations_and_options_are_named),
         cmocka_unit_test(a_contract_without_contents_is_refused),
+        cmocka_unit_test(attributes_without_contents_are_refused),
     };
     return cmocka_run_group_tests(tests, load_images, free_images);
 }

@@ -261,7 +261,7 @@ static void a_balanced_kernel_is_launched_with_one_cta_per_worker(void **state)
     libdecode_plan_info info;
     const struct fake_cuda_call *call = launch_forced("force=*_d128_r8_c1_*", 0, &params, &info);
     assert_string_equal(call->kernel, "gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90");
-    assert_int_equal(call->config.grid_x, 256);
+    assert_int_equal(call->config.grid_x, 128);
     assert_int_equal(call->config.grid_y, 1);
     assert_int_equal(call->config.grid_z, 1);
     assert_int_equal(call->config.block_x, 160);
@@ -269,9 +269,9 @@ static void a_balanced_kernel_is_launched_with_one_cta_per_worker(void **state)
     assert_int_equal(call->config.block_z, 1);
     assert_int_equal(call->config.shared_bytes, 90112);
     assert_int_equal(call->config.num_attributes, 0);
-    assert_int_equal(params.num_workers, 256);
+    assert_int_equal(params.num_workers, 128);
     assert_int_equal(params.min_boxes_per_worker, 2 * 64 / 16);
-    assert_int_equal(info.workers, 256);
+    assert_int_equal(info.workers, 128);
     assert_int_equal(info.cluster_size, 1);
     assert_true(info.workspace_bytes >= WORKSPACE_COUNTER_BYTES + (size_t)264 * 2 * GQA_PARTIAL_FLOATS(8, 128, 1) * 4);
 }

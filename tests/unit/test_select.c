@@ -227,10 +227,23 @@ static void a_prediction_follows_the_bytes_and_the_window(void **state)
     problem.features = 0;
     problem.window_left = 0;
     assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).predicted_ns, whole);
-    problem.batch_size = 1 << 20;
-    problem.max_seq_len = INT32_MAX;
+    problem.max_seq_len = 1 << 26;
     problem.page_size = 1024;
     assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).predicted_ns, INT32_MAX);
+}
+
+static void a_batch_beyond_what_a_kernel_can_count_is_refused(void **state)
+{
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    libdecode_problem problem = llama3_8b();
+    problem.page_size = 64;
+    problem.batch_size = 64;
+    problem.page_table_request_stride = (1 << 22) - 1; /* x 64 requests x 8 KV heads: 512 copies short of 2^31 */
+    (void)expect_choice(&problem, &device, &policy, &grid->table);
+    problem.page_table_request_stride = 1 << 22;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "size of the batch", "2^31", &problem, &device, &policy, &grid->table);
 }
 
 /* -------------------------------------------------------------------------------------------------------- policy */
@@ -330,6 +343,7 @@ int main(void)
         cmocka_unit_test(the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_widest),
         cmocka_unit_test(one_long_request_takes_clusters_and_many_take_single_ctas),
         cmocka_unit_test(a_prediction_follows_the_bytes_and_the_window),
+        cmocka_unit_test(a_batch_beyond_what_a_kernel_can_count_is_refused),
         cmocka_unit_test(force_prefer_and_deny_decide_before_the_cost),
         cmocka_unit_test(a_forced_kernel_that_cannot_run_is_an_error_with_its_reason),
         cmocka_unit_test(strict_refuses_more_passes_than_the_widest_tile_needs),

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every image, disassembled: it uses the instructions that its speed rests on, and keeps nothing in local memory.
+
+test_instructions.py FOLDER_OF_NVCC FOLDER_OF_IMAGES NAME...
+
+For GPUs that nobody here can run on, this and the contract that pack checks are all that is known before `libdecode check` runs.
+Needs cuobjdump and nvdisasm, beside nvcc or on PATH; exit code 77 without.
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+NVCC_FOLDER, IMAGES, *NAMES = sys.argv[1:]
+SEARCHED = os.pathsep.join([NVCC_FOLDER, os.environ.get("PATH", "")])
+CUOBJDUMP = shutil.which("cuobjdump", path=SEARCHED)
+SKIPPED = 77
+
+MATRIX = {"bf16": "HMMA.16816.F32.BF16", "fp16": "HMMA.16816.F32"}
+CLUSTER = {"STAS", "UCGABAR_ARV", "UCGABAR_WAIT"}  # stores into a neighbour's shared memory; the barrier of the cluster
+LOCAL = {"LDL", "STL"}
+OF_FAMILY = {
+    # one TMA box per page and tensor, mbarriers, ldmatrix, exp2, the wait of a programmatic dependent launch
+    "gqa_decode": {"UTMALDG.5D", "SYNCS", "LDSM", "MUFU.EX2", "ACQBULK"},
+    "read_ceiling": {"UBLKCP", "SYNCS"},
+}
+
+
+def disassemble(name):
+    """What cuobjdump prints, and the opcodes in it."""
+    result = subprocess.run([CUOBJDUMP, "-sass", pathlib.Path(IMAGES) / f"{name}.fatbin"], capture_output=True, text=True, check=True,
+                            env=os.environ | {"PATH": SEARCHED})
+    return result.stdout, set(re.findall(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ )?([A-Z][\w.]*)", result.stdout, re.MULTILINE))
+
+
+def used(opcodes, wanted):
+    """Those of `wanted` that are there, alone or with more modifiers: SYNCS is used where SYNCS.EXCH.64 is."""
+    return {word for word in wanted if any(opcode == word or opcode.startswith(word + ".") for opcode in opcodes)}
+
+
+class InstructionsTest(unittest.TestCase):
+    def test_every_image_uses_what_it_should_and_nothing_that_it_should_not(self):
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            images = list(zip(NAMES, pool.map(disassemble, NAMES), strict=True))
+        for name, (text, opcodes) in images:
+            with self.subTest(name):
+                wanted = next(words for family, words in OF_FAMILY.items() if name.startswith(family + "_"))
+                fields = re.search(r"_q(\w+?)_kv\w+?_d\d+_r\d+_c(\d+)_sm\d+$", name)
+                unwanted = LOCAL | CLUSTER
+                if fields:
+                    wanted = wanted | {MATRIX[fields[1]]}
+                    unwanted = unwanted | {MATRIX["bf16"]} - wanted
+                if fields and int(fields[2]) > 1:
+                    wanted, unwanted = wanted | CLUSTER, unwanted - CLUSTER
+                self.assertRegex(text, rf"Function : {name}\n")
+                self.assertEqual(wanted - used(opcodes, wanted), set(), "missing")
+                self.assertEqual(used(opcodes, unwanted), set(), "not wanted")
+
+
+if CUOBJDUMP is None or shutil.which("nvdisasm", path=SEARCHED) is None:
+    print("no cuobjdump and nvdisasm beside nvcc or on PATH")
+    sys.exit(SKIPPED)
+unittest.main(argv=sys.argv[:1])
