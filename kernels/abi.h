@@ -39,7 +39,7 @@ enum {
     CONTRACT_FLAG_MAY_SPILL = 1u << 0 /* the grid declares, with a reason, that this variant uses local memory */
 };
 
-/* What the host must know to choose and launch a kernel. Stated once, in the kernel's Traits; gen/pack.c lifts it from the image. */
+/* What the host must know to choose and launch a kernel: stated in the kernel's Traits, lifted from the image by gen/pack.c. */
 struct libdecode_launch_contract {
     uint32_t magic;                /* LIBDECODE_CONTRACT_MAGIC */
     uint32_t abi;                  /* LIBDECODE_KERNEL_ABI */

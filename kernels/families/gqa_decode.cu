@@ -3,15 +3,16 @@
  * GQA decode: attention of one query token per request over a paged KV cache, 16-bit K and V.
  *
  *     z_j = bmm1_scale * q . k_j        over the visible tokens j of the request
- *     out = bmm2_scale * sum_j 2^(z_j log2e - m) v_j / l,   m = max_j z_j log2e,   l = sum_j 2^(z_j log2e - m) + 2^(sink log2e - m)
+ *     m   = max_j z_j log2e,   l = sum_j 2^(z_j log2e - m) + 2^(sink log2e - m)
+ *     out = bmm2_scale * sum_j 2^(z_j log2e - m) v_j / l
  *     lse = m + log2(l)
  *
  * Rows are the query heads of one KV head (padded to row_tile with zero queries that are never stored). Schedule, by role:
  *
  *     producer warps  one for K, one for V: walk split_schedule.cuh, the pieces of units that fall to this worker (K's works
- *                     out where to begin, and hands each piece to the consumers, piece_queue.cuh); page_stream.cuh gives the boxes of a piece and their pages,
- *                     one batch of 32 ahead; one 5-D copy per box into the ring (kv_ring.cuh), across pieces, so that short
- *                     units keep the memory queue full
+ *                     out where to begin, and hands each piece to the consumers through piece_queue.cuh); page_stream.cuh
+ *                     gives the boxes of a piece and their pages, one batch of 32 ahead; one 5-D copy per box into the ring
+ *                     (kv_ring.cuh), across pieces, so that short units keep the memory queue full
  *     consumer warps  tile by tile: qk, mask, softmax, pv (attention.cuh); warp w of a row group takes its own tokens of every
  *                     tile, with its own maximum and sum, so the loop has no barrier among consumers
  *     at a unit's end reduction.cuh: warps, then the cluster, then the workers that share the unit; the last one stores
@@ -35,7 +36,7 @@ struct Traits {
     static constexpr int head_dim = VARIANT_HEAD_DIM;
     static constexpr int row_tile = VARIANT_ROW_TILE;
     static constexpr int cluster_size = VARIANT_CLUSTER_SIZE;
-    static_assert(VARIANT_QUERY_DTYPE == VARIANT_KV_DTYPE, "16-bit KV: the query has the same dtype (query_dtype, kv_dtype in the .toml)");
+    static_assert(VARIANT_QUERY_DTYPE == VARIANT_KV_DTYPE, "query_dtype, kv_dtype in the .toml: 16-bit KV takes its own dtype");
     static_assert(head_dim == 64 || head_dim == 128, "head_dim in the .toml: 64 or 128");
     static_assert(row_tile == 8 || row_tile == 16 || row_tile == 32, "row_tile in the .toml: 8, 16 or 32");
 
@@ -48,7 +49,7 @@ struct Traits {
     static constexpr int token_warps = small ? 2 : 4;
     static constexpr int consumer_warps = row_warps * token_warps;
     static constexpr int consumer_threads = consumer_warps * 32;
-    static constexpr int producer_warps = 2; /* K and V: one warp alone issues small boxes too slowly for a single CTA on an SM */
+    static constexpr int producer_warps = 2; /* one for K, one for V, whose first copies so go out together */
     static constexpr int threads = consumer_threads + producer_warps * 32;
     static constexpr int tokens_per_warp = tile_tokens / token_warps;
     static constexpr int groups = tokens_per_warp / tile::group_tokens;
@@ -79,7 +80,7 @@ struct SharedMemory {
 /* Without the padding that the alignment adds to the end. */
 constexpr int shared_bytes = offsetof(SharedMemory, is_last) + sizeof(uint32_t);
 static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of one CTA");
-static_assert(Traits::ctas_per_sm *(shared_bytes + variant::reserved_shared_bytes) <= variant::sm_shared_bytes,
+static_assert(Traits::ctas_per_sm * (shared_bytes + variant::reserved_shared_bytes) <= variant::sm_shared_bytes,
               "shared memory of ctas_per_sm CTAs");
 
 /* Named barrier of the consumer warps; 0 is __syncthreads. */
@@ -147,9 +148,9 @@ __device__ __forceinline__ void load_query(const gqa_decode_params &params, cons
 }
 
 /* Attention of this warp's rows over its tokens of the piece's tiles. */
-__device__ __forceinline__ void attend(const gqa_decode_params &params, const pipeline::Piece &piece, float scale_log2, Ring &ring,
-                                       const tile::TokenGroups<Traits::head_dim, Traits::groups> &tokens, int first_warp_token,
-                                       ConsumerState &state, int lane) {
+__device__ __forceinline__ void attend(const gqa_decode_params &params, const pipeline::Piece &piece, float scale_log2,
+                                       Ring &ring, const tile::TokenGroups<Traits::head_dim, Traits::groups> &tokens,
+                                       int first_warp_token, ConsumerState &state, int lane) {
     const int box_shift = __ffs(params.box_tokens) - 1;
     const int first_token = piece.first_token, end_token = min(piece.end_token, piece.end_box << box_shift);
     int token = (piece.first_box << box_shift) + first_warp_token; /* this warp's first of the tile */
@@ -181,8 +182,8 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
 /* ------------------------------------------------------------------------------------------------------------ epilogue */
 
 /* Normalises, adds the sink, and stores out and lse of a finished unit: this CTA's columns. */
-__device__ __forceinline__ void store_output(const gqa_decode_params &params, const pipeline::Piece &piece, const WorkerSlice &result,
-                                             int rank) {
+__device__ __forceinline__ void store_output(const gqa_decode_params &params, const pipeline::Piece &piece,
+                                             const WorkerSlice &result, int rank) {
     using S = WorkerSlice;
     const float bmm2_scale = params.bmm2_scale_device != nullptr ? *params.bmm2_scale_device : params.bmm2_scale;
     const int first_row = piece.row_group * Traits::row_tile;
@@ -200,8 +201,8 @@ __device__ __forceinline__ void store_output(const gqa_decode_params &params, co
         }
         const bool empty = total == 0.f; /* NaN is not: it propagates */
         const float scale = empty ? 0.f : __fdividef(bmm2_scale * weight, total);
-        uint16_t *out = static_cast<uint16_t *>(params.out) + piece.request * params.out_token_stride + head * params.out_head_stride +
-                        rank * (Traits::head_dim / Traits::cluster_size) + result.column(i);
+        uint16_t *out = static_cast<uint16_t *>(params.out) + piece.request * params.out_token_stride +
+                        head * params.out_head_stride + rank * (Traits::head_dim / Traits::cluster_size) + result.column(i);
         if constexpr (S::width == 1) {
             *out = static_cast<uint16_t>(tile::pack_output(params.out_dtype, result.value[i][0] * scale, 0.f));
         } else {
@@ -218,8 +219,8 @@ __device__ __forceinline__ void store_output(const gqa_decode_params &params, co
     }
 }
 
-__device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int worker, int rank, int warp,
-                                        int lane) {
+__device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int worker, int rank,
+                                        int warp, int lane) {
     const int token_warp = warp % Traits::token_warps, first_row = warp / Traits::token_warps * Traits::rows_per_warp;
     const int first_warp_token = token_warp * Traits::tokens_per_warp;
     const tile::TokenGroups<Traits::head_dim, Traits::groups> tokens(first_warp_token, params.box_tokens);
@@ -243,9 +244,9 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         WorkerSlice result;
         shared.partials.fold(own);
         shared.exchange.template run<Traits::consumer_threads, consumer_barrier>(own, result, rank, count);
-        if (piece.whole || pipeline::fold_workers<Traits::row_tile, Traits::head_dim / Traits::cluster_size, Traits::consumer_threads,
-                                                  Traits::cluster_size, consumer_barrier>(params, shared.schedule[0].split, piece, worker,
-                                                                                          rank, result, &shared.is_last))
+        if (piece.whole || pipeline::fold_workers<Traits::row_tile, Traits::head_dim / Traits::cluster_size,
+                                                  Traits::consumer_threads, Traits::cluster_size, consumer_barrier>(
+                               params, shared.schedule[0].split, piece, worker, rank, result, &shared.is_last))
             store_output(params, piece, result, rank);
         shared.pieces.pop(count);
     }
@@ -281,7 +282,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
 
     const Ring ring(shared.barriers, shared.tiles);
     if (is_producer) {
-        Stream stream(params, Schedule(params, rank, shared.schedule[lane]), tensor == pipeline::tensor_v ? params.page_table_v_offset : 0);
+        Stream stream(params, Schedule(params, rank, shared.schedule[lane]),
+                      tensor == pipeline::tensor_v ? params.page_table_v_offset : 0);
         produce(params, stream, tensor, shared.pieces, ring, lane);
     } else {
         consume(params, shared, ring, worker, rank, warp, lane);

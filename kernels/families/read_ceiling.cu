@@ -29,7 +29,8 @@ constexpr uint32_t improbable_sum = 0x5eed5eedu;
 
 } // namespace
 
-extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(const __grid_constant__ read_ceiling_params params) {
+extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
+    VARIANT_NAME(const __grid_constant__ read_ceiling_params params) {
     extern __shared__ __align__(128) uint8_t shared_memory[];
     SharedMemory &shared = *reinterpret_cast<SharedMemory *>(shared_memory);
     if (threadIdx.x != 0) return;

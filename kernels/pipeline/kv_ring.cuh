@@ -26,7 +26,8 @@ template <int stages, int tile_bytes>
 class KvRing {
   public:
     __device__ __forceinline__ KvRing(KvRingBarriers<stages> &barriers, const void *tiles)
-        : full_(ptx::shared_address(barriers.full)), empty_(ptx::shared_address(barriers.empty)), tiles_(ptx::shared_address(tiles)) {}
+        : full_(ptx::shared_address(barriers.full)), empty_(ptx::shared_address(barriers.empty)),
+          tiles_(ptx::shared_address(tiles)) {}
 
     static __device__ __forceinline__ void initialise(KvRingBarriers<stages> &barriers, int consumer_warps) {
         for (int stage = 0; stage < stages; ++stage) {

@@ -102,9 +102,12 @@ struct Slice {
         for (int i = 0; i < per_thread; ++i) {
             if (!live(i)) continue;
             float *to = record + row(i) * columns + column(i);
-            if constexpr (width == 4) *reinterpret_cast<float4 *>(to) = make_float4(value[i][0], value[i][1], value[i][2], value[i][3]);
-            else if constexpr (width == 2) *reinterpret_cast<float2 *>(to) = make_float2(value[i][0], value[i][1]);
-            else *to = value[i][0];
+            if constexpr (width == 4)
+                *reinterpret_cast<float4 *>(to) = make_float4(value[i][0], value[i][1], value[i][2], value[i][3]);
+            else if constexpr (width == 2)
+                *reinterpret_cast<float2 *>(to) = make_float2(value[i][0], value[i][1]);
+            else
+                *to = value[i][0];
             if (column(i) == 0) {
                 record[rows * columns + row(i) * 2] = maximum[i];
                 record[rows * columns + row(i) * 2 + 1] = sum[i];
@@ -141,7 +144,8 @@ struct WarpPartials {
 
     template <int row_tiles>
     __device__ __forceinline__ void store(const tile::OutputFragment<head_dim, row_tiles> &fragment,
-                                          const tile::OnlineSoftmax<row_tiles> &softmax, int token_group, int first_row, int lane) {
+                                          const tile::OnlineSoftmax<row_tiles> &softmax, int token_group, int first_row,
+                                          int lane) {
 #pragma unroll
         for (int n = 0; n < row_tiles; ++n) {
 #pragma unroll
@@ -189,8 +193,9 @@ struct WarpPartials {
 };
 
 /*
- * Level 2, after cluster_arrive_relaxed by every thread of the cluster: one record per (sending CTA, slice). A round is one piece; two barriers keep rounds apart:
- * `received` completes when all slices are in, `consumed` when all CTAs have folded what this CTA sent them.
+ * Level 2, after cluster_arrive_relaxed by every thread of the cluster: one record per (sending CTA, slice). A round is one
+ * piece; two barriers keep rounds apart: `received` completes when all slices are in, `consumed` when all CTAs have folded
+ * what was sent to them.
  */
 template <int head_dim, int rows, int cluster_size>
 struct ClusterExchange {
@@ -216,13 +221,15 @@ struct ClusterExchange {
      * for the last round to be consumed before it ends.
      */
     template <int threads, int barrier_id>
-    __device__ __forceinline__ void run(const Slice<rows, head_dim, threads> &own, Slice<rows, columns, threads> &result, int rank,
-                                        uint32_t round) {
+    __device__ __forceinline__ void run(const Slice<rows, head_dim, threads> &own, Slice<rows, columns, threads> &result,
+                                        int rank, uint32_t round) {
         using S = Slice<rows, head_dim, threads>;
         const uint32_t own_received = ptx::shared_address(&received), own_record = ptx::shared_address(receive[rank]);
         if (threadIdx.x == 0) ptx::mbarrier_arrive_expect_tx(own_received, sizeof(receive));
-        if (round == 0) ptx::cluster_wait(); /* the barriers of the other CTAs are initialised */
-        else wait_consumed(round - 1);
+        if (round == 0)
+            ptx::cluster_wait(); /* the barriers of the other CTAs are initialised */
+        else
+            wait_consumed(round - 1);
 #pragma unroll
         for (int i = 0; i < S::per_thread; ++i) {
             const uint32_t owner = own.column(i) / columns;
@@ -246,7 +253,8 @@ struct ClusterExchange<head_dim, rows, 1> {
     __device__ __forceinline__ void initialise() {}
     __device__ __forceinline__ void wait_consumed(uint32_t) {}
     template <int threads, int barrier_id>
-    __device__ __forceinline__ void run(const Slice<rows, head_dim, threads> &own, Slice<rows, head_dim, threads> &result, int, uint32_t) {
+    __device__ __forceinline__ void run(const Slice<rows, head_dim, threads> &own, Slice<rows, head_dim, threads> &result, int,
+                                        uint32_t) {
         for (int i = 0; i < own.per_thread; ++i) {
             for (int j = 0; j < own.width; ++j) result.value[i][j] = own.value[i][j];
             result.maximum[i] = own.maximum[i];
@@ -262,7 +270,8 @@ struct ClusterExchange<head_dim, rows, 1> {
  */
 template <int rows, int columns, int threads, int cluster_size, int barrier_id>
 __device__ __forceinline__ bool fold_workers(const gqa_decode_params &params, const WorkSplit &split, const Piece &piece,
-                                             uint32_t worker, uint32_t rank, Slice<rows, columns, threads> &result, uint32_t *is_last) {
+                                             uint32_t worker, uint32_t rank, Slice<rows, columns, threads> &result,
+                                             uint32_t *is_last) {
     constexpr int record_floats = GQA_PARTIAL_FLOATS(rows, columns * cluster_size, cluster_size);
     constexpr int worker_floats = cluster_size * 2 * record_floats;
     const uint32_t first = split.worker_of(piece.unit_start);

@@ -7,7 +7,8 @@
  * a unit inside a range is a piece. A worker is a CTA, or a cluster, whose CTAs then share every piece.
  * A unit without visible tokens counts as one box, so that exactly one worker owns it and writes its empty result.
  *
- * The producer warp walks the schedule and hands each piece to the consumers (piece_queue.cuh). A "sequence" is one entry of seq_lens: a request, or one KV head of a request when lengths have a head stride.
+ * The producer warps walk the schedule and hand each piece to the consumers (piece_queue.cuh). A "sequence" is one entry of
+ * seq_lens: a request, or one KV head of a request when lengths have a head stride.
  */
 #pragma once
 
@@ -41,7 +42,8 @@ __device__ __forceinline__ VisibleRange visible_range(int tokens, int window_lef
         /* `distance` of the query from position 0 of the cache, 33 bits at most: below 0 it sees nothing, else it fits 32. */
         const uint32_t stride = position_stride;
         const int64_t oldest = distance - window_left;
-        end = distance < 0 ? 0 : static_cast<int>(min(static_cast<uint32_t>(distance) / stride + 1u, static_cast<uint32_t>(tokens)));
+        end = distance < 0 ? 0
+                           : static_cast<int>(min(static_cast<uint32_t>(distance) / stride + 1u, static_cast<uint32_t>(tokens)));
         if (window_left >= 0 && oldest > 0)
             first = static_cast<int>(min((static_cast<uint32_t>(oldest) - 1u) / stride + 1u, static_cast<uint32_t>(tokens)));
     }
@@ -163,7 +165,8 @@ class SplitSchedule {
         Piece piece = {};
         piece.end_of_work = state_.position >= state_.end;
         if (piece.end_of_work) return piece;
-        if (rarely(state_.sequence == state_.window_first + 32)) set_window(state_.sequence, load_tokens(state_.sequence + lane_));
+        if (rarely(state_.sequence == state_.window_first + 32))
+            set_window(state_.sequence, load_tokens(state_.sequence + lane_));
         const int source = state_.sequence - state_.window_first;
         const uint32_t boxes = __shfl_sync(0xffffffffu, state_.window_boxes, source);
         piece.unit_start = state_.sequence_start + state_.unit * boxes;
@@ -215,7 +218,8 @@ class SplitSchedule {
 
     __device__ __forceinline__ int load_tokens(int sequence) const {
         if (sequence >= num_sequences_) return 0;
-        const int request = request_of(sequence), head = (sequence - request * sequences_per_request_) * params_.heads_per_sequence;
+        const int request = request_of(sequence),
+                  head = (sequence - request * sequences_per_request_) * params_.heads_per_sequence;
         return params_.seq_lens[request * params_.seq_lens_request_stride + head * params_.seq_lens_head_stride];
     }
 
@@ -229,7 +233,8 @@ class SplitSchedule {
             int64_t distance = 0;
             if (rarely(has_position))
                 distance = static_cast<int64_t>(params_.query_positions[request_of(first + lane_)]) - params_.position_offset;
-            state_.window = visible_range(tokens, params_.window_left, params_.position_stride, has_position, distance, box_shift_);
+            state_.window =
+                visible_range(tokens, params_.window_left, params_.position_stride, has_position, distance, box_shift_);
             state_.window_boxes = max(state_.window.num_boxes, 1);
         }
     }

@@ -11,8 +11,8 @@
 namespace ptx {
 
 /* One box of a 5-D tensor map into shared memory; coordinates outside the tensor bring zeros. */
-__device__ __forceinline__ void copy_tensor_5d(uint32_t destination, const void *tensor_map, int x0, int x1, int x2, int x3, int x4,
-                                               uint32_t barrier) {
+__device__ __forceinline__ void copy_tensor_5d(uint32_t destination, const void *tensor_map, int x0, int x1, int x2, int x3,
+                                               int x4, uint32_t barrier) {
     asm volatile("cp.async.bulk.tensor.5d.shared::cta.global.tile.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(destination),
                  "l"(tensor_map), "r"(x0), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(barrier)

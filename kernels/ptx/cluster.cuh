@@ -23,7 +23,7 @@ __device__ __forceinline__ uint32_t map_shared_rank(uint32_t address, uint32_t r
     return remote;
 }
 
-/* Without release: what the barrier is to publish needs a fence of its own (fence_mbarrier_init); a release here would wait for all memory. */
+/* Without release, which would wait for all memory: what it is to publish has a fence of its own (fence_mbarrier_init). */
 __device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
@@ -34,8 +34,8 @@ __device__ __forceinline__ void store_async(uint32_t remote, const float (&value
                  : "memory");
 }
 __device__ __forceinline__ void store_async(uint32_t remote, const float (&value)[2], uint32_t remote_barrier) {
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(remote), "f"(value[0]),
-                 "f"(value[1]), "r"(remote_barrier)
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(remote),
+                 "f"(value[0]), "f"(value[1]), "r"(remote_barrier)
                  : "memory");
 }
 

@@ -19,9 +19,7 @@ __device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t arrival
 }
 
 /* Makes initialised barriers visible to the other CTAs of the cluster and to the copy engine. */
-__device__ __forceinline__ void fence_mbarrier_init() {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
+__device__ __forceinline__ void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -32,7 +30,7 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, uint
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-/* Arrives on a barrier of another CTA; `remote` from map_shared_rank. Spelled with .release.cluster it would wait for all memory. */
+/* Arrives on a barrier of another CTA; `remote` from map_shared_rank. With .release.cluster it would wait for all memory. */
 __device__ __forceinline__ void mbarrier_arrive_remote(uint32_t remote) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote) : "memory");
 }

@@ -10,7 +10,7 @@
 
 namespace ptx {
 
-/* Adds at the GPU's scope: what this CTA wrote before is visible to whoever sees the sum, and the reverse. PTX ISA 9.7.13.5 "atom". */
+/* Adds at the GPU's scope: what this CTA wrote is visible to whoever sees the sum, and the reverse. PTX ISA 9.7.13.5 "atom". */
 __device__ __forceinline__ uint32_t atomic_add_acquire_release(uint32_t *address, uint32_t value) {
     uint32_t before;
     asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(address), "r"(value) : "memory");

@@ -37,7 +37,8 @@ struct QueryFragment {
             for (int k = 0; k < head_dim / 16; ++k) {
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    operand[k][n][half] = row < live_rows ? *reinterpret_cast<const uint32_t *>(elements + k * 16 + half * 8) : 0u;
+                    operand[k][n][half] =
+                        row < live_rows ? *reinterpret_cast<const uint32_t *>(elements + k * 16 + half * 8) : 0u;
                 }
             }
         }

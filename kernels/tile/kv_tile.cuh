@@ -14,7 +14,7 @@
 
 namespace tile {
 
-constexpr int row_bytes = 128; /* 64 elements: one line of the swizzle */
+constexpr int row_bytes = 128;   /* 64 elements: one line of the swizzle */
 constexpr int group_tokens = 16; /* tokens of one matrix instruction; never straddle a box */
 
 /* The 16-token groups of one warp within every tile. */
