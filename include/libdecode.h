@@ -68,7 +68,7 @@ typedef enum libdecode_status {
     LIBDECODE_ERROR_UNSUPPORTED = 200,         /* no kernel of libdecode does this */
     LIBDECODE_ERROR_NOT_IN_BUNDLE = 201,       /* libdecode has such kernels, the bundles at hand do not hold one */
     LIBDECODE_ERROR_NO_GPU_IMAGE = 202,        /* no bundle serves this GPU */
-    LIBDECODE_ERROR_OVERRIDE = 203,            /* LIBDECODE_KERNEL (or kernel_policy): a typo, no match, or a forced kernel that cannot do it */
+    LIBDECODE_ERROR_OVERRIDE = 203,            /* LIBDECODE_KERNEL, kernel_policy: a typo, no match, a forced kernel that cannot do it */
     LIBDECODE_ERROR_STRICT = 204,              /* only a slower class of kernel is at hand, and strict was asked for */
     /* 3xx: bundles */
     LIBDECODE_ERROR_BUNDLE_NOT_FOUND = 300,
@@ -81,8 +81,8 @@ typedef enum libdecode_status {
     LIBDECODE_ERROR_NO_DEVICE = 402,           /* a driver, but no GPU or no current CUDA context */
     LIBDECODE_ERROR_CUDA = 403,                /* a driver call failed: libdecode_error_cuda_result() has its code */
     /* 5xx: state */
-    LIBDECODE_ERROR_COLD_IN_CAPTURE = 500,     /* a kernel would have to be loaded inside a stream capture: call libdecode_prepare before */
-    LIBDECODE_ERROR_FORKED = 501,              /* CUDA does not survive fork(): open a new context in the child, before any CUDA call of the parent */
+    LIBDECODE_ERROR_COLD_IN_CAPTURE = 500,     /* a kernel would be loaded inside a stream capture: call libdecode_prepare before */
+    LIBDECODE_ERROR_FORKED = 501,              /* CUDA does not survive fork(): let the process that started it launch, or fork before */
     LIBDECODE_ERROR_OUT_OF_MEMORY = 502,
     LIBDECODE_ERROR_INTERNAL = 599             /* a defect of libdecode; please report the message */
 } libdecode_status;
@@ -176,7 +176,8 @@ typedef struct libdecode_device {
 /* The device of the calling thread's current CUDA context. Errors: NO_DRIVER, DRIVER_TOO_OLD, NO_DEVICE, CUDA, FORKED. */
 LIBDECODE_API libdecode_status libdecode_device_current(libdecode_context *context, libdecode_device *ret_device);
 
-/* Typical facts for "sm_90" (H200), "sm_100" (B200), "sm_103" (B300), "sm_120" (RTX 5090), "sm_121" (DGX Spark). Error: INVALID_ARGUMENT. */
+/* Typical facts for "sm_90" (H200), "sm_100" (B200), "sm_103" (B300), "sm_120" (RTX 5090), "sm_121" (DGX Spark).
+ * Error: INVALID_ARGUMENT. */
 LIBDECODE_API libdecode_status libdecode_device_preset(const char *name, libdecode_device *ret_device);
 
 /* ------------------------------------------------------------------------------------------------------------ problem */
@@ -186,7 +187,7 @@ typedef enum libdecode_dtype {
     LIBDECODE_DTYPE_BF16 = 1,
     LIBDECODE_DTYPE_FP16 = 2,
     LIBDECODE_DTYPE_E4M3 = 3,    /* 8 bits, finite, largest 448 */
-    LIBDECODE_DTYPE_NVFP4 = 4    /* e2m1, two to a byte (even element in the low nibble), one e4m3 scale per 16 elements of head_dim */
+    LIBDECODE_DTYPE_NVFP4 = 4    /* e2m1, two to a byte (even element in the low nibble), one e4m3 scale to 16 of head_dim */
 } libdecode_dtype;
 
 typedef enum libdecode_op {
@@ -212,7 +213,7 @@ enum {
     LIBDECODE_FEATURE_DRAFT_MASK = 1u << 4,      /* tensors.draft_mask replaces causality among the last q_len tokens */
     LIBDECODE_FEATURE_V_PAGE_TABLE = 1u << 5,    /* V has page ids of its own, page_table_v_offset elements after K's */
     LIBDECODE_FEATURE_QUERY_POSITIONS = 1u << 6, /* tensors.query_positions is given */
-    LIBDECODE_FEATURE_SKIP_SOFTMAX = 1u << 7     /* skip_softmax_threshold_scale_factor may be applied (dense is always allowed) */
+    LIBDECODE_FEATURE_SKIP_SOFTMAX = 1u << 7     /* skip_softmax_threshold_scale_factor may be applied; dense is allowed */
 };
 
 typedef struct libdecode_problem {
@@ -232,16 +233,16 @@ typedef struct libdecode_problem {
     int32_t window_left;              /* with FEATURE_WINDOW: the query's own position and this many before it; >= 0 */
     int32_t position_stride;          /* default 1 */
     int32_t position_offset;          /* >= 0 */
-    int64_t num_pages;                /* pages in the pool: ids outside give zero rows; default: not known, ids must be valid or negative */
+    int64_t num_pages;                /* in the pool: ids outside give zero rows; default: not known, ids are valid or negative */
     libdecode_kv_layout kv_layout;    /* names the default strides of K and V, nothing else */
     libdecode_sf_layout v_sf_layout;  /* NVFP4 only */
     int64_t query_token_stride, query_head_stride;           /* default [tokens, num_qo_heads, head_dim] */
     int64_t out_token_stride, out_head_stride;               /* default [tokens, num_qo_heads, head_dim] */
     int64_t lse_token_stride, lse_head_stride;               /* default [tokens, num_qo_heads] */
-    int64_t k_page_stride, k_head_stride, k_token_stride;    /* default: kv_layout, dense over the strides inside; NVFP4 counts elements, not bytes */
+    int64_t k_page_stride, k_head_stride, k_token_stride;    /* default: kv_layout, dense over the strides inside; in elements */
     int64_t v_page_stride, v_head_stride, v_token_stride;    /* default: as K's */
     int64_t k_sf_page_stride, k_sf_head_stride, k_sf_token_stride; /* NVFP4 scales; default as kv_layout, dense */
-    int64_t v_sf_page_stride, v_sf_head_stride, v_sf_token_stride; /* default: as K's; the token stride must be dense with V_INTERLEAVE4 */
+    int64_t v_sf_page_stride, v_sf_head_stride, v_sf_token_stride; /* default: as K's; V_INTERLEAVE4: token stride dense */
     int64_t page_table_request_stride; /* width of a row; default: max_seq_len / page_size rounded up (one of the two must be given);
                                           no default with a head stride or a V offset */
     int64_t page_table_head_stride;    /* 0: all KV heads share the row */
@@ -262,10 +263,12 @@ typedef struct libdecode_tensors {
     const void *k_cache;          /* kv_dtype [pages, num_kv_heads, page_size, head_dim] (or by strides) */
     const void *v_cache;          /* likewise; may lie in the same pool */
     const void *k_sf, *v_sf;      /* NVFP4: e4m3 [pages, num_kv_heads, page_size, head_dim / 16] */
-    const int32_t *page_table;    /* [batch_size, page_table_request_stride]; entries past the last live page are never read; a negative id gives zero rows */
+    const int32_t *page_table;    /* [batch_size, page_table_request_stride]; a negative id gives zero rows; entries past the last
+                                   * live page are never read */
     const int32_t *seq_lens;      /* [batch_size] KV tokens of each request, the q_len new ones included */
     void *out;                    /* out_dtype [tokens, num_qo_heads, head_dim] */
-    void *out_sf;                 /* NVFP4 out: e4m3 scales, 128x4 swizzle, [round_up(tokens, 128), round_up(num_qo_heads * head_dim / 16, 4)] */
+    void *out_sf;                 /* NVFP4 out: e4m3 scales, 128x4 swizzle, [round_up(tokens, 128),
+                                   * round_up(num_qo_heads * head_dim / 16, 4)] */
     float *lse;                   /* f32 [tokens, num_qo_heads], base 2 */
     const float *sinks;           /* f32 [num_qo_heads], finished natural-log logits */
     const int32_t *cum_seq_lens_q; /* [batch_size + 1] */
@@ -273,19 +276,20 @@ typedef struct libdecode_tensors {
     const uint16_t *draft_mask;   /* [tokens, 2 * ceil(q_len / 32)]: bit c of row t = draft token t sees draft token c */
     float bmm1_scale;             /* multiplies the logits (q_scale * k_scale * sm_scale; usually 1/sqrt(head_dim)); default 1 */
     float bmm2_scale;             /* multiplies the result; default 1 */
-    float o_scale;                /* accepted for parity, no effect: bmm2_scale already holds 1/o_scale; default 1, 16-bit out requires 1 */
+    float o_scale;                /* no effect, bmm2_scale already holds 1/o_scale; default 1, 16-bit out requires 1 */
     float out_sf_scale;           /* NVFP4 out: the global factor; default 1 */
     int32_t out_sf_start_token;   /* NVFP4 out: first row of out_sf */
     uint32_t launch_flags;        /* LIBDECODE_LAUNCH_* */
     const float *bmm1_scale_device;      /* if given, read on the device instead of bmm1_scale */
     const float *bmm1_scale_log2_device; /* likewise, already multiplied by log2(e); wins over both */
     const float *bmm2_scale_device;
-    void *workspace;              /* libdecode_plan_workspace_bytes, 256-byte aligned, initialised once; one per stream that runs at the same time */
+    void *workspace;              /* libdecode_plan_workspace_bytes, 256-byte aligned, initialised once; one for each stream
+                                   * that runs at the same time */
     size_t workspace_bytes;
 } libdecode_tensors;
 
 enum {
-    LIBDECODE_LAUNCH_PROGRAMMATIC = 1u << 0 /* programmatic dependent launch: may begin before the preceding kernel ends; reads nothing of it before it has */
+    LIBDECODE_LAUNCH_PROGRAMMATIC = 1u << 0 /* may begin before the preceding kernel ends; reads nothing before it has */
 };
 
 /* --------------------------------------------------------------------------------------------------------------- plan */
@@ -400,7 +404,7 @@ LIBDECODE_API libdecode_status libdecode_verify(libdecode_context *context);
 /* What selection says of one candidate. `reason` dies on return. */
 typedef struct libdecode_verdict {
     const char *kernel;
-    const char *reason;           /* why it was chosen, why it lost ("predicted 41 us, the choice 37 us"), or why it cannot do it */
+    const char *reason;           /* why it was chosen, lost ("predicted 41 us, the choice 37 us"), or cannot do it */
     int32_t eligible;             /* 0: cannot do this problem on this GPU */
     int32_t chosen;
     int32_t predicted_ns;         /* 0 if not eligible */
