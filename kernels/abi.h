@@ -116,7 +116,7 @@ struct read_ceiling_params {
     uint32_t *sink;    /* one word, never written unless the data is all of one pattern that random data has not */
 };
 
-/* Floats of one partial record: [row_tile][head_dim / cluster_size] unnormalised output, then row maxima, then row sums. */
+/* Floats of one partial record: [row_tile][head_dim / cluster_size] unnormalised output, then [row_tile][2] maximum and sum. */
 #define GQA_PARTIAL_FLOATS(row_tile, head_dim, cluster_size) ((row_tile) * ((head_dim) / (cluster_size) + 2))
 
 #endif

@@ -269,7 +269,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     const pipeline::Tensor tensor = warp == Traits::consumer_warps ? pipeline::tensor_k : pipeline::tensor_v;
     if (is_producer) {
         ptx::prefetch_tensor_map(tensor == pipeline::tensor_k ? &params.k_map : &params.v_map);
-        /* One warp works it out for both: all CTAs read the same lengths at the same time, and queue for one place of L2. */
+        /* One warp works it out for both, so that a CTA reads the lengths once. */
         if (tensor == pipeline::tensor_k) shared.schedule[lane] = Schedule(params, rank, worker).state();
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         Ring::initialise(shared.barriers, Traits::consumer_warps);

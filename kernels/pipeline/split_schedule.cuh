@@ -24,10 +24,7 @@ struct VisibleRange {
     int first_box, num_boxes;
 };
 
-/*
- * What most launches do not need stands out of the way: the start of a kernel is one long dependent chain whose instructions
- * are fetched anew by every launch, and each jump over unused code costs it a fetch.
- */
+/* Marks a branch that most launches do not take, so that the code of the others stands in one piece. */
 __device__ __forceinline__ bool rarely(bool condition) { return __builtin_expect(condition, false); }
 
 /* Query position, window and the KV position rule, for one query token per request. */
