@@ -16,7 +16,7 @@ struct cost {
     int32_t num_workers; /* clusters (CTAs where cluster_size is 1) */
     int32_t min_tiles_per_worker;
     int64_t predicted_ns; /* at max_seq_len */
-    size_t partials_bytes; /* workspace beyond the counters: two records a CTA, its first and its last unit may be shared */
+    size_t records_bytes; /* of workspace: two records a CTA, its first and its last unit may be shared */
 };
 
 /* False if the device has no room for a single worker. `contract` has passed contract_is_sane. */

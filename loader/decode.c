@@ -120,9 +120,9 @@ size_t libdecode_plan_workspace_bytes(const libdecode_plan *plan) { return plan 
 
 static libdecode_status workspace_init(void *workspace, size_t given_bytes, libdecode_stream stream) {
     const struct driver *driver;
-    FORWARD(workspace_check(workspace, given_bytes, WORKSPACE_COUNTER_BYTES));
+    FORWARD(workspace_check(workspace, given_bytes, WORKSPACE_ALIGNMENT_BYTES));
     FORWARD(driver_get(&driver));
-    cuda_result result = driver->memset_d32_async((cuda_address)(uintptr_t)workspace, 0, WORKSPACE_COUNTER_BYTES / 4, stream);
+    cuda_result result = driver->memset_d32_async((cuda_address)(uintptr_t)workspace, 0, given_bytes / 4, stream);
     if (result != CUDA_RESULT_SUCCESS)
         return driver_fail(driver, result, "cuMemsetD32Async",
                            "the workspace cannot be cleared; is it memory of the current device?");

@@ -29,8 +29,7 @@ enum {
 static const double log2_e = 1.4426950408889634074;
 
 size_t workspace_bytes(const struct selection *selection) {
-    size_t bytes = WORKSPACE_COUNTER_BYTES + selection->partials_bytes;
-    return (bytes + WORKSPACE_ALIGNMENT_BYTES - 1) / WORKSPACE_ALIGNMENT_BYTES * WORKSPACE_ALIGNMENT_BYTES;
+    return (selection->records_bytes + WORKSPACE_ALIGNMENT_BYTES - 1) / WORKSPACE_ALIGNMENT_BYTES * WORKSPACE_ALIGNMENT_BYTES;
 }
 
 libdecode_status workspace_check(const void *workspace, size_t given_bytes, size_t needed_bytes) {
@@ -82,6 +81,10 @@ static libdecode_status encode_maps(const struct driver *driver, const struct pr
                       box_tokens, &params->v_map);
 }
 
+static struct libdecode_divisor divisor(int32_t value) {
+    return (struct libdecode_divisor){.value = (uint32_t)value, .reciprocal = UINT32_MAX / (uint32_t)value};
+}
+
 static void fill_params(const struct problem *problem, const struct selection *selection, const libdecode_tensors *tensors,
                         struct gqa_decode_params *params) {
     const libdecode_problem *given = &problem->given;
@@ -89,45 +92,47 @@ static void fill_params(const struct problem *problem, const struct selection *s
     uint32_t page_size = (uint32_t)given->page_size;
     uint32_t box_tokens = page_size < contract->max_box_tokens ? page_size : contract->max_box_tokens;
     uint32_t min_boxes = (uint32_t)selection->min_tiles_per_worker * contract->tile_tokens / box_tokens;
-    params->query = tensors->query;
-    params->out = tensors->out;
-    params->lse = tensors->lse;
-    params->sinks = tensors->sinks;
+
     params->seq_lens = tensors->seq_lens;
     params->page_table = tensors->page_table;
     params->query_positions = tensors->query_positions;
-    params->bmm1_scale_device = tensors->bmm1_scale_device;
-    params->bmm1_scale_log2_device = tensors->bmm1_scale_log2_device;
-    params->bmm2_scale_device = tensors->bmm2_scale_device;
-    params->counters = tensors->workspace;
-    params->partials = (float *)(void *)((char *)tensors->workspace + WORKSPACE_COUNTER_BYTES);
-    params->query_token_stride = given->query_token_stride;
-    params->query_head_stride = given->query_head_stride;
-    params->out_token_stride = given->out_token_stride;
-    params->out_head_stride = given->out_head_stride;
-    params->lse_token_stride = given->lse_token_stride;
-    params->lse_head_stride = given->lse_head_stride;
+    params->seq_lens_request_stride = given->seq_lens_request_stride;
+    params->seq_lens_head_stride = given->seq_lens_head_stride;
     params->page_table_request_stride = given->page_table_request_stride;
     params->page_table_head_stride = given->page_table_head_stride;
     params->page_table_v_offset = given->page_table_v_offset;
-    params->seq_lens_request_stride = given->seq_lens_request_stride;
-    params->seq_lens_head_stride = given->seq_lens_head_stride;
-    params->bmm1_scale_log2 = (float)(tensors->bmm1_scale * log2_e);
-    params->bmm2_scale = tensors->bmm2_scale;
     params->batch_size = given->batch_size;
-    params->num_kv_heads = given->num_kv_heads;
-    params->group_size = problem->group_size;
-    params->row_groups = selection->row_groups;
     params->heads_per_sequence = problem->heads_per_sequence;
-    params->sequences_per_request = given->num_kv_heads / problem->heads_per_sequence;
+    params->sequences_per_request = divisor(given->num_kv_heads / problem->heads_per_sequence);
+    params->row_groups = divisor(selection->row_groups);
+    params->num_workers = divisor(selection->num_workers);
+    params->min_boxes_per_worker = min_boxes > 0 ? min_boxes : 1;
     params->page_size = given->page_size;
     params->box_tokens = (int32_t)box_tokens;
+    params->window_reach = given->window_left < 0 ? INT32_MAX : given->window_left / given->position_stride;
     params->window_left = given->window_left;
-    params->position_stride = given->position_stride;
     params->position_offset = given->position_offset;
+    params->position_stride = divisor(given->position_stride);
+
+    params->query = tensors->query;
+    params->query_token_stride = given->query_token_stride;
+    params->query_head_stride = given->query_head_stride;
+    params->bmm1_scale_device = tensors->bmm1_scale_device;
+    params->bmm1_scale_log2_device = tensors->bmm1_scale_log2_device;
+    params->bmm1_scale_log2 = (float)(tensors->bmm1_scale * log2_e);
+    params->group_size = problem->group_size;
+
     params->out_dtype = (int32_t)given->out_dtype;
-    params->num_workers = selection->num_workers;
-    params->min_boxes_per_worker = min_boxes > 0 ? min_boxes : 1;
+    params->out = tensors->out;
+    params->out_token_stride = given->out_token_stride;
+    params->out_head_stride = given->out_head_stride;
+    params->lse = tensors->lse;
+    params->lse_token_stride = given->lse_token_stride;
+    params->lse_head_stride = given->lse_head_stride;
+    params->sinks = tensors->sinks;
+    params->bmm2_scale_device = tensors->bmm2_scale_device;
+    params->bmm2_scale = tensors->bmm2_scale;
+    params->records = tensors->workspace;
 }
 
 static libdecode_status enqueue(const struct driver *driver, const struct selection *selection, uint32_t launch_flags,

@@ -10,8 +10,6 @@
 #include "problem.h"
 #include "select.h"
 
-/* Counters stand first in every workspace, at most this many bytes; then the partial records. */
-#define WORKSPACE_COUNTER_BYTES 16384u
 #define WORKSPACE_ALIGNMENT_BYTES 256u
 
 size_t workspace_bytes(const struct selection *selection);

@@ -140,7 +140,7 @@ static void fill_selection(const struct problem *problem, const struct judgement
                                   .row_groups = chosen->cost.row_groups,
                                   .num_workers = chosen->cost.num_workers,
                                   .min_tiles_per_worker = chosen->cost.min_tiles_per_worker,
-                                  .partials_bytes = chosen->cost.partials_bytes};
+                                  .records_bytes = chosen->cost.records_bytes};
     selection.predicted_ns = chosen->cost.predicted_ns > INT32_MAX ? INT32_MAX : (int32_t)chosen->cost.predicted_ns;
     word_reason(problem, chosen, selection.reason);
     *ret_selection = selection;

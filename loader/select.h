@@ -18,7 +18,7 @@ struct selection {
     int32_t num_workers; /* clusters (CTAs where cluster_size is 1) */
     int32_t min_tiles_per_worker;
     int32_t predicted_ns;
-    size_t partials_bytes; /* workspace beyond the counters */
+    size_t records_bytes; /* of workspace */
     char reason[160];
 };
 

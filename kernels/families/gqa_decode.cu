@@ -9,12 +9,12 @@
  *
  * Rows are the query heads of one KV head (padded to row_tile with zero queries that are never stored). Schedule, by role:
  *
- *     producer warps  one for K, one for V: walk split_schedule.cuh, the pieces of units that fall to this worker (K's works
- *                     out where to begin, and hands each piece to the consumers through piece_queue.cuh); page_stream.cuh
- *                     gives the boxes of a piece and their pages, one batch of 32 ahead; one 5-D copy per box into the ring
- *                     (kv_ring.cuh), across pieces, so that short units keep the memory queue full
- *     consumer warps  tile by tile: qk, mask, softmax, pv (attention.cuh); warp w of a row group takes its own tokens of every
- *                     tile, with its own maximum and sum, so the loop has no barrier among consumers
+ *     producer warps  one for K, one for V: walk split_schedule.cuh, the pieces of units that fall to this worker (K's hands
+ *                     each piece to the consumers through piece_queue.cuh); page_stream.cuh gives the boxes of a piece and
+ *                     their pages, one batch of 32 ahead; one 5-D copy per box into the ring (kv_ring.cuh), across pieces, so
+ *                     that short units keep the memory queue full
+ *     consumer warps  tile by tile: qk, mask, softmax, pv (attention.cuh); two teams of warps take turns at the tiles, a warp
+ *                     takes its own tokens of a tile and keeps its own maximum and sum: no barrier among consumers
  *     at a unit's end reduction.cuh: warps, then the cluster, then the workers that share the unit; the last one stores
  *
  * Shared memory: struct SharedMemory below. Tiles first: the copy engine's swizzle wants them 1024-byte aligned.
@@ -47,7 +47,13 @@ struct Traits {
     static constexpr int rows_per_warp = row_tile < 16 ? 8 : 16; /* two instructions share every K and V fragment */
     static constexpr int row_warps = row_tile / rows_per_warp;   /* warps that read the same tokens for other rows */
     static constexpr int token_warps = small ? 2 : 4;
-    static constexpr int consumer_warps = row_warps * token_warps;
+    static constexpr int team_warps = row_warps * token_warps;
+    /*
+     * Teams take turns at the tiles. The steps of one tile wait for each other, some 1000 clocks of it: four warps, one tile at a
+     * time, take in 32 bytes a clock, fewer than an SM can get from memory.
+     */
+    static constexpr int teams = small ? 1 : 8 / team_warps;
+    static constexpr int consumer_warps = teams * team_warps;
     static constexpr int consumer_threads = consumer_warps * 32;
     static constexpr int producer_warps = 2; /* one for K, one for V, whose first copies so go out together */
     static constexpr int threads = consumer_threads + producer_warps * 32;
@@ -55,17 +61,20 @@ struct Traits {
     static constexpr int groups = tokens_per_warp / tile::group_tokens;
     static constexpr int row_fragments = rows_per_warp / 8;
 
-    /* Two CTAs per SM where they fit; 96-128 KiB in flight per SM reach the read ceiling with random 16-token pages. */
-    static constexpr int ctas_per_sm = small || row_tile == 32 ? 1 : 2;
-    static constexpr int stages = ctas_per_sm == 2 || (small && row_tile == 32) ? 2 : 4;
+    /* 96-128 KiB in flight per SM reach the read ceiling with random 16-token pages. */
+    static constexpr int stages = small && row_tile == 32 ? 2 : 4;
+    /* All of it for one CTA: half as many workers as with two, so half as many units that are split between them. */
+    static constexpr int ctas_per_sm = 1;
 };
 
 using Ring = pipeline::KvRing<Traits::stages, Traits::tile_bytes>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
 using Stream = pipeline::PageStream<Traits::cluster_size>;
-using Partials = pipeline::WarpPartials<Traits::head_dim, Traits::row_tile, Traits::token_warps>;
+using Partials = pipeline::WarpPartials<Traits::head_dim, Traits::row_tile, Traits::teams * Traits::token_warps>;
 using CtaSlice = pipeline::Slice<Traits::row_tile, Traits::head_dim, Traits::consumer_threads>;
 using WorkerSlice = pipeline::Slice<Traits::row_tile, Traits::head_dim / Traits::cluster_size, Traits::consumer_threads>;
+using WorkerFold = pipeline::WorkerFold<Traits::cluster_size, WorkerSlice,
+                                        pipeline::WorkerRecord<Traits::row_tile, Traits::head_dim / Traits::cluster_size>>;
 using Exchange = pipeline::ClusterExchange<Traits::head_dim, Traits::row_tile, Traits::cluster_size>;
 
 struct SharedMemory {
@@ -74,11 +83,9 @@ struct SharedMemory {
     Exchange exchange;
     pipeline::KvRingBarriers<Traits::stages> barriers;
     pipeline::PieceQueue pieces;
-    Schedule::State schedule[32]; /* where this worker begins, as each lane of a producer knows it */
-    uint32_t is_last;
 };
 /* Without the padding that the alignment adds to the end. */
-constexpr int shared_bytes = offsetof(SharedMemory, is_last) + sizeof(uint32_t);
+constexpr int shared_bytes = offsetof(SharedMemory, pieces) + sizeof(pipeline::PieceQueue);
 static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of one CTA");
 static_assert(Traits::ctas_per_sm * (shared_bytes + variant::reserved_shared_bytes) <= variant::sm_shared_bytes,
               "shared memory of ctas_per_sm CTAs");
@@ -105,13 +112,14 @@ __device__ __forceinline__ void load_tile(const gqa_decode_params &params, const
     __syncwarp();
 }
 
-__device__ __forceinline__ void produce(const gqa_decode_params &params, Stream &stream, pipeline::Tensor tensor,
+__device__ __forceinline__ void produce(const gqa_decode_params &params, Schedule &schedule, pipeline::Tensor tensor,
                                         pipeline::PieceQueue &pieces, Ring ring, int lane) {
+    schedule.begin();
+    Stream stream(params, schedule, tensor == pipeline::tensor_v ? params.page_table_v_offset : 0);
     const int boxes_per_tile = Traits::tile_tokens >> (__ffs(params.box_tokens) - 1);
     uint32_t count = 0;
     pipeline::PageBatch batch = stream.next();
     while (!batch.piece.end_of_work) {
-        if (batch.starts_piece && tensor == pipeline::tensor_k) pieces.push(count++, batch.piece, lane);
         pipeline::PageBatch upcoming;
         int box = 0;
         do {
@@ -121,7 +129,13 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Stream 
                 load_tile(params, ring, tensor, batch.piece.kv_head, batch.first_box + box, boxes, page, lane);
                 ring.advance();
             }
-            if (box == 0) upcoming = stream.next(); /* its page ids travel while the rest of this batch is copied */
+            if (box == 0) {
+                if (batch.starts_piece && tensor == pipeline::tensor_k) {
+                    schedule.find_workers(batch.piece);
+                    pieces.push(count++, batch.piece, lane);
+                }
+                upcoming = stream.next(); /* its page ids travel while the rest of this batch is copied */
+            }
             box += boxes_per_tile;
         } while (box < batch.num_boxes);
         batch = upcoming;
@@ -149,12 +163,13 @@ __device__ __forceinline__ void load_query(const gqa_decode_params &params, cons
 
 /* Attention of this warp's rows over its tokens of the piece's tiles. */
 __device__ __forceinline__ void attend(const gqa_decode_params &params, const pipeline::Piece &piece, float scale_log2,
-                                       Ring &ring, const tile::TokenGroups<Traits::head_dim, Traits::groups> &tokens,
+                                       Ring &ring, const tile::TokenGroups<Traits::head_dim, Traits::groups> &tokens, int team,
                                        int first_warp_token, ConsumerState &state, int lane) {
     const int box_shift = __ffs(params.box_tokens) - 1;
     const int first_token = piece.first_token, end_token = min(piece.end_token, piece.end_box << box_shift);
     int token = (piece.first_box << box_shift) + first_warp_token; /* this warp's first of the tile */
-    for (; token - first_warp_token < end_token; token += Traits::tile_tokens) {
+    for (; token - first_warp_token < end_token; token += Traits::tile_tokens, ring.advance()) {
+        if (Traits::teams > 1 && ring.stage() % Traits::teams != team) continue;
         const int first_visible = first_token - token, end_visible = end_token - token;
         const bool any_visible = first_visible < Traits::tokens_per_warp && end_visible > 0;
         const bool all_visible = first_visible <= 0 && end_visible >= Traits::tokens_per_warp;
@@ -175,7 +190,6 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
         else if (any_visible)
             tile::pv<Traits::dtype, true>(state.output, probabilities, v_tile, tokens, first_visible, end_visible, lane);
         ring.release(pipeline::tensor_v, lane);
-        ring.advance();
     }
 }
 
@@ -189,7 +203,7 @@ __device__ __forceinline__ void store_output(const gqa_decode_params &params, co
     const int first_row = piece.row_group * Traits::row_tile;
 #pragma unroll
     for (int i = 0; i < S::per_thread; ++i) {
-        if (!result.live(i) || first_row + result.row(i) >= params.group_size) continue;
+        if (!result.live(i)) continue;
         const int head = piece.kv_head * params.group_size + first_row + result.row(i);
         float maximum = result.maximum[i], total = result.sum[i], weight = 1.f;
         if (params.sinks != nullptr) {
@@ -221,12 +235,15 @@ __device__ __forceinline__ void store_output(const gqa_decode_params &params, co
 
 __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int worker, int rank,
                                         int warp, int lane) {
-    const int token_warp = warp % Traits::token_warps, first_row = warp / Traits::token_warps * Traits::rows_per_warp;
+    const int team = warp / Traits::team_warps;
+    const int token_warp = warp % Traits::token_warps;
+    const int first_row = warp % Traits::team_warps / Traits::token_warps * Traits::rows_per_warp;
     const int first_warp_token = token_warp * Traits::tokens_per_warp;
     const tile::TokenGroups<Traits::head_dim, Traits::groups> tokens(first_warp_token, params.box_tokens);
     const float scale_log2 = params.bmm1_scale_log2_device != nullptr ? *params.bmm1_scale_log2_device
                              : params.bmm1_scale_device != nullptr    ? *params.bmm1_scale_device * tile::log2_e
                                                                       : params.bmm1_scale_log2;
+    if constexpr (Traits::cluster_size > 1) ptx::cluster_wait(); /* the barriers of the other CTAs are initialised, too */
     uint32_t count = 0;
     for (;; ++count) {
         const pipeline::Piece &piece = shared.pieces.front(count);
@@ -235,22 +252,27 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         load_query(params, piece, first_row, state, lane);
         state.softmax.clear();
         state.output.clear();
-        attend(params, piece, scale_log2, ring, tokens, first_warp_token, state, lane);
+        attend(params, piece, scale_log2, ring, tokens, team, first_warp_token, state, lane);
 
-        consumers_meet(); /* the partials of the piece before have been folded */
-        shared.partials.store(state.output, state.softmax, token_warp, first_row, lane);
+        const int live_rows = min(params.group_size - piece.row_group * Traits::row_tile, Traits::row_tile);
+        CtaSlice own(live_rows);
+        WorkerSlice result(live_rows);
+        if (count > 0) consumers_meet(); /* the partials of the piece before have been folded */
+        shared.partials.store(state.output, state.softmax, team * Traits::token_warps + token_warp, first_row, lane);
         consumers_meet();
-        CtaSlice own;
-        WorkerSlice result;
         shared.partials.fold(own);
-        shared.exchange.template run<Traits::consumer_threads, consumer_barrier>(own, result, rank, count);
-        if (piece.whole || pipeline::fold_workers<Traits::row_tile, Traits::head_dim / Traits::cluster_size,
-                                                  Traits::consumer_threads, Traits::cluster_size, consumer_barrier>(
-                               params, shared.schedule[0].split, piece, worker, rank, result, &shared.is_last))
+        shared.exchange.template run<consumer_barrier>(own, result, rank, count, piece.is_last);
+        if (piece.num_workers == 1) {
             store_output(params, piece, result, rank);
+        } else {
+            WorkerFold others(params, piece, rank);
+            if (others.run(result, worker - piece.first_worker)) {
+                store_output(params, piece, result, rank);
+                others.clear(result);
+            }
+        }
         shared.pieces.pop(count);
     }
-    if (count > 0) shared.exchange.wait_consumed(count - 1);
 }
 
 } // namespace
@@ -267,12 +289,12 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     ptx::wait_for_preceding_kernel();
     const bool is_producer = warp >= Traits::consumer_warps;
     const pipeline::Tensor tensor = warp == Traits::consumer_warps ? pipeline::tensor_k : pipeline::tensor_v;
+    Schedule schedule(params, worker, rank);
     if (is_producer) {
+        schedule.send_for_lengths();
         ptx::prefetch_tensor_map(tensor == pipeline::tensor_k ? &params.k_map : &params.v_map);
-        /* One warp works it out for both, so that a CTA reads the lengths once. */
-        if (tensor == pipeline::tensor_k) shared.schedule[lane] = Schedule(params, rank, worker).state();
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
-        Ring::initialise(shared.barriers, Traits::consumer_warps);
+        Ring::initialise(shared.barriers, Traits::team_warps);
         shared.pieces.initialise(Traits::consumer_threads);
         shared.exchange.initialise();
         ptx::fence_mbarrier_init();
@@ -281,13 +303,10 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     if constexpr (Traits::cluster_size > 1) ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
 
     const Ring ring(shared.barriers, shared.tiles);
-    if (is_producer) {
-        Stream stream(params, Schedule(params, rank, shared.schedule[lane]),
-                      tensor == pipeline::tensor_v ? params.page_table_v_offset : 0);
-        produce(params, stream, tensor, shared.pieces, ring, lane);
-    } else {
+    if (is_producer)
+        produce(params, schedule, tensor, shared.pieces, ring, lane);
+    else
         consume(params, shared, ring, worker, rank, warp, lane);
-    }
 }
 
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {

@@ -18,7 +18,7 @@ enum Tensor { tensor_k = 0, tensor_v = 1 };
 template <int stages>
 struct KvRingBarriers {
     uint64_t full[stages][2];  /* one arrival, and the bytes of the tile */
-    uint64_t empty[stages][2]; /* one arrival per consumer warp */
+    uint64_t empty[stages][2]; /* one arrival per warp that reads the tile */
 };
 
 /* One warp's place in the ring: stage and phase, advanced once per tile. */
@@ -29,15 +29,16 @@ class KvRing {
         : full_(ptx::shared_address(barriers.full)), empty_(ptx::shared_address(barriers.empty)),
           tiles_(ptx::shared_address(tiles)) {}
 
-    static __device__ __forceinline__ void initialise(KvRingBarriers<stages> &barriers, int consumer_warps) {
+    static __device__ __forceinline__ void initialise(KvRingBarriers<stages> &barriers, int readers) {
         for (int stage = 0; stage < stages; ++stage) {
             for (int tensor = 0; tensor < 2; ++tensor) {
                 ptx::mbarrier_init(ptx::shared_address(&barriers.full[stage][tensor]), 1);
-                ptx::mbarrier_init(ptx::shared_address(&barriers.empty[stage][tensor]), consumer_warps);
+                ptx::mbarrier_init(ptx::shared_address(&barriers.empty[stage][tensor]), readers);
             }
         }
     }
 
+    __device__ __forceinline__ uint32_t stage() const { return stage_; }
     __device__ __forceinline__ uint32_t tile(Tensor tensor) const { return tiles_ + (stage_ * 2 + tensor) * tile_bytes; }
     __device__ __forceinline__ uint32_t full_barrier(Tensor tensor) const { return full_ + (stage_ * 2 + tensor) * 8; }
 

@@ -9,10 +9,11 @@
  *
  * A partial is (unnormalised output, maximum m, sum l) per row; partials fold as  m = max m_i,  w_i = 2^(m_i - m),
  * l = sum w_i l_i,  output = sum w_i output_i.
- * After the first level a thread holds some vectors of `slice` columns of the rows: Slice says which.
+ * After the first level a thread holds some vectors of columns of the rows: Slice says which.
  */
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "abi.h"
@@ -25,114 +26,48 @@
 
 namespace pipeline {
 
-/* How `rows` x `columns` results are dealt out to `threads`: vectors of `width` columns, thread t gets t, t + threads, ... */
+/*
+ * How `rows` x `columns` results are dealt out to `threads`: vectors of `width` columns, thread t gets t, t + threads, ...
+ * Only the first `live_rows` rows are query heads; nothing is done for the others.
+ */
 template <int rows, int columns, int threads>
 struct Slice {
     static constexpr int width = rows * columns >= threads * 4 ? 4 : rows * columns >= threads * 2 ? 2 : 1;
     static constexpr int vectors_per_row = columns / width;
     static constexpr int vectors = rows * vectors_per_row;
     static constexpr int per_thread = (vectors + threads - 1) / threads;
-    static constexpr bool exact = vectors % threads == 0;
 
-    float value[per_thread][width];
-    float maximum[per_thread]; /* of the vector's row */
-    float sum[per_thread];
+    float value[per_thread][width] = {};
+    float maximum[per_thread] = {}; /* of the vector's row */
+    float sum[per_thread] = {};
 
-    const int thread = ptx::thread_index_here();
-    __device__ __forceinline__ int vector(int i) const { return thread + i * threads; }
-    __device__ __forceinline__ bool live(int i) const { return exact || vector(i) < vectors; }
-    __device__ __forceinline__ int row(int i) const { return vector(i) / vectors_per_row; }
-    __device__ __forceinline__ int column(int i) const { return vector(i) % vectors_per_row * width; }
+    const uint32_t thread = ptx::thread_index_here(), live_rows;
 
-    /*
-     * Folds `count` partial records in order; record(i) points at [rows][columns] output, then [rows][2] maximum and sum.
-     * Some at a time, so that their loads travel together; the maximum may still rise from block to block.
-     */
-    template <class Load, class Record>
-    __device__ __forceinline__ void fold(int count, Record record) {
-        constexpr int block = width == 1 ? 8 : 4;
+    explicit __device__ __forceinline__ Slice(int live_rows) : live_rows(live_rows) {}
+    __device__ __forceinline__ uint32_t vector(int i) const { return thread + i * threads; }
+    __device__ __forceinline__ bool live(int i) const { return vector(i) < live_rows * vectors_per_row; }
+    __device__ __forceinline__ uint32_t row(int i) const { return vector(i) / vectors_per_row; }
+    __device__ __forceinline__ uint32_t column(int i) const { return vector(i) % vectors_per_row * width; }
+
+    __device__ __forceinline__ void clear() {
 #pragma unroll
         for (int i = 0; i < per_thread; ++i) {
-            if (!live(i)) continue;
             maximum[i] = -INFINITY;
             sum[i] = 0.f;
 #pragma unroll
             for (int j = 0; j < width; ++j) value[i][j] = 0.f;
-#pragma unroll 1
-            for (int first = 0; first < count; first += block) {
-                float part_maximum[block], part_sum[block], part_value[block][width];
-#pragma unroll
-                for (int k = 0; k < block; ++k) {
-                    part_maximum[k] = -INFINITY; /* a part that is not there weighs nothing */
-                    part_sum[k] = 0.f;
-#pragma unroll
-                    for (int j = 0; j < width; ++j) part_value[k][j] = 0.f;
-                    if (first + k < count) {
-                        const float *from = record(first + k);
-                        float statistics[2];
-                        Load::vector(statistics, from + rows * columns + row(i) * 2);
-                        Load::vector(part_value[k], from + row(i) * columns + column(i));
-                        part_maximum[k] = statistics[0];
-                        part_sum[k] = statistics[1];
-                    }
-                }
-                float largest = maximum[i];
-#pragma unroll
-                for (int k = 0; k < block; ++k) largest = fmaxf(largest, part_maximum[k]);
-                const float reference = tile::OnlineSoftmax<1>::finite_reference(largest);
-                const float before = ptx::exp2_approx(maximum[i] - reference);
-                maximum[i] = largest;
-                sum[i] *= before;
-#pragma unroll
-                for (int j = 0; j < width; ++j) value[i][j] *= before;
-#pragma unroll
-                for (int k = 0; k < block; ++k) {
-                    const float weight = ptx::exp2_approx(part_maximum[k] - reference);
-                    sum[i] += part_sum[k] * weight;
-#pragma unroll
-                    for (int j = 0; j < width; ++j) value[i][j] += part_value[k][j] * weight;
-                }
-            }
         }
     }
 
-    /* Writes a partial record, in the layout that fold reads. */
-    __device__ __forceinline__ void store(float *record) const {
+    /* Adds another partial of vector i. */
+    __device__ __forceinline__ void fold(int i, const float (&other_value)[width], float other_maximum, float other_sum) {
+        const float largest = fmaxf(maximum[i], other_maximum);
+        const float reference = tile::OnlineSoftmax<1>::finite_reference(largest);
+        const float weight = ptx::exp2_approx(maximum[i] - reference), other_weight = ptx::exp2_approx(other_maximum - reference);
+        maximum[i] = largest;
+        sum[i] = sum[i] * weight + other_sum * other_weight;
 #pragma unroll
-        for (int i = 0; i < per_thread; ++i) {
-            if (!live(i)) continue;
-            float *to = record + row(i) * columns + column(i);
-            if constexpr (width == 4)
-                *reinterpret_cast<float4 *>(to) = make_float4(value[i][0], value[i][1], value[i][2], value[i][3]);
-            else if constexpr (width == 2)
-                *reinterpret_cast<float2 *>(to) = make_float2(value[i][0], value[i][1]);
-            else
-                *to = value[i][0];
-            if (column(i) == 0) {
-                record[rows * columns + row(i) * 2] = maximum[i];
-                record[rows * columns + row(i) * 2 + 1] = sum[i];
-            }
-        }
-    }
-};
-
-/* Reads of records that other CTAs wrote to global memory, and of those in shared memory. */
-struct LoadGlobal {
-    static __device__ __forceinline__ void vector(float (&to)[1], const float *from) { to[0] = ptx::load_l2(from); }
-    static __device__ __forceinline__ void vector(float (&to)[2], const float *from) {
-        const float2 v = ptx::load_l2(reinterpret_cast<const float2 *>(from));
-        to[0] = v.x, to[1] = v.y;
-    }
-    static __device__ __forceinline__ void vector(float (&to)[4], const float *from) {
-        const float4 v = ptx::load_l2(reinterpret_cast<const float4 *>(from));
-        to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
-    }
-};
-struct LoadShared {
-    template <int width>
-    static __device__ __forceinline__ void vector(float (&to)[width], const float *from) {
-#pragma unroll
-        for (int j = 0; j < width; ++j) to[j] = from[j];
+        for (int j = 0; j < width; ++j) value[i][j] = value[i][j] * weight + other_value[j] * other_weight;
     }
 };
 
@@ -146,21 +81,21 @@ struct WarpPartials {
     __device__ __forceinline__ void store(const tile::OutputFragment<head_dim, row_tiles> &fragment,
                                           const tile::OnlineSoftmax<row_tiles> &softmax, int token_group, int first_row,
                                           int lane) {
+        float(*const partial)[pitch] = &row[token_group][first_row + (lane & 3) * 2];
 #pragma unroll
         for (int n = 0; n < row_tiles; ++n) {
 #pragma unroll
             for (int odd = 0; odd < 2; ++odd) {
-                const float total = softmax.row_sum(n, odd);
-                float *const partial = row[token_group][first_row + n * 8 + (lane & 3) * 2 + odd];
-                if (lane < 4) {
-                    partial[head_dim] = softmax.maximum[n][odd];
-                    partial[head_dim + 1] = total;
-                }
-                float *const to = partial + (lane >> 2);
+                const float total = softmax.row_sum(n, odd); /* on its way while the output is stored */
+                float *const to = partial[n * 8 + odd] + (lane >> 2);
 #pragma unroll
                 for (int i = 0; i < head_dim / 16; ++i) {
                     to[i * 16] = fragment.value[i][n][odd];
                     to[i * 16 + 8] = fragment.value[i][n][odd + 2];
+                }
+                if (lane < 4) {
+                    partial[n * 8 + odd][head_dim] = softmax.maximum[n][odd];
+                    partial[n * 8 + odd][head_dim + 1] = total;
                 }
             }
         }
@@ -171,7 +106,8 @@ struct WarpPartials {
         using S = Slice<rows, head_dim, threads>;
 #pragma unroll
         for (int i = 0; i < S::per_thread; ++i) {
-            const int r = result.row(i);
+            if (!result.live(i)) continue;
+            const uint32_t r = result.row(i);
             float largest = row[0][r][head_dim];
 #pragma unroll
             for (int group = 1; group < token_groups; ++group) largest = fmaxf(largest, row[group][r][head_dim]);
@@ -193,57 +129,95 @@ struct WarpPartials {
 };
 
 /*
- * Level 2, after cluster_arrive_relaxed by every thread of the cluster: one record per (sending CTA, slice). A round is one
- * piece; two barriers keep rounds apart: `received` completes when all slices are in, `consumed` when all CTAs have folded
- * what was sent to them.
+ * Level 2, once the barriers of all CTAs of the cluster are initialised: one record per (sending CTA, slice): output, then
+ * maximum and sum of the rows. A round is one piece. Two barriers keep rounds apart, both completed by the bytes of stores from
+ * the CTAs: `received` when all slices are in, `consumed` when all CTAs have said that they have folded what was sent to them.
  */
 template <int head_dim, int rows, int cluster_size>
 struct ClusterExchange {
     static constexpr int columns = head_dim / cluster_size;
-    static constexpr int record_floats = GQA_PARTIAL_FLOATS(rows, head_dim, cluster_size);
-    alignas(16) float receive[cluster_size][record_floats];
+    struct Record {
+        float output[rows][columns];
+        float statistics[rows][2];
+    };
+    alignas(16) Record receive[cluster_size];
+    float says_consumed[cluster_size]; /* their values mean nothing */
     alignas(8) uint64_t received;
     alignas(8) uint64_t consumed;
 
     __device__ __forceinline__ void initialise() {
         ptx::mbarrier_init(ptx::shared_address(&received), 1);
-        ptx::mbarrier_init(ptx::shared_address(&consumed), cluster_size);
-    }
-
-    /* Until every CTA has folded what was sent to it in `round`: its memory is free, and nothing more is on its way here. */
-    __device__ __forceinline__ void wait_consumed(uint32_t round) {
-        while (!ptx::mbarrier_try_wait_cluster(ptx::shared_address(&consumed), round & 1u)) {
-        }
+        ptx::mbarrier_init(ptx::shared_address(&consumed), 1);
     }
 
     /*
-     * Sends every column of the CTA's result to the CTA that owns it and folds the slices that arrive here. The caller waits
-     * for the last round to be consumed before it ends.
+     * Sends every column of the CTA's result to the CTA that owns it and folds the slices that arrive here. After the last
+     * round nothing more is on its way to this CTA, so it may end.
      */
-    template <int threads, int barrier_id>
+    template <int barrier_id, int threads>
     __device__ __forceinline__ void run(const Slice<rows, head_dim, threads> &own, Slice<rows, columns, threads> &result,
-                                        int rank, uint32_t round) {
+                                        int rank, uint32_t round, bool is_last_round) {
+        if (round > 0) wait(&consumed, round - 1);
+        if (threadIdx.x == 0) {
+            const uint32_t bytes = cluster_size * own.live_rows * (columns + 2) * sizeof(float);
+            ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&received), bytes);
+            ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&consumed), sizeof(says_consumed));
+        }
+        push(own, rank);
+        wait(&received, round);
+        fold(result);
+        if (is_last_round) return;
+        ptx::named_barrier<barrier_id, threads>();
+        if (threadIdx.x < cluster_size)
+            ptx::store_async(ptx::map_shared_rank(ptx::shared_address(&says_consumed[rank]), threadIdx.x), {0.f},
+                             ptx::map_shared_rank(ptx::shared_address(&consumed), threadIdx.x));
+    }
+
+  private:
+    static __device__ __forceinline__ void wait(uint64_t *barrier, uint32_t round) {
+        while (!ptx::mbarrier_try_wait(ptx::shared_address(barrier), round & 1u)) {
+        }
+    }
+
+    template <int threads>
+    __device__ __forceinline__ void push(const Slice<rows, head_dim, threads> &own, int rank) {
         using S = Slice<rows, head_dim, threads>;
-        const uint32_t own_received = ptx::shared_address(&received), own_record = ptx::shared_address(receive[rank]);
-        if (threadIdx.x == 0) ptx::mbarrier_arrive_expect_tx(own_received, sizeof(receive));
-        if (round == 0)
-            ptx::cluster_wait(); /* the barriers of the other CTAs are initialised */
-        else
-            wait_consumed(round - 1);
+        const uint32_t own_received = ptx::shared_address(&received), own_record = ptx::shared_address(&receive[rank]);
 #pragma unroll
         for (int i = 0; i < S::per_thread; ++i) {
+            if (!own.live(i)) continue;
             const uint32_t owner = own.column(i) / columns;
             const uint32_t record = ptx::map_shared_rank(own_record, owner), barrier = ptx::map_shared_rank(own_received, owner);
             ptx::store_async(record + (own.row(i) * columns + own.column(i) % columns) * 4, own.value[i], barrier);
             if (own.column(i) % columns == 0)
-                ptx::store_async(record + (rows * columns + own.row(i) * 2) * 4, {own.maximum[i], own.sum[i]}, barrier);
+                ptx::store_async(record + offsetof(Record, statistics) + own.row(i) * 8, {own.maximum[i], own.sum[i]}, barrier);
         }
-        while (!ptx::mbarrier_try_wait_cluster(own_received, round & 1u)) {
+    }
+
+    template <int threads>
+    __device__ __forceinline__ void fold(Slice<rows, columns, threads> &result) const {
+        using S = Slice<rows, columns, threads>;
+#pragma unroll
+        for (int i = 0; i < S::per_thread; ++i) {
+            if (!result.live(i)) continue;
+            const uint32_t row = result.row(i), column = result.column(i);
+            float largest = -INFINITY;
+#pragma unroll
+            for (int part = 0; part < cluster_size; ++part) largest = fmaxf(largest, receive[part].statistics[row][0]);
+            const float reference = tile::OnlineSoftmax<1>::finite_reference(largest);
+            float total = 0.f, value[S::width] = {};
+#pragma unroll
+            for (int part = 0; part < cluster_size; ++part) {
+                const float weight = ptx::exp2_approx(receive[part].statistics[row][0] - reference);
+                total += weight * receive[part].statistics[row][1];
+#pragma unroll
+                for (int j = 0; j < S::width; ++j) value[j] += weight * receive[part].output[row][column + j];
+            }
+            result.maximum[i] = largest;
+            result.sum[i] = total;
+#pragma unroll
+            for (int j = 0; j < S::width; ++j) result.value[i][j] = value[j];
         }
-        result.template fold<LoadShared>(cluster_size, [this](int part) { return receive[part]; });
-        ptx::named_barrier<barrier_id, threads>();
-        if (threadIdx.x < cluster_size)
-            ptx::mbarrier_arrive_remote(ptx::map_shared_rank(ptx::shared_address(&consumed), threadIdx.x));
     }
 };
 
@@ -251,10 +225,9 @@ struct ClusterExchange {
 template <int head_dim, int rows>
 struct ClusterExchange<head_dim, rows, 1> {
     __device__ __forceinline__ void initialise() {}
-    __device__ __forceinline__ void wait_consumed(uint32_t) {}
-    template <int threads, int barrier_id>
+    template <int barrier_id, int threads>
     __device__ __forceinline__ void run(const Slice<rows, head_dim, threads> &own, Slice<rows, head_dim, threads> &result, int,
-                                        uint32_t) {
+                                        uint32_t, bool) {
         for (int i = 0; i < own.per_thread; ++i) {
             for (int j = 0; j < own.width; ++j) result.value[i][j] = own.value[i][j];
             result.maximum[i] = own.maximum[i];
@@ -266,30 +239,151 @@ struct ClusterExchange<head_dim, rows, 1> {
 /*
  * Level 3. A worker has at most two pieces of units that it shares: the last of its range, if the unit goes on (slot 1 of its
  * records), and the first, if the unit began before (slot 0). So of a unit's workers the first uses slot 1, the others slot 0,
- * and the unit's counter is that of its first worker. Returns whether this CTA came last; then `result` is the whole unit's.
+ * and the first one's record counts who has come. Every warp does so for itself: whole rows are its own.
+ *
+ * Nothing orders a record before its worker is counted, which would cost a round trip to memory. Instead the last to be
+ * counted knows that all records are on their way, and reads until they have come: no word of a record is zero, and all are
+ * zero before. It clears them for the next launch.
  */
-template <int rows, int columns, int threads, int cluster_size, int barrier_id>
-__device__ __forceinline__ bool fold_workers(const gqa_decode_params &params, const WorkSplit &split, const Piece &piece,
-                                             uint32_t worker, uint32_t rank, Slice<rows, columns, threads> &result,
-                                             uint32_t *is_last) {
-    constexpr int record_floats = GQA_PARTIAL_FLOATS(rows, columns * cluster_size, cluster_size);
-    constexpr int worker_floats = cluster_size * 2 * record_floats;
-    const uint32_t first = split.worker_of(piece.unit_start);
-    float *const first_record = params.partials + first * static_cast<int64_t>(worker_floats) + (rank * 2 + 1) * record_floats;
-    const auto record = [&](int part) { return first_record + part * worker_floats - (part == 0 ? 0 : record_floats); };
-    result.store(record(worker - first));
-    ptx::named_barrier<barrier_id, threads>();
-    const uint32_t parts = split.worker_of(piece.unit_start + piece.unit_boxes - 1) - first + 1;
-    if (threadIdx.x == 0) {
-        uint32_t *counter = params.counters + first * cluster_size + rank;
-        const bool last = ptx::atomic_add_acquire_release(counter, 1u) == parts - 1;
-        if (last) *counter = 0u; /* ready for the next launch */
-        *is_last = last;
+template <int rows, int columns>
+struct alignas(16) WorkerRecord {
+    float output[rows][columns];
+    float statistics[rows][2]; /* maximum and sum */
+    uint32_t arrivals[8];      /* of every warp */
+
+    /* Zero with a sign: the same number, but not a cleared word. */
+    static __device__ __forceinline__ float marked(float value) { return value == 0.f ? -0.f : value; }
+
+    /* Where vector i of a thread lies, and the statistics of its row. */
+    template <class S>
+    __device__ __forceinline__ float *words(const S &result, int i) {
+        return output[0] + result.vector(i) * S::width;
     }
-    ptx::named_barrier<barrier_id, threads>();
-    if (*is_last == 0u) return false;
-    result.template fold<LoadGlobal>(parts, record);
-    return true;
+    template <class S>
+    __device__ __forceinline__ float *statistics_of(const S &result, int i) {
+        return statistics[result.row(i)];
+    }
+
+    template <class S>
+    __device__ __forceinline__ void store(const S &result) {
+#pragma unroll
+        for (int i = 0; i < S::per_thread; ++i) {
+            if (!result.live(i)) continue;
+            float value[S::width];
+#pragma unroll
+            for (int j = 0; j < S::width; ++j) value[j] = marked(result.value[i][j]);
+            ptx::store_relaxed(words(result, i), value);
+            if (result.column(i) == 0)
+                ptx::store_relaxed(statistics_of(result, i), {marked(result.maximum[i]), marked(result.sum[i])});
+        }
+    }
+
+    template <class S>
+    __device__ __forceinline__ void clear(const S &result) {
+#pragma unroll
+        for (int i = 0; i < S::per_thread; ++i) {
+            if (!result.live(i)) continue;
+            const float zeros[S::width] = {};
+            ptx::store_relaxed(words(result, i), zeros);
+            if (result.column(i) == 0) ptx::store_relaxed(statistics_of(result, i), {0.f, 0.f});
+        }
+    }
+};
+static_assert(GQA_RECORD_BYTES(8, 128, 8) == sizeof(WorkerRecord<8, 16>), "the record that the host counts");
+
+/* One vector of a record and the statistics of its row. */
+template <int width>
+struct RecordWords {
+    float output[width];
+    float statistics[2];
+
+    __device__ __forceinline__ void load(const float *output_words, const float *statistics_words) {
+        ptx::load_relaxed(output, output_words);
+        ptx::load_relaxed(statistics, statistics_words);
+    }
+
+    __device__ __forceinline__ bool have_come() const {
+        bool all = __float_as_uint(statistics[0]) != 0u && __float_as_uint(statistics[1]) != 0u;
+#pragma unroll
+        for (int j = 0; j < width; ++j) all = all && __float_as_uint(output[j]) != 0u;
+        return all;
+    }
+};
+
+/* Some microseconds at most; launches that use one workspace at the same time would wait forever, and get an error instead. */
+template <int width>
+__device__ __noinline__ RecordWords<width> wait_for_words(const float *output_words, const float *statistics_words) {
+    RecordWords<width> words;
+    for (int tries = 0; tries < 1 << 22; ++tries) {
+        words.load(output_words, statistics_words);
+        if (words.have_come()) return words;
+    }
+    __trap();
+    return words;
 }
+
+/* The workers that share a piece's unit, as one rank of them sees their records. */
+template <int cluster_size, class S, class Record>
+class WorkerFold {
+    static_assert(32 % S::vectors_per_row == 0, "a warp holds whole rows");
+
+  public:
+    __device__ __forceinline__ WorkerFold(const gqa_decode_params &params, const Piece &piece, uint32_t rank)
+        : first_(static_cast<Record *>(params.records) + (piece.first_worker * cluster_size + rank) * 2ll + 1),
+          parts_(piece.num_workers) {}
+
+    /* Leaves this warp's part of the worker's result. Whether it came last; then `result` is the whole unit's. */
+    __device__ __forceinline__ bool run(S &result, uint32_t part) {
+        record(part)->store(result);
+        __syncwarp();
+        uint32_t *const arrivals = &first_->arrivals[result.thread / 32];
+        uint32_t before = 0;
+        if (result.thread % 32 == 0) before = ptx::atomic_add(arrivals, 1u);
+
+        constexpr int at_most = 48 / (S::per_thread * (S::width + 2)), together = at_most < 4 ? at_most : 4; /* registers allow */
+#pragma unroll 1
+        for (int first = 0; first < parts_; first += together) {
+            RecordWords<S::width> words[together][S::per_thread] = {};
+#pragma unroll
+            for (int k = 0; k < together; ++k) {
+#pragma unroll
+                for (int i = 0; i < S::per_thread; ++i) {
+                    if (first + k >= parts_ || !result.live(i)) continue;
+                    words[k][i].load(record(first + k)->words(result, i), record(first + k)->statistics_of(result, i));
+                }
+            }
+            if (first == 0) { /* the count has been on its way together with them */
+                if (__shfl_sync(tile::full_warp, before, 0) != parts_ - 1) return false;
+                if (result.thread % 32 == 0) *arrivals = 0u;
+                result.clear();
+            }
+#pragma unroll
+            for (int k = 0; k < together; ++k) {
+#pragma unroll
+                for (int i = 0; i < S::per_thread; ++i) {
+                    if (first + k >= parts_ || !result.live(i)) continue;
+                    if (rarely(!words[k][i].have_come()))
+                        words[k][i] = wait_for_words<S::width>(record(first + k)->words(result, i),
+                                                               record(first + k)->statistics_of(result, i));
+                    result.fold(i, words[k][i].output, words[k][i].statistics[0], words[k][i].statistics[1]);
+                }
+            }
+        }
+        return true;
+    }
+
+    /* Clears the records, after all lanes have read the statistics of their rows. */
+    __device__ __forceinline__ void clear(const S &result) {
+        __syncwarp();
+#pragma unroll 1
+        for (int part = 0; part < parts_; ++part) record(part)->clear(result);
+    }
+
+  private:
+    __device__ __forceinline__ Record *record(int part) const { return first_ + part * (2 * cluster_size) - (part == 0 ? 0 : 1); }
+
+    Record *const first_;
+    const int parts_;
+};
 
 } // namespace pipeline

@@ -9,6 +9,9 @@
  *
  * The producer warps walk the schedule and hand each piece to the consumers (piece_queue.cuh). A "sequence" is one entry of
  * seq_lens: a request, or one KV head of a request when lengths have a head stride.
+ *
+ * Nothing can be copied before the first piece is known, so the way there is short: lanes work side by side, two sequences
+ * each, and a vote of the lanes or a multiplication by a reciprocal stands where a division would take longer.
  */
 #pragma once
 
@@ -18,38 +21,114 @@
 
 namespace pipeline {
 
-/* Visible tokens of a sequence, and the boxes that hold them. */
+/*
+ * A branch that most launches do not take. What it does stands in a function that is not inlined: the way to the first copy
+ * runs once, so it waits for its instructions to be fetched, and longest where it jumps over others.
+ */
+__device__ __forceinline__ bool rarely(bool condition) { return __builtin_expect(condition, false); }
+__device__ __noinline__ uint32_t divide(uint32_t dividend, uint32_t divisor) { return dividend / divisor; }
+
+__device__ __forceinline__ uint32_t quotient(uint32_t dividend, const libdecode_divisor &divisor) {
+    const uint32_t estimate = __umulhi(dividend, divisor.reciprocal); /* right, or one too small */
+    return dividend - estimate * divisor.value >= divisor.value ? estimate + 1 : estimate;
+}
+
+/* Visible tokens of a sequence; empty: equal. */
 struct VisibleRange {
-    int first_token, end_token; /* empty: equal */
-    int first_box, num_boxes;
+    int first_token, end_token;
+
+    __device__ __forceinline__ uint32_t num_boxes(int box_shift) const {
+        if (end_token <= first_token) return 0;
+        return ((end_token - 1) >> box_shift) - (first_token >> box_shift) + 1;
+    }
 };
 
-/* Marks a branch that most launches do not take, so that the code of the others stands in one piece. */
-__device__ __forceinline__ bool rarely(bool condition) { return __builtin_expect(condition, false); }
+/* The first KV head of a sequence. */
+__device__ __forceinline__ int first_head(const gqa_decode_params &params, int sequence, int request) {
+    return (sequence - request * params.sequences_per_request.value) * params.heads_per_sequence;
+}
 
-/* Query position, window and the KV position rule, for one query token per request. */
-__device__ __forceinline__ VisibleRange visible_range(int tokens, int window_left, int position_stride, bool has_position,
-                                                      int64_t distance, int box_shift) {
-    int first = 0, end = tokens;
-    if (!rarely(has_position)) { /* the query is the newest token: everything up to it is visible */
-        int reach = window_left;
-        if (rarely(position_stride > 1 && reach > 0)) reach /= position_stride;
-        if (reach >= 0) first = max(tokens - 1 - reach, 0);
-    } else {
-        /* `distance` of the query from position 0 of the cache, 33 bits at most: below 0 it sees nothing, else it fits 32. */
-        const uint32_t stride = position_stride;
-        const int64_t oldest = distance - window_left;
-        end = distance < 0 ? 0
-                           : static_cast<int>(min(static_cast<uint32_t>(distance) / stride + 1u, static_cast<uint32_t>(tokens)));
-        if (window_left >= 0 && oldest > 0)
-            first = static_cast<int>(min((static_cast<uint32_t>(oldest) - 1u) / stride + 1u, static_cast<uint32_t>(tokens)));
+/* Length of a sequence; 0 past the last. */
+__device__ __forceinline__ int load_tokens(const gqa_decode_params &params, int num_sequences, int sequence) {
+    if (sequence >= num_sequences) return 0;
+    const int request = quotient(sequence, params.sequences_per_request);
+    const int head = first_head(params, sequence, request);
+    return params.seq_lens[request * params.seq_lens_request_stride + head * params.seq_lens_head_stride];
+}
+
+/* What the query token of a sequence sees by its position, its window and the KV position rule. */
+__device__ __noinline__ VisibleRange range_by_position(const gqa_decode_params &params, int sequence, int tokens) {
+    const int request = quotient(sequence, params.sequences_per_request);
+    /* Distance of the query from position 0 of the cache, 33 bits at most: below 0 it sees nothing, else it fits 32. */
+    const int64_t distance = static_cast<int64_t>(params.query_positions[request]) - params.position_offset;
+    const int64_t oldest = distance - params.window_left;
+    const uint32_t count = tokens;
+    const int end = distance < 0 ? 0 : min(quotient(static_cast<uint32_t>(distance), params.position_stride) + 1u, count);
+    int first = 0;
+    if (params.window_left >= 0 && oldest > 0)
+        first = min(quotient(static_cast<uint32_t>(oldest) - 1u, params.position_stride) + 1u, count);
+    return {first, max(end, first)};
+}
+
+/* Two sequences, one after the other: what they see, and the boxes of one unit: at least 1, 0 past the last sequence. */
+struct SequencePair {
+    VisibleRange range[2];
+    uint32_t boxes[2];
+
+    SequencePair() = default;
+    __device__ __forceinline__ SequencePair(const gqa_decode_params &params, int num_sequences, int sequence,
+                                            const int (&tokens)[2], int box_shift) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            /* Without positions the query is the newest token: everything up to it is visible. */
+            range[i] = {max(tokens[i] - 1 - params.window_reach, 0), tokens[i]};
+            boxes[i] = 0;
+            if (sequence + i < num_sequences) {
+                if (rarely(params.query_positions != nullptr)) range[i] = range_by_position(params, sequence + i, tokens[i]);
+                boxes[i] = max(range[i].num_boxes(box_shift), 1u);
+            }
+        }
     }
-    VisibleRange range;
-    range.first_token = first;
-    range.end_token = max(end, first);
-    range.first_box = first >> box_shift;
-    range.num_boxes = end > first ? ((end - 1) >> box_shift) - range.first_box + 1 : 0;
-    return range;
+};
+
+__device__ __forceinline__ uint32_t inclusive_scan(uint32_t value) {
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const uint32_t below = __shfl_up_sync(0xffffffffu, value, distance);
+        if ((threadIdx.x & 31) >= distance) value += below;
+    }
+    return value;
+}
+
+/* Lane i knows the sequences 2 i and 2 i + 1 of 64. */
+struct SequenceWindow {
+    SequencePair pair;
+    uint32_t inclusive; /* flat boxes of the window's sequences up to and with these */
+};
+
+__device__ __noinline__ SequenceWindow window_at(const gqa_decode_params &params, int num_sequences, int first,
+                                                 uint32_t units_per_sequence, int box_shift) {
+    const int sequence = first + (threadIdx.x & 31) * 2;
+    const int tokens[2] = {load_tokens(params, num_sequences, sequence), load_tokens(params, num_sequences, sequence + 1)};
+    SequenceWindow window;
+    window.pair = SequencePair(params, num_sequences, sequence, tokens, box_shift);
+    window.inclusive = inclusive_scan((window.pair.boxes[0] + window.pair.boxes[1]) * units_per_sequence);
+    return window;
+}
+
+/* Flat boxes of `pairs` pairs of sequences, for the units of one. */
+__device__ __noinline__ uint32_t count_boxes(const gqa_decode_params &params, int num_sequences, int sequence, int pairs,
+                                             int box_shift) {
+    uint32_t boxes = 0;
+    int upcoming[2] = {load_tokens(params, num_sequences, sequence), load_tokens(params, num_sequences, sequence + 1)};
+#pragma unroll 1
+    for (; pairs > 0; --pairs, sequence += 2) {
+        const int tokens[2] = {upcoming[0], upcoming[1]};
+        for (int i = 0; i < 2; ++i) upcoming[i] = load_tokens(params, num_sequences, sequence + 2 + i);
+        const SequencePair pair(params, num_sequences, sequence, tokens, box_shift);
+        boxes += pair.boxes[0] + pair.boxes[1];
+    }
+    return boxes;
 }
 
 /* The part of a unit that falls to one worker. */
@@ -58,8 +137,10 @@ struct Piece {
     int first_token, end_token;      /* visible tokens of the whole unit; empty: equal */
     int first_box, end_box;          /* this CTA's boxes of the piece; empty: equal */
     uint32_t unit_start, unit_boxes; /* flat boxes of the whole unit, at least 1 */
-    bool whole;                      /* the worker has the unit alone */
-    bool end_of_work;                /* not a piece: there are no more */
+    uint32_t first_worker;           /* workers that share the unit, from find_workers */
+    uint32_t num_workers;
+    bool is_last;     /* of this worker */
+    bool end_of_work; /* not a piece: there are no more */
 };
 
 /* All boxes cut into ranges: the first `longer` workers have one box more than the others. */
@@ -72,182 +153,132 @@ struct WorkSplit {
     /* The worker that owns a flat box. */
     __device__ __forceinline__ uint32_t worker_of(uint32_t box) const {
         const uint32_t boundary = longer * (quotient + 1);
-        return box < boundary ? box / (quotient + 1) : longer + (box - boundary) / quotient;
+        return box < boundary ? divide(box, quotient + 1) : longer + divide(box - boundary, quotient);
     }
 };
 
+/* All lanes of a warp call every function together. */
 template <int cluster_size>
 class SplitSchedule {
   public:
-    /* What a lane knows of the worker's place in the schedule. */
-    struct State {
-        WorkSplit split;
-        uint32_t position, end;  /* flat boxes still to do */
-        int sequence, unit;      /* where position lies */
-        uint32_t sequence_start; /* flat box of the sequence's first unit */
-        int window_first;        /* lane i holds sequence window_first + i: */
-        VisibleRange window;
-        uint32_t window_boxes;
-    };
+    __device__ __forceinline__ SplitSchedule(const gqa_decode_params &params, uint32_t worker, uint32_t rank)
+        : params_(params), worker_(worker), rank_(rank), lane_(threadIdx.x & 31), box_shift_(__ffs(params.box_tokens) - 1),
+          num_sequences_(params.batch_size * params.sequences_per_request.value),
+          units_per_sequence_(params.heads_per_sequence * params.row_groups.value), pairs_per_lane_((num_sequences_ + 63) / 64) {}
 
-    /* Goes on from the state that another warp worked out. */
-    __device__ __forceinline__ SplitSchedule(const gqa_decode_params &params, int rank, const State &state)
-        : SplitSchedule(params, rank) {
-        state_ = state;
+    /* Sends for the first lengths, which begin() waits for. */
+    __device__ __forceinline__ void send_for_lengths() {
+        const int sequence = lane_ * pairs_per_lane_ * 2;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) tokens_[i] = load_tokens(params_, num_sequences_, sequence + i);
     }
 
-    /* Works out where the worker begins. All lanes of a warp call together. */
-    __device__ __forceinline__ SplitSchedule(const gqa_decode_params &params, int rank, int worker)
-        : SplitSchedule(params, rank) {
-        /* Count all boxes, window by window of 32 sequences; lane i keeps the sum of its share of the windows. */
-        const int num_windows = (num_sequences_ + 31) / 32, windows_per_lane = (num_windows + 31) / 32;
-        uint32_t lane_units = 0, total = 0;
-        int owner = 0, in_share = 0;
-#pragma unroll 1
-        for (state_.sequence = 0; state_.sequence < num_sequences_; state_.sequence += 32 * lookahead) {
-            int tokens[lookahead]; /* their loads travel together */
-#pragma unroll
-            for (int i = 0; i < lookahead; ++i) tokens[i] = load_tokens(state_.sequence + i * 32 + lane_);
-#pragma unroll
-            for (int i = 0; i < lookahead; ++i) {
-                if (i > 0 && state_.sequence + i * 32 >= num_sequences_) break;
-                set_window(state_.sequence + i * 32, tokens[i]);
-                const uint32_t units = __reduce_add_sync(0xffffffffu, state_.window_boxes * units_per_sequence_);
-                total += units;
-                if (lane_ == owner) lane_units += units;
-                if (++in_share == windows_per_lane) in_share = 0, ++owner;
-            }
-        }
-        state_.split.workers = params.num_workers;
-        if (rarely(total < state_.split.workers * params.min_boxes_per_worker))
-            state_.split.workers = max(total / params.min_boxes_per_worker, 1u);
-        state_.split.quotient = total / state_.split.workers;
-        state_.split.longer = total - state_.split.quotient * state_.split.workers;
-        state_.position = state_.end = 0;
-        if (static_cast<uint32_t>(worker) >= state_.split.workers) return;
-        state_.position = state_.split.start(worker);
-        state_.end = state_.split.start(worker + 1);
+    /* Cuts the work and finds where the worker begins. */
+    __device__ __forceinline__ void begin() {
+        const int sequence = lane_ * pairs_per_lane_ * 2;
+        window_.pair = SequencePair(params_, num_sequences_, sequence, tokens_, box_shift_);
+        uint32_t lane_boxes = pair_boxes(); /* flat, of the sequences that this lane counts */
+        if (rarely(pairs_per_lane_ > 1))
+            lane_boxes +=
+                count_boxes(params_, num_sequences_, sequence + 2, pairs_per_lane_ - 1, box_shift_) * units_per_sequence_;
+        const uint32_t total = __reduce_add_sync(0xffffffffu, lane_boxes);
+        window_.inclusive = num_sequences_ <= 2 ? total : inclusive_scan(lane_boxes);
 
-        /* Find this worker's first box: the lane, the window, the sequence. */
-        state_.sequence_start = 0;
-        if (num_windows > 1) {
-            const uint32_t until = inclusive_scan(lane_units);
-            const int lane = __ffs(__ballot_sync(0xffffffffu, state_.position < until)) - 1;
-            state_.sequence_start = __shfl_sync(0xffffffffu, until - lane_units, lane);
-            int window = lane * windows_per_lane * 32;
-#pragma unroll 1
-            for (;; window += 32) {
-                set_window(window, load_tokens(window + lane_));
-                const uint32_t units = __reduce_add_sync(0xffffffffu, state_.window_boxes * units_per_sequence_);
-                if (state_.position - state_.sequence_start < units) break;
-                state_.sequence_start += units;
-            }
+        split_.workers = params_.num_workers.value;
+        split_.quotient = quotient(total, params_.num_workers);
+        if (rarely(split_.quotient < params_.min_boxes_per_worker)) {
+            split_.workers = max(divide(total, params_.min_boxes_per_worker), 1u);
+            split_.quotient = divide(total, split_.workers);
         }
-        state_.sequence = state_.window_first;
-        state_.unit = 0;
-        if (num_sequences_ == 1) { /* nothing to search */
-            state_.unit = state_.position / __shfl_sync(0xffffffffu, state_.window_boxes, 0);
-            return;
+        split_.longer = total - split_.quotient * split_.workers;
+        position_ = end_ = 0;
+        if (worker_ >= split_.workers) return;
+        position_ = split_.start(worker_);
+        end_ = split_.start(worker_ + 1);
+
+        window_first_ = 0;
+        window_start_ = 0;
+        if (rarely(pairs_per_lane_ > 1)) { /* one lane's sequences lie around the position: next() looks at them one by one */
+            const int lane = __ffs(__ballot_sync(0xffffffffu, position_ < window_.inclusive)) - 1;
+            window_first_ = lane * pairs_per_lane_ * 2 - 64;
+            window_start_ = __shfl_sync(0xffffffffu, window_.inclusive - lane_boxes, lane);
+            window_.inclusive = 0;
         }
-        const uint32_t inclusive = inclusive_scan(state_.window_boxes * units_per_sequence_);
-        const uint32_t below = inclusive - state_.window_boxes * units_per_sequence_;
-        const int source = __ffs(__ballot_sync(0xffffffffu, state_.position - state_.sequence_start < inclusive)) - 1;
-        state_.sequence += source;
-        state_.sequence_start += __shfl_sync(0xffffffffu, below, source);
-        state_.unit = (state_.position - state_.sequence_start) / __shfl_sync(0xffffffffu, state_.window_boxes, source);
     }
 
-    /* The next piece of this worker, in order; after the last, end_of_work. All lanes of a warp call together. */
+    /* The next piece of this worker, in order; after the last, end_of_work. */
     __device__ __forceinline__ Piece next() {
         Piece piece = {};
-        piece.end_of_work = state_.position >= state_.end;
+        piece.end_of_work = position_ == end_;
         if (piece.end_of_work) return piece;
-        if (rarely(state_.sequence == state_.window_first + 32))
-            set_window(state_.sequence, load_tokens(state_.sequence + lane_));
-        const int source = state_.sequence - state_.window_first;
-        const uint32_t boxes = __shfl_sync(0xffffffffu, state_.window_boxes, source);
-        piece.unit_start = state_.sequence_start + state_.unit * boxes;
+
+        uint32_t here;
+        while (rarely((here = __ballot_sync(0xffffffffu, position_ - window_start_ < window_.inclusive)) == 0)) {
+            window_start_ += __shfl_sync(0xffffffffu, window_.inclusive, 31);
+            window_first_ += 64;
+            window_ = window_at(params_, num_sequences_, window_first_, units_per_sequence_, box_shift_);
+        }
+        const SequencePair &pair = window_.pair;
+        const int source = __ffs(here) - 1;
+        const uint32_t pair_start = window_start_ + __shfl_sync(0xffffffffu, window_.inclusive - pair_boxes(), source);
+        const uint32_t first_flat = __shfl_sync(0xffffffffu, pair.boxes[0] * units_per_sequence_, source);
+        const bool is_second = position_ - pair_start >= first_flat;
+        const int sequence = window_first_ + source * 2 + is_second;
+        const uint32_t offset = position_ - pair_start - (is_second ? first_flat : 0u);
+        const uint32_t boxes = __shfl_sync(0xffffffffu, is_second ? pair.boxes[1] : pair.boxes[0], source);
+        piece.first_token = __shfl_sync(0xffffffffu, is_second ? pair.range[1].first_token : pair.range[0].first_token, source);
+        piece.end_token = __shfl_sync(0xffffffffu, is_second ? pair.range[1].end_token : pair.range[0].end_token, source);
+
+        /* offset / boxes: lane i says whether unit i begins at or before the position. */
+        int unit = __popc(__ballot_sync(0xffffffffu, lane_ * boxes <= offset)) - 1;
+        if (rarely(units_per_sequence_ > 32)) unit = divide(offset, boxes);
+        const int head_in_sequence = quotient(unit, params_.row_groups);
+        piece.row_group = unit - head_in_sequence * params_.row_groups.value;
+        piece.request = quotient(sequence, params_.sequences_per_request);
+        piece.kv_head = first_head(params_, sequence, piece.request) + head_in_sequence;
+        const uint32_t first = offset - unit * boxes, end = min(boxes, first + (end_ - position_));
+        piece.unit_start = position_ - first;
         piece.unit_boxes = boxes;
-        const uint32_t first = state_.position - piece.unit_start, end = min(boxes, state_.end - piece.unit_start);
-        piece.whole = first == 0 && end == boxes;
-
-        piece.request = state_.sequence;
-        piece.kv_head = state_.unit;
-        if (rarely(params_.row_groups > 1)) {
-            piece.kv_head = state_.unit / params_.row_groups;
-            piece.row_group = state_.unit - piece.kv_head * params_.row_groups;
-        }
-        if (rarely(sequences_per_request_ > 1)) {
-            piece.request = state_.sequence / sequences_per_request_;
-            piece.kv_head += (state_.sequence - piece.request * sequences_per_request_) * params_.heads_per_sequence;
-        }
-        piece.first_token = __shfl_sync(0xffffffffu, state_.window.first_token, source);
-        piece.end_token = __shfl_sync(0xffffffffu, state_.window.end_token, source);
-        const int unit_first_box = __shfl_sync(0xffffffffu, state_.window.first_box, source);
-        const int live_boxes = __shfl_sync(0xffffffffu, state_.window.num_boxes, source);
-        const int live = live_boxes == 0 ? 0 : end - first; /* the one box of an empty unit does not exist */
-        piece.first_box = unit_first_box + first + live * rank_ / cluster_size;
-        piece.end_box = unit_first_box + first + live * (rank_ + 1) / cluster_size;
-
-        state_.position = piece.unit_start + end;
-        if (end == boxes && ++state_.unit == units_per_sequence_) {
-            state_.unit = 0;
-            state_.sequence_start += units_per_sequence_ * boxes;
-            ++state_.sequence;
-        }
+        /* The one box of an empty unit does not exist. */
+        const uint32_t live = piece.end_token > piece.first_token ? end - first : 0;
+        const int first_box = (piece.first_token >> box_shift_) + first;
+        piece.first_box = first_box + live * rank_ / cluster_size;
+        piece.end_box = first_box + live * (rank_ + 1) / cluster_size;
+        position_ += end - first;
+        piece.is_last = position_ == end_;
         return piece;
     }
 
-    __device__ __forceinline__ const State &state() const { return state_; }
+    /* Who shares the unit of this worker's piece: lane i looks at the i-th worker before this one, and after. */
+    __device__ __forceinline__ void find_workers(Piece &piece) const {
+        const uint32_t unit_end = piece.unit_start + piece.unit_boxes;
+        const uint32_t before =
+            __popc(__ballot_sync(0xffffffffu, split_.start(worker_ - min(lane_, worker_)) > piece.unit_start));
+        const uint32_t after = __popc(__ballot_sync(0xffffffffu, split_.start(worker_ + 1 + lane_) < unit_end));
+        piece.first_worker = worker_ - before;
+        piece.num_workers = before + 1 + after;
+        if (rarely(before == 32 || after == 32)) {
+            piece.first_worker = split_.worker_of(piece.unit_start);
+            piece.num_workers = split_.worker_of(unit_end - 1) - piece.first_worker + 1;
+        }
+    }
 
   private:
-    __device__ __forceinline__ SplitSchedule(const gqa_decode_params &params, int rank)
-        : params_(params), rank_(rank), lane_(threadIdx.x & 31), box_shift_(__ffs(params.box_tokens) - 1),
-          sequences_per_request_(params.sequences_per_request), num_sequences_(params.batch_size * sequences_per_request_),
-          units_per_sequence_(params.heads_per_sequence * params.row_groups) {}
-
-    static constexpr int lookahead = 2; /* windows whose lengths are loaded together */
-
-    __device__ __forceinline__ int request_of(int sequence) const {
-        if (rarely(sequences_per_request_ > 1)) return sequence / sequences_per_request_;
-        return sequence;
-    }
-
-    __device__ __forceinline__ int load_tokens(int sequence) const {
-        if (sequence >= num_sequences_) return 0;
-        const int request = request_of(sequence),
-                  head = (sequence - request * sequences_per_request_) * params_.heads_per_sequence;
-        return params_.seq_lens[request * params_.seq_lens_request_stride + head * params_.seq_lens_head_stride];
-    }
-
-    /* Lane i now holds what is needed of sequence `first` + i. */
-    __device__ __forceinline__ void set_window(int first, int tokens) {
-        state_.window_first = first;
-        state_.window = {};
-        state_.window_boxes = 0;
-        if (first + lane_ < num_sequences_) {
-            const bool has_position = params_.query_positions != nullptr;
-            int64_t distance = 0;
-            if (rarely(has_position))
-                distance = static_cast<int64_t>(params_.query_positions[request_of(first + lane_)]) - params_.position_offset;
-            state_.window =
-                visible_range(tokens, params_.window_left, params_.position_stride, has_position, distance, box_shift_);
-            state_.window_boxes = max(state_.window.num_boxes, 1);
-        }
-    }
-
-    static __device__ __forceinline__ uint32_t inclusive_scan(uint32_t value) {
-#pragma unroll
-        for (int distance = 1; distance < 32; distance *= 2) {
-            const uint32_t below = __shfl_up_sync(0xffffffffu, value, distance);
-            if ((threadIdx.x & 31) >= distance) value += below;
-        }
-        return value;
+    __device__ __forceinline__ uint32_t pair_boxes() const {
+        return (window_.pair.boxes[0] + window_.pair.boxes[1]) * units_per_sequence_;
     }
 
     const gqa_decode_params &params_;
-    const int rank_, lane_, box_shift_, sequences_per_request_, num_sequences_, units_per_sequence_;
-    State state_;
+    const uint32_t worker_, rank_, lane_;
+    const int box_shift_, num_sequences_;
+    const uint32_t units_per_sequence_;
+    const int pairs_per_lane_; /* that a lane counts in begin() */
+    int tokens_[2];            /* lengths on their way to begin() */
+    WorkSplit split_;
+    uint32_t position_, end_; /* flat boxes still to do */
+    int window_first_;        /* sequence */
+    uint32_t window_start_;   /* flat box of its first unit */
+    SequenceWindow window_;
 };
 
 } // namespace pipeline

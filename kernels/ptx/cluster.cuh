@@ -38,5 +38,10 @@ __device__ __forceinline__ void store_async(uint32_t remote, const float (&value
                  "f"(value[0]), "f"(value[1]), "r"(remote_barrier)
                  : "memory");
 }
+__device__ __forceinline__ void store_async(uint32_t remote, const float (&value)[1], uint32_t remote_barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(remote), "f"(value[0]),
+                 "r"(remote_barrier)
+                 : "memory");
+}
 
 } // namespace ptx

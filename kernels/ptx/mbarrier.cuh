@@ -30,30 +30,11 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, uint
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-/* Arrives on a barrier of another CTA; `remote` from map_shared_rank. With .release.cluster it would wait for all memory. */
-__device__ __forceinline__ void mbarrier_arrive_remote(uint32_t remote) {
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote) : "memory");
-}
-
 __device__ __forceinline__ bool mbarrier_try_wait(uint32_t barrier, uint32_t parity) {
     uint32_t done;
     asm volatile("{\n"
                  ".reg .pred complete;\n"
                  "mbarrier.try_wait.parity.shared::cta.b64 complete, [%1], %2;\n"
-                 "selp.u32 %0, 1, 0, complete;\n"
-                 "}"
-                 : "=r"(done)
-                 : "r"(barrier), "r"(parity)
-                 : "memory");
-    return done != 0;
-}
-
-/* As mbarrier_try_wait, also ordering what other CTAs of the cluster did before they arrived. */
-__device__ __forceinline__ bool mbarrier_try_wait_cluster(uint32_t barrier, uint32_t parity) {
-    uint32_t done;
-    asm volatile("{\n"
-                 ".reg .pred complete;\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 complete, [%1], %2;\n"
                  "selp.u32 %0, 1, 0, complete;\n"
                  "}"
                  : "=r"(done)

@@ -10,31 +10,36 @@
 
 namespace ptx {
 
-/* Adds at the GPU's scope: what this CTA wrote is visible to whoever sees the sum, and the reverse. PTX ISA 9.7.13.5 "atom". */
-__device__ __forceinline__ uint32_t atomic_add_acquire_release(uint32_t *address, uint32_t value) {
+/* Adds at the GPU's scope; orders no other access. PTX ISA 9.7.13.5 "atom". */
+__device__ __forceinline__ uint32_t atomic_add(uint32_t *address, uint32_t value) {
     uint32_t before;
-    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(address), "r"(value) : "memory");
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(address), "r"(value) : "memory");
     return before;
 }
 
-/* Loads that bypass L1, for data that another CTA wrote in this launch. PTX ISA 9.7.9.8 "ld". */
-__device__ __forceinline__ float load_l2(const float *address) {
-    float value;
-    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(address) : "memory");
-    return value;
+/* Words that CTAs of one launch hand to each other: at the GPU's scope, in no order with other accesses. PTX ISA 9.7.9.8 "ld". */
+__device__ __forceinline__ void load_relaxed(float (&value)[1], const float *address) {
+    asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value[0]) : "l"(address) : "memory");
 }
-__device__ __forceinline__ float2 load_l2(const float2 *address) {
-    float2 value;
-    asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "l"(address) : "memory");
-    return value;
+__device__ __forceinline__ void load_relaxed(float (&value)[2], const float *address) {
+    asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];" : "=f"(value[0]), "=f"(value[1]) : "l"(address) : "memory");
 }
-__device__ __forceinline__ float4 load_l2(const float4 *address) {
-    float4 value;
-    asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+__device__ __forceinline__ void load_relaxed(float (&value)[4], const float *address) {
+    asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value[0]), "=f"(value[1]), "=f"(value[2]), "=f"(value[3])
                  : "l"(address)
                  : "memory");
-    return value;
+}
+__device__ __forceinline__ void store_relaxed(float *address, const float (&value)[1]) {
+    asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(address), "f"(value[0]) : "memory");
+}
+__device__ __forceinline__ void store_relaxed(float *address, const float (&value)[2]) {
+    asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(address), "f"(value[0]), "f"(value[1]) : "memory");
+}
+__device__ __forceinline__ void store_relaxed(float *address, const float (&value)[4]) {
+    asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(address), "f"(value[0]), "f"(value[1]),
+                 "f"(value[2]), "f"(value[3])
+                 : "memory");
 }
 
 /* Barrier `id` of this CTA among `threads` threads. PTX ISA 9.7.13.1 "bar". */

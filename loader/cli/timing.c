@@ -8,7 +8,7 @@
 #include "report.h"
 
 #define WARM_UP_REPLAYS 3
-#define HOST_ROUNDS 11        /* median of this many */
+#define HOST_ROUNDS 21        /* median of this many */
 #define LAUNCHES_PER_ROUND 50 /* far fewer than what a stream queues before it makes the host wait */
 #define ATTRIBUTE_CLUSTER_DIMENSION 4
 #define ATTRIBUTE_PROGRAMMATIC 6
@@ -134,36 +134,44 @@ static bool bare_from_graph(struct gpu *gpu, gpu_graph graph, struct bare_launch
     return true;
 }
 
-static bool time_launches(struct gpu *gpu, libdecode_stream stream, enqueue_function enqueue, void *cookie, double *ret_us)
+/* Of one call, over a round of them; the stream is empty before and after. */
+static bool time_round(struct gpu *gpu, libdecode_stream stream, enqueue_function enqueue, void *cookie, double *ret_us)
 {
-    double us[HOST_ROUNDS];
-    for (int round = 0; round < HOST_ROUNDS; round++) {
-        double begin = seconds_now();
-        for (int launch = 0; launch < LAUNCHES_PER_ROUND; launch++) {
-            if (!enqueue(cookie, 0, stream))
-                return false;
-        }
-        us[round] = 1e6 * (seconds_now() - begin) / LAUNCHES_PER_ROUND;
-        if (!gpu_wait(gpu, stream))
+    double begin = seconds_now();
+    for (int launch = 0; launch < LAUNCHES_PER_ROUND; launch++) {
+        if (!enqueue(cookie, 0, stream))
             return false;
     }
-    *ret_us = median(us, HOST_ROUNDS);
+    *ret_us = 1e6 * (seconds_now() - begin) / LAUNCHES_PER_ROUND;
+    return gpu_wait(gpu, stream);
+}
+
+/* In turns, so that what slows the host down for a while falls on both. `bare` may be NULL. */
+static bool time_in_turns(struct gpu *gpu, libdecode_stream stream, enqueue_function enqueue, void *cookie,
+                          struct bare_launch *bare, struct host_timing *ret_timing)
+{
+    double launch_us[HOST_ROUNDS], bare_us[HOST_ROUNDS];
+    bool good = time_round(gpu, stream, enqueue, cookie, &launch_us[0]); /* the first is not counted */
+    for (int round = 0; good && round < HOST_ROUNDS; round++) {
+        good = time_round(gpu, stream, enqueue, cookie, &launch_us[round]) &&
+               (bare == NULL || time_round(gpu, stream, enqueue_bare, bare, &bare_us[round]));
+    }
+    if (!good)
+        return false;
+    ret_timing->launch_us = median(launch_us, HOST_ROUNDS);
+    ret_timing->bare_us = bare != NULL ? median(bare_us, HOST_ROUNDS) : (double)NAN;
     return true;
 }
 
 bool time_host(struct gpu *gpu, libdecode_stream stream, enqueue_function enqueue, void *cookie, struct host_timing *ret_timing)
 {
-    struct host_timing timing = {.bare_us = NAN};
     struct bare_launch bare;
     gpu_graph graph = NULL;
     if (!capture(gpu, stream, enqueue, cookie, 1, &graph))
         return false;
-    bool good = time_launches(gpu, stream, enqueue, cookie, &timing.launch_us);
     /* the parameters belong to the graph's node, so the graph outlives the launches */
-    if (good && bare_from_graph(gpu, graph, &bare))
-        good = time_launches(gpu, stream, enqueue_bare, &bare, &timing.bare_us);
+    bool has_bare = bare_from_graph(gpu, graph, &bare);
+    bool good = time_in_turns(gpu, stream, enqueue, cookie, has_bare ? &bare : NULL, ret_timing);
     gpu->call.graph_destroy(graph);
-    if (good)
-        *ret_timing = timing;
     return good;
 }

@@ -85,7 +85,7 @@ static float score(const struct row *row, int token, float scale_log2)
 
 static int is_visible(const struct row *row, int64_t query_position, int token)
 {
-    int64_t position = (int64_t)token * row->params->position_stride + row->params->position_offset;
+    int64_t position = (int64_t)token * row->params->position_stride.value + row->params->position_offset;
     return token < row->seq_len && position <= query_position &&
            (row->params->window_left < 0 || position >= query_position - row->params->window_left);
 }
@@ -162,7 +162,7 @@ static void decode_row(const struct gqa_decode_params *params, struct row *row)
     }
     row->max = (float)-INFINITY;
     row->sum = 0;
-    int64_t query_position = (int64_t)(row->seq_len - 1) * params->position_stride + params->position_offset;
+    int64_t query_position = (int64_t)(row->seq_len - 1) * params->position_stride.value + params->position_offset;
     if (params->query_positions != NULL)
         query_position = params->query_positions[row->request];
     int end = row->seq_len;
@@ -175,14 +175,19 @@ static void decode_row(const struct gqa_decode_params *params, struct row *row)
     store(row, bmm2_scale);
 }
 
+static int num_kv_heads(const struct gqa_decode_params *params)
+{
+    return params->heads_per_sequence * (int)params->sequences_per_request.value;
+}
+
 static void damage(const struct gqa_decode_params *params, int head_dim)
 {
     int64_t last = (params->batch_size - 1) * params->out_token_stride +
-                   ((int64_t)params->num_kv_heads * params->group_size - 1) * params->out_head_stride;
+                   ((int64_t)num_kv_heads(params) * params->group_size - 1) * params->out_head_stride;
     if (host_gpu_has_defect("wild_write"))
         memset((char *)params->out + 2 * (last + head_dim), 0, 2);
     if (host_gpu_has_defect("workspace"))
-        memset((char *)params->counters - 4, 0, 4);
+        memset((char *)params->records - 4, 0, 4);
     if (host_gpu_has_defect("input")) /* behind the last page of the first request: no result changes */
         ((int32_t *)(uintptr_t)params->page_table)[params->page_table_request_stride - 1] = 0;
 }
@@ -191,7 +196,7 @@ static void gqa_decode(const char *kernel, const struct gqa_decode_params *param
 {
     struct row row = {.params = params, .head_dim = name_number(kernel + 11, "_d"), .is_bf16 = strstr(kernel, "qbf16") != NULL};
     for (row.request = 0; row.request < params->batch_size; row.request++) {
-        for (row.kv_head = 0; row.kv_head < params->num_kv_heads; row.kv_head++) {
+        for (row.kv_head = 0; row.kv_head < num_kv_heads(params); row.kv_head++) {
             row.seq_len =
                 params->seq_lens[row.request * params->seq_lens_request_stride + row.kv_head * params->seq_lens_head_stride];
             row.k_ids = params->page_table + row.request * params->page_table_request_stride +

@@ -101,9 +101,8 @@ static struct libdecode_launch_contract grid_contract(const char *dtype, uint32_
                                                       uint32_t cluster_size, uint32_t target)
 {
     struct libdecode_launch_contract contract = fixture_contract();
-    bool roomy = target != 120 && row_tile < 32;
-    contract.dynamic_shared_bytes = target == 120 ? 98304 : roomy ? 90112 : 180224;
-    contract.ctas_per_sm = roomy ? 2 : 1;
+    contract.dynamic_shared_bytes = target == 120 ? 98304 : 180224;
+    contract.ctas_per_sm = 1;
     contract.cluster_size = cluster_size;
     contract.query_dtype = contract.kv_dtype = dtype_number(dtype);
     contract.out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16;

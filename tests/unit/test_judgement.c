@@ -94,7 +94,7 @@ static void a_gpu_too_small_or_a_driver_too_old_is_said_in_numbers(void **state)
     libdecode_problem problem = llama3_8b();
     libdecode_device device = preset("sm_90");
     device.max_shared_bytes_per_block = 49152;
-    expect_refusal(LIBDECODE_ERROR_NO_GPU_IMAGE, "needs 90112 bytes of shared memory", "has 49152", &problem, &device, &policy,
+    expect_refusal(LIBDECODE_ERROR_NO_GPU_IMAGE, "needs 180224 bytes of shared memory", "has 49152", &problem, &device, &policy,
                    &grid->table);
     device = preset("sm_90");
     device.driver_version = 12080;
@@ -139,7 +139,7 @@ static void every_kernel_gets_one_verdict_with_a_reason(void **state)
     assert_int_equal(select_kernel(&checked, &device, &policy, &grid->table, count_verdict, &tally, &selection), LIBDECODE_OK);
     assert_int_equal(tally.verdicts, grid->table.count);
     assert_int_equal(tally.chosen, 1);
-    assert_int_equal(tally.eligible, 6);
+    assert_int_equal(tally.eligible, 12); /* three row tiles, four cluster sizes */
     assert_int_equal(tally.without_reason, 0);
     assert_string_equal(tally.chosen_name, selection.record->name);
 

@@ -111,7 +111,7 @@ static void a_glob_without_a_match_names_the_nearest_kernels(void **state)
     (void)state;
     expect_error("deny=*_c8_*,force=gqa_decode_qbf16_kvbf16_d128_r9_c1_sm90", "item 2", "nearest: " KERNEL);
     expect_error("force=gqa_decode_qbf16_kvbf16_d129_r8_c1_*", "'gqa_decode_qbf16_kvbf16_d129_r8_c1_*'", "nearest: " KERNEL);
-    expect_error("force=*_sm91", "none of the 24 kernels at hand", "nearest: gqa_decode_qbf16_kvbf16_d128_r16_c1_sm90, ");
+    expect_error("force=*_sm91", "none of the 48 kernels at hand", "nearest: gqa_decode_qbf16_kvbf16_d128_r16_c1_sm90, ");
     struct kernel_table empty = {.count = 0};
     struct policy policy;
     assert_int_equal(policy_parse("force=*", "x", false, &empty, &policy), LIBDECODE_ERROR_OVERRIDE);

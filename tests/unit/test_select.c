@@ -58,15 +58,13 @@ static void all_five_gpus_have_an_answer_that_passes_its_own_conditions(void **s
             assert_true(selection.row_groups * (int)contract->row_tile >= rows);
             assert_true((selection.row_groups - 1) * (int)contract->row_tile < rows);
             assert_true(selection.num_workers >= 1);
-            assert_true((uint32_t)selection.num_workers * contract->cluster_size * 4 <= WORKSPACE_COUNTER_BYTES);
             assert_true((uint32_t)selection.num_workers * contract->cluster_size <=
                         (uint32_t)device.sm_count * contract->ctas_per_sm);
-            assert_int_equal(selection.partials_bytes,
-                             (size_t)device.sm_count * contract->ctas_per_sm * 8 *
-                                 GQA_PARTIAL_FLOATS(contract->row_tile, contract->head_dim, 1));
-            assert_true(selection.partials_bytes >=
-                        (size_t)selection.num_workers * contract->cluster_size * 8 *
-                            GQA_PARTIAL_FLOATS(contract->row_tile, contract->head_dim, contract->cluster_size));
+            assert_int_equal(selection.records_bytes, (size_t)device.sm_count * contract->ctas_per_sm * 2 *
+                                                          GQA_RECORD_BYTES(contract->row_tile, contract->head_dim, 1));
+            assert_true(selection.records_bytes >=
+                        (size_t)selection.num_workers * contract->cluster_size * 2 *
+                            GQA_RECORD_BYTES(contract->row_tile, contract->head_dim, contract->cluster_size));
             assert_true(selection.predicted_ns > 0 && selection.min_tiles_per_worker >= 1 && selection.reason[0] != '\0');
         }
     }
@@ -149,7 +147,6 @@ static void a_worse_kernel_never_changes_the_answer(void **state)
         libdecode_problem problem = shape(index);
         struct selection best = expect_choice(&problem, &device, &policy, &grid->table);
         struct bundle_kernel worse_kernel = *best.record->kernel;
-        worse_kernel.contract.ctas_per_sm = 1; /* fewer workers, so never faster */
         worse_kernel.contract.row_tile *= 2;
         struct kernel_table table = {.count = grid->table.count + 1};
         table.records = malloc(table.count * sizeof *table.records);
@@ -187,27 +184,32 @@ static void the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_wi
     }
 }
 
-static void one_long_request_takes_clusters_and_many_take_single_ctas(void **state)
+static void units_stay_whole_while_there_are_ctas_for_them(void **state)
 {
     (void)state;
     struct policy policy = no_policy();
     libdecode_device device = preset("sm_90");
-    libdecode_problem problem = llama3_8b();
-    problem.batch_size = 1;
-    struct selection few = expect_choice(&problem, &device, &policy, &grid->table);
-    assert_int_equal(few.record->kernel->contract.cluster_size, 8);
-    assert_int_equal(few.num_workers, 8); /* one for each KV head; */
-    problem.max_seq_len = 32768;
-    few = expect_choice(&problem, &device, &policy, &grid->table);
-    assert_int_equal(few.record->kernel->contract.cluster_size, 8);
-    assert_int_equal(few.num_workers, 16); /* long enough, two */
-    problem.max_seq_len = 4096;
-    problem.batch_size = 64;
-    struct selection many = expect_choice(&problem, &device, &policy, &grid->table);
-    assert_int_equal(many.record->kernel->contract.cluster_size, 1);
-    assert_int_equal(many.num_workers, 64 * 8 / 2); /* two units each, none split: not all of the 264 that there is room for */
-    problem.batch_size = 17;
-    assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).num_workers, 132 * 2);
+    static const struct {
+        int batch_size, max_seq_len;
+        uint32_t cluster_size;
+        int num_workers;
+    } expected[] = {
+        {1, 4096, 8, 8},     /* one cluster for each KV head */
+        {1, 32768, 8, 8},    /* 64 of the 132 SMs take in all that memory gives */
+        {2, 4096, 4, 16},    /* 16 clusters of 8 are not resident at once */
+        {4, 4096, 2, 32},    /* likewise */
+        {16, 4096, 1, 128},  /* a unit for each CTA; */
+        {64, 4096, 1, 128},  /* four; */
+        {128, 8192, 1, 128}, /* eight: not all of the 132 that there is room for */
+    };
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        libdecode_problem problem = llama3_8b();
+        problem.batch_size = expected[i].batch_size;
+        problem.max_seq_len = expected[i].max_seq_len;
+        struct selection selection = expect_choice(&problem, &device, &policy, &grid->table);
+        assert_int_equal(selection.record->kernel->contract.cluster_size, expected[i].cluster_size);
+        assert_int_equal(selection.num_workers, expected[i].num_workers);
+    }
 }
 
 static void a_prediction_follows_the_bytes_and_the_window(void **state)
@@ -266,8 +268,8 @@ static void force_prefer_and_deny_decide_before_the_cost(void **state)
     } cases[] = {{"force=*_d128_r32_c1_*", "gqa_decode_qbf16_kvbf16_d128_r32_c1_sm90"},
                  {"prefer=*_r16_c8_*", "gqa_decode_qbf16_kvbf16_d128_r16_c8_sm90"},
                  {"prefer=*_d64_*", NULL}, /* none can run: as without */
-                 {"deny=*_r8_*,deny=*_c8_*", "gqa_decode_qbf16_kvbf16_d128_r16_c1_sm90"},
-                 {"force=*_r16_*,deny=*_c1_*", "gqa_decode_qbf16_kvbf16_d128_r16_c8_sm90"}};
+                 {"deny=*_r8_*,deny=*_c2_*,deny=*_c4_*,deny=*_c8_*", "gqa_decode_qbf16_kvbf16_d128_r16_c1_sm90"},
+                 {"force=*_r16_*,deny=*_c1_*", "gqa_decode_qbf16_kvbf16_d128_r16_c2_sm90"}};
     struct policy none = no_policy();
     const char *plain = expect_choice(&problem, &device, &none, &grid->table).record->name;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -295,7 +297,7 @@ static void a_forced_kernel_that_cannot_run_is_an_error_with_its_reason(void **s
                    &device, &policy, &grid->table);
     policy_destroy(&policy);
     policy = parsed("deny=*", false);
-    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "6, ", &problem, &device, &policy, &grid->table);
+    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "(12, ", &problem, &device, &policy, &grid->table);
     policy_destroy(&policy);
 }
 
@@ -341,7 +343,7 @@ int main(void)
         cmocka_unit_test(of_two_equal_kernels_the_name_decides),
         cmocka_unit_test(a_worse_kernel_never_changes_the_answer),
         cmocka_unit_test(the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_widest),
-        cmocka_unit_test(one_long_request_takes_clusters_and_many_take_single_ctas),
+        cmocka_unit_test(units_stay_whole_while_there_are_ctas_for_them),
         cmocka_unit_test(a_prediction_follows_the_bytes_and_the_window),
         cmocka_unit_test(a_batch_beyond_what_a_kernel_can_count_is_refused),
         cmocka_unit_test(force_prefer_and_deny_decide_before_the_cost),
