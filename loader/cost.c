@@ -12,8 +12,9 @@ enum {
     LAUNCH_NS = 3800,
     /* Of the read ceiling, with random pages. */
     BANDWIDTH_PERCENT = 95,
-    /* What one SM takes in. */
-    SM_BANDWIDTH_GBPS = 66,
+    /* What an SM takes in for every warp of a CTA there: 66 GB/s with ten. From 16 rows on warps share the rows of a tile. */
+    WARP_BANDWIDTH_MBPS = 6600,
+    ROWS_PER_WARP = 16,
 
     /* A cluster adds up what its CTAs computed; for every further unit all of them meet again. */
     CLUSTER_REDUCTION_NS = 700,
@@ -35,18 +36,12 @@ enum {
 
 int32_t typical_bandwidth_gbps(int32_t compute_capability) {
     switch (compute_capability) {
-    case 90:
-        return 4670; /* H200 */
-    case 100:
-        return 7600; /* B200 */
-    case 103:
-        return 7600; /* B300 */
-    case 120:
-        return 1702; /* RTX 5090 */
-    case 121:
-        return 259; /* DGX Spark */
-    default:
-        return 1000;
+    case 90: return 4670;  /* H200 */
+    case 100: return 7600; /* B200 */
+    case 103: return 7600; /* B300 */
+    case 120: return 1702; /* RTX 5090 */
+    case 121: return 259;  /* DGX Spark */
+    default: return 1000;
     }
 }
 
@@ -74,7 +69,8 @@ struct split {
     int64_t units;
     int64_t tiles; /* of the longest unit */
     int64_t bytes;
-    int64_t bandwidth;
+    int64_t bandwidth;    /* GB/s: of the GPU, */
+    int64_t sm_bandwidth; /* and what one SM takes in */
 };
 
 static int64_t min_tiles(int64_t cluster) { return cluster == 1 ? CTA_MIN_TILES : CLUSTER_MIN_TILES; }
@@ -88,7 +84,7 @@ static int64_t parts(const struct split *split, int64_t workers) {
 }
 
 static int64_t predicted_ns(const struct split *split, int64_t workers) {
-    int64_t reachable = smaller(split->bandwidth, workers * split->cluster * SM_BANDWIDTH_GBPS);
+    int64_t reachable = smaller(split->bandwidth, workers * split->cluster * split->sm_bandwidth);
     int64_t shared_by = parts(split, workers);
     int64_t ns = split->bytes / reachable + LAUNCH_NS; /* bytes over GB/s are nanoseconds */
     if (split->cluster > 1) {
@@ -100,16 +96,18 @@ static int64_t predicted_ns(const struct split *split, int64_t workers) {
     return ns;
 }
 
-/* The best of: all; so many that each has as many whole units; each of the numbers that split every unit into as many parts. */
+/* Of at most `most`; of equally good numbers the largest. */
 static int64_t best_workers(const struct split *split, int64_t most) {
-    int64_t units = split->units, best = most;
-    int64_t whole = ceiling_quotient(units, ceiling_quotient(units, most));
-    if (predicted_ns(split, whole) <= predicted_ns(split, best))
-        best = whole;
-    for (int64_t workers = most / units * units; workers > 0; workers -= units)
-        if (predicted_ns(split, workers) <= predicted_ns(split, best))
+    int64_t best = most;
+    for (int64_t workers = most - 1; workers > 0; workers--)
+        if (predicted_ns(split, workers) < predicted_ns(split, best))
             best = workers;
     return best;
+}
+
+static int64_t sm_bandwidth(const struct libdecode_launch_contract *contract) {
+    int64_t warps = contract->threads / 32 * contract->ctas_per_sm, sharing = larger(contract->row_tile / ROWS_PER_WARP, 1);
+    return larger(warps * WARP_BANDWIDTH_MBPS / 1000 / sharing, 1);
 }
 
 /* Workers that are resident at once: with the remainder that clusters leave empty, on average, as SMs come in pairs. */
@@ -138,7 +136,8 @@ bool cost_estimate(const struct problem *problem, const libdecode_device *device
                                 .units = units,
                                 .tiles = ceiling_quotient(tokens, contract->tile_tokens),
                                 .bytes = saturating_product(saturating_product(units, tokens), row_bytes),
-                                .bandwidth = larger(bandwidth * BANDWIDTH_PERCENT / 100, 1)};
+                                .bandwidth = larger(bandwidth * BANDWIDTH_PERCENT / 100, 1),
+                                .sm_bandwidth = sm_bandwidth(contract)};
     int64_t workers = best_workers(&split, most);
     /* As much for every number of workers and every cluster size, so that one workspace serves short requests and long ones. */
     size_t records = (size_t)device->sm_count * contract->ctas_per_sm * 2;
