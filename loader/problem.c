@@ -190,10 +190,11 @@ struct stride_names {
 };
 
 /* Each stride defaults to what is dense over the ones inside it, so giving one alone is enough. */
-static libdecode_status check_kv_strides(const libdecode_problem *given, const struct stride_names *names, int64_t row, int bits,
-                                         int64_t *page, int64_t *head, int64_t *token) {
+static libdecode_status check_kv_strides(const libdecode_problem *given, libdecode_kv_layout layout,
+                                         const struct stride_names *names, int64_t row, int bits, int64_t *page, int64_t *head,
+                                         int64_t *token) {
     int64_t num_pages = given->num_pages != 0 ? given->num_pages : INT32_MAX;
-    if (given->kv_layout == LIBDECODE_KV_HND) {
+    if (layout == LIBDECODE_KV_HND) {
         FORWARD(check_stride(names->token, given->page_size, row, bits, token));
         FORWARD(check_stride(names->head, given->num_kv_heads, *token * given->page_size, bits, head));
         return check_stride(names->page, num_pages, *head * given->num_kv_heads, bits, page);
@@ -212,13 +213,13 @@ static libdecode_status check_kv(libdecode_problem *given) {
     static const struct stride_names k_names = {"k_page_stride", "k_head_stride", "k_token_stride"};
     static const struct stride_names v_names = {"v_page_stride", "v_head_stride", "v_token_stride"};
     int bits = dtype_bits(given->kv_dtype);
-    FORWARD(check_kv_strides(given, &k_names, given->head_dim, bits, &given->k_page_stride, &given->k_head_stride,
-                             &given->k_token_stride));
+    FORWARD(check_kv_strides(given, given->kv_layout, &k_names, given->head_dim, bits, &given->k_page_stride,
+                             &given->k_head_stride, &given->k_token_stride));
     default_to(&given->v_page_stride, given->k_page_stride);
     default_to(&given->v_head_stride, given->k_head_stride);
     default_to(&given->v_token_stride, given->k_token_stride);
-    return check_kv_strides(given, &v_names, given->head_dim, bits, &given->v_page_stride, &given->v_head_stride,
-                            &given->v_token_stride);
+    return check_kv_strides(given, given->kv_layout, &v_names, given->head_dim, bits, &given->v_page_stride,
+                            &given->v_head_stride, &given->v_token_stride);
 }
 
 static libdecode_status check_kv_scales(libdecode_problem *given) {
@@ -238,20 +239,28 @@ static libdecode_status check_kv_scales(libdecode_problem *given) {
                     unused[i].name, (long long)unused[i].stride, dtype_name(given->kv_dtype));
         return LIBDECODE_OK;
     }
-    int64_t row = given->head_dim / 16;
-    FORWARD(
-        check_kv_strides(given, &k_names, row, 0, &given->k_sf_page_stride, &given->k_sf_head_stride, &given->k_sf_token_stride));
-    /* Interleaving mixes four tokens, so K's token stride would be no sensible default for it. */
-    if (given->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4)
+    int64_t row = given->head_dim / 16, block = row * given->page_size;
+    bool interleaved = given->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4;
+    FORWARD(check_kv_strides(given, given->kv_layout, &k_names, row, 0, &given->k_sf_page_stride, &given->k_sf_head_stride,
+                             &given->k_sf_token_stride));
+    /* Interleaving mixes the tokens of a page and head, so their scales are one block. K's token stride does not fit that, nor
+     * in NHD its head stride, since there all heads of a token come before the next token. */
+    if (interleaved)
         default_to(&given->v_sf_token_stride, row);
+    if (interleaved && given->kv_layout == LIBDECODE_KV_NHD)
+        default_to(&given->v_sf_head_stride, block);
     default_to(&given->v_sf_page_stride, given->k_sf_page_stride);
     default_to(&given->v_sf_head_stride, given->k_sf_head_stride);
     default_to(&given->v_sf_token_stride, given->k_sf_token_stride);
-    FORWARD(
-        check_kv_strides(given, &v_names, row, 0, &given->v_sf_page_stride, &given->v_sf_head_stride, &given->v_sf_token_stride));
-    REQUIRE(given->v_sf_layout == LIBDECODE_SF_LINEAR || given->v_sf_token_stride == row,
+    FORWARD(check_kv_strides(given, interleaved ? LIBDECODE_KV_HND : given->kv_layout, &v_names, row, 0, &given->v_sf_page_stride,
+                             &given->v_sf_head_stride, &given->v_sf_token_stride));
+    REQUIRE(!interleaved || given->v_sf_token_stride == row,
             "problem.v_sf_token_stride is %lld with v_sf_layout V_INTERLEAVE4: it must be dense, head_dim / 16 = %lld",
             (long long)given->v_sf_token_stride, (long long)row);
+    REQUIRE(!interleaved || given->num_kv_heads == 1 || given->v_sf_head_stride >= block,
+            "problem.v_sf_head_stride is %lld (0 takes k_sf_head_stride in HND) with v_sf_layout V_INTERLEAVE4: a page and head "
+            "is one block of page_size * head_dim / 16 scales, so it must be %lld or more",
+            (long long)given->v_sf_head_stride, (long long)block);
     return LIBDECODE_OK;
 }
 

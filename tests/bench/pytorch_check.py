@@ -229,10 +229,6 @@ def run_case(library, case):
         window_left=max(case.window, 0), position_stride=case.position_stride, position_offset=case.position_offset,
         kv_layout=case.kv_layout, v_sf_layout=ld.SF_V_INTERLEAVE4 if case.interleaved else ld.SF_LINEAR,
         page_table_request_stride=table.stride(0), page_table_v_offset=table.stride(1) if case.own_v_pages else 0)
-    if case.interleaved and case.kv_layout == ld.NHD:  # these scales stay head by head
-        blocks = case.head_dim // 16
-        problem.v_sf_head_stride = case.page_size * blocks
-        problem.v_sf_page_stride = kv_heads * case.page_size * blocks
 
     def address(tensor):
         return None if tensor is None else tensor.data_ptr()

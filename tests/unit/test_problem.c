@@ -323,11 +323,76 @@ static void nvfp4_scales_have_strides_of_their_own(void **state)
     expect_refused(&problem, "k_token_stride is 48", "multiple of 32");
 }
 
+static libdecode_problem nvfp4_nhd_interleaved(void)
+{
+    libdecode_problem problem = llama3_8b();
+    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    problem.kv_layout = LIBDECODE_KV_NHD;
+    problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
+    return problem;
+}
+
+/* 16 tokens of 128 / 16 scales are one block, in which tokens are mixed: no other head may lie between them. */
+static void interleaved_v_scales_are_one_block_to_a_head_in_either_kv_layout(void **state)
+{
+    enum { ROW = 8, BLOCK = 16 * ROW, PAGE = 8 * BLOCK };
+    (void)state;
+    libdecode_problem problem = nvfp4_nhd_interleaved();
+    struct problem checked = expect_accepted(&problem);
+    assert_int_equal(checked.given.k_sf_head_stride, ROW);
+    assert_int_equal(checked.given.k_sf_token_stride, 8 * ROW);
+    assert_int_equal(checked.given.k_sf_page_stride, PAGE);
+    assert_int_equal(checked.given.v_sf_token_stride, ROW);
+    assert_int_equal(checked.given.v_sf_head_stride, BLOCK);
+    assert_int_equal(checked.given.v_sf_page_stride, PAGE);
+    problem.kv_layout = LIBDECODE_KV_HND;
+    checked = expect_accepted(&problem);
+    assert_int_equal(checked.given.v_sf_token_stride, ROW);
+    assert_int_equal(checked.given.v_sf_head_stride, BLOCK);
+    assert_int_equal(checked.given.v_sf_page_stride, PAGE);
+
+    problem = nvfp4_nhd_interleaved();
+    problem.k_sf_page_stride = 2 * PAGE; /* as where K's scales and V's take turns in one pool */
+    checked = expect_accepted(&problem);
+    assert_int_equal(checked.given.v_sf_head_stride, BLOCK);
+    assert_int_equal(checked.given.v_sf_page_stride, 2 * PAGE);
+}
+
+static void heads_whose_interleaved_v_scales_would_overlap_are_refused(void **state)
+{
+    (void)state;
+    libdecode_problem problem = nvfp4_nhd_interleaved();
+    problem.v_sf_head_stride = 8;
+    expect_refused(&problem, "v_sf_head_stride is 8", "128 or more");
+    problem.v_sf_head_stride = 127;
+    expect_refused(&problem, "v_sf_head_stride is 127", "128 or more");
+    problem.v_sf_head_stride = 128;
+    (void)expect_accepted(&problem);
+    problem.v_sf_head_stride = -1;
+    expect_refused(&problem, "v_sf_head_stride is -1", "dense: 128");
+
+    problem = nvfp4_nhd_interleaved();
+    problem.kv_layout = LIBDECODE_KV_HND; /* by name alone: the strides of K's scales are those of NHD */
+    problem.k_sf_head_stride = 8;
+    problem.k_sf_token_stride = 64;
+    problem.k_sf_page_stride = 1024;
+    expect_refused(&problem, "v_sf_head_stride is 8", "128 or more");
+    problem.num_kv_heads = 1; /* nothing to overlap with */
+    (void)expect_accepted(&problem);
+    problem.num_kv_heads = 8;
+    problem.v_sf_layout = LIBDECODE_SF_LINEAR;
+    (void)expect_accepted(&problem);
+}
+
 static void a_checked_problem_checks_to_itself(void **state)
 {
     (void)state;
     libdecode_problem problem = llama3_8b();
     struct problem once = expect_accepted(&problem), twice = expect_accepted(&once.given);
+    assert_memory_equal(&once, &twice, sizeof once);
+    problem = nvfp4_nhd_interleaved();
+    once = expect_accepted(&problem);
+    twice = expect_accepted(&once.given);
     assert_memory_equal(&once, &twice, sizeof once);
 }
 
@@ -381,6 +446,8 @@ int main(void)
         cmocka_unit_test(a_head_stride_of_lengths_gives_every_kv_head_its_own_sequence),
         cmocka_unit_test(everything_that_function_1_defines_is_accepted),
         cmocka_unit_test(nvfp4_scales_have_strides_of_their_own),
+        cmocka_unit_test(interleaved_v_scales_are_one_block_to_a_head_in_either_kv_layout),
+        cmocka_unit_test(heads_whose_interleaved_v_scales_would_overlap_are_refused),
         cmocka_unit_test(a_checked_problem_checks_to_itself),
         cmocka_unit_test(equal_problems_are_equal_bytes_whatever_their_padding),
         cmocka_unit_test(dtypes_have_names_and_widths),

@@ -242,6 +242,32 @@ static void nvfp4_rows_are_codes_times_scales_in_both_layouts(void **state)
     }
 }
 
+static void interleaved_scales_lie_head_by_head_in_an_nhd_cache_too(void **state)
+{
+    enum { DIM = 64, BLOCKS = DIM / 16, HEADS = 2 };
+    static _Alignas(16) uint8_t codes[PAGE * HEADS * DIM / 2], scales[HEADS * PAGE * BLOCKS], k_scales[PAGE * HEADS * BLOCKS];
+    (void)state;
+    scene_of_single_rows(PAGE, DIM);
+    scene.problem.query_dtype = LIBDECODE_DTYPE_E4M3;
+    scene.problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    scene.problem.out_dtype = LIBDECODE_DTYPE_FP16;
+    scene.problem.kv_layout = LIBDECODE_KV_NHD;
+    scene.problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
+    scene.problem.num_qo_heads = scene.problem.num_kv_heads = HEADS;
+    memset(codes, 0x22, sizeof codes); /* 1 everywhere: results are the scales */
+    for (size_t byte = 0; byte < sizeof scales; byte++)
+        scales[byte] = (uint8_t)(0x28 + byte); /* all different */
+    scene.tensors.k_cache = scene.tensors.v_cache = codes;
+    scene.tensors.k_sf = k_scales;
+    scene.tensors.v_sf = scales;
+    run();
+    for (int32_t token = 0; token < PAGE; token++)
+        for (int32_t head = 0; head < HEADS; head++)
+            for (int32_t block = 0; block < BLOCKS; block++)
+                assert_true(fp16_decode(scene.out[(token * HEADS + head) * DIM + block * 16]) ==
+                            e4m3_decode(scales[head * PAGE * BLOCKS + block * 4 + token]));
+}
+
 static void nvfp4_k_enters_the_logit_with_its_linear_scales(void **state)
 {
     enum { DIM = 64 };
@@ -414,6 +440,7 @@ int main(void)
         cmocka_unit_test(infinity_in_a_logit_shows_as_nan),
         cmocka_unit_test(invisible_pages_and_table_entries_are_never_touched),
         cmocka_unit_test(nvfp4_rows_are_codes_times_scales_in_both_layouts),
+        cmocka_unit_test(interleaved_scales_lie_head_by_head_in_an_nhd_cache_too),
         cmocka_unit_test(nvfp4_k_enters_the_logit_with_its_linear_scales),
         cmocka_unit_test(nvfp4_scales_have_strides_of_their_own),
         cmocka_unit_test(e4m3_results_saturate_and_o_scale_changes_nothing),
