@@ -90,8 +90,6 @@ static void begin_output(struct bench *bench)
         printf("%s, %d SMs, cold KV, graph nodes, median of %d replays%s\n", bench->machine.device.name,
                bench->machine.device.sm_count, TIMING_REPLAYS,
                bench->args->programmatic ? ", programmatic dependent launch" : "");
-        if (!bench->machine.has_ceiling)
-            printf("(the bundles hold no read_ceiling kernel for this GPU, so there is nothing to compare with)\n");
     }
     fflush(stdout);
 }

@@ -24,7 +24,9 @@ bool ceiling_open(struct gpu *gpu, libdecode_context *context, const libdecode_d
     struct ceiling ceiling = {0};
     const struct kernel_record *record = find_record(context, gpu_bit(device->compute_capability));
     if (record == NULL)
-        return false;
+        return complain("the bundles hold no read_ceiling kernel for sm_%d, so no ceiling stands beside the times "
+                        "(-Dvariants=...,read_ceiling* builds it)",
+                        device->compute_capability);
     const struct libdecode_launch_contract *contract = &record->kernel->contract;
     if (contract->parameter_bytes != sizeof(struct read_ceiling_params))
         return complain("%s takes %u bytes of parameters, this command knows %zu", record->name, contract->parameter_bytes,

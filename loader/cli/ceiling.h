@@ -16,7 +16,7 @@ struct ceiling {
     uint64_t sink;
 };
 
-/* Loads the kernel. False if the bundles have none for this GPU (silently: bench then has no ceiling), or after printing. */
+/* Loads the kernel. False after printing why, for instance that the bundles have none for this GPU: times then stand alone. */
 bool ceiling_open(struct gpu *gpu, libdecode_context *context, const libdecode_device *device, struct ceiling *ret_ceiling);
 void ceiling_close(struct gpu *gpu, struct ceiling *ceiling);
 

@@ -251,6 +251,25 @@ class OnHostGpu(CommandTest):
         self.assertGreater(len(rows), 3)
         self.assertTrue(all(None not in row and float(row["us"]) > 0 for row in rows))
 
+    def test_without_a_read_ceiling_bench_and_demo_measure_and_say_what_is_missing(self):
+        trace = pathlib.Path(folder.name) / "tiny.csv"
+        trace.write_text("input_length,output_length,hash_ids\n3,2,1\n", encoding="utf-8")
+        attention_only = ":".join(map(str, sorted(bundles.glob("libdecode-*.bundle"))))
+        runs = {(command[0], *output): self.check_run(run(*command, *output, gpu=True, bundle=attention_only), PASSED)
+                for command in (["bench", *SMALL], ["demo", "--trace", trace]) for output in ([], ["--json"])}
+        runs["bench", "--csv"] = self.check_run(run("bench", *SMALL, "--csv", gpu=True, bundle=attention_only), PASSED)
+        for name, result in runs.items():
+            with self.subTest(name):
+                self.assertEqual(result.stderr.count("no read_ceiling kernel for sm_90"), 1)
+        self.assertRegex(runs["bench",].stdout, r"us +\d+\.\d+ TB/s; launch")
+        self.assertRegex(runs["demo",].stdout, r"us, \d+\.\d+ TB/s\n")
+        rows = json.loads(runs["bench", "--json"].stdout)["results"] + json.loads(runs["demo", "--json"].stdout)["models"]
+        rows += csv.DictReader(io.StringIO(runs["bench", "--csv"].stdout))
+        self.assertEqual(len(rows), 4)
+        for row in rows:
+            self.assertGreater(float(row["us"]), 0)
+            self.assertIn((row["ceiling_us"], row["percent_of_ceiling"]), [(None, None), ("", "")])
+
     def test_bench_forces_a_kernel(self):
         report = self.json_of(run("bench", *SMALL, "--kernel", "*_r32_c1_*", "--json", gpu=True))
         self.assertIn("_r32_c1_", report["results"][0]["kernel"])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An installed copy: the files that a distribution expects, found through pkg-config, used from C99 and C++, moved elsewhere."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -98,12 +99,14 @@ class InstalledTest(unittest.TestCase):
         result = run(program, LIBDECODE_BUNDLE_PATH=str(self.libdir / "libdecode") if BUNDLES else "")
         self.assertEqual(result.stdout.split()[1:], [str(NUM_KERNELS)], result.stderr)
 
+    @unittest.skipIf(not BUNDLES, "no kernels were built")
     def test_the_command_finds_the_bundles_beside_it(self):
-        result = run(self.prefix / BINDIR / "libdecode", "list")
-        if not BUNDLES:
-            return
+        result = run(self.prefix / BINDIR / "libdecode", "list", "--json")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
-        self.assertIn("read_ceiling" if NUM_KERNELS > 1 else "_sm", result.stdout)
+        kernels = json.loads(result.stdout)
+        self.assertEqual(len(kernels), NUM_KERNELS)
+        self.assertEqual({pathlib.Path(kernel["bundle"]).resolve() for kernel in kernels},
+                         {(self.libdir / "libdecode" / bundle).resolve() for bundle in BUNDLES})
 
     @unittest.skipIf(HAS_DEBUG_INFO, "debug information names the folder of the sources")
     def test_no_file_names_the_build_folder(self):
