@@ -68,7 +68,8 @@ typedef enum libdecode_status {
     LIBDECODE_ERROR_UNSUPPORTED = 200,         /* no kernel of libdecode does this */
     LIBDECODE_ERROR_NOT_IN_BUNDLE = 201,       /* libdecode has such kernels, the bundles at hand do not hold one */
     LIBDECODE_ERROR_NO_GPU_IMAGE = 202,        /* no bundle serves this GPU */
-    LIBDECODE_ERROR_OVERRIDE = 203,            /* LIBDECODE_KERNEL, kernel_policy: a typo, no match, a forced kernel that cannot do it */
+    LIBDECODE_ERROR_OVERRIDE = 203,            /* LIBDECODE_KERNEL, kernel_policy: a typo, no match,
+                                                * a forced kernel that cannot do it */
     LIBDECODE_ERROR_STRICT = 204,              /* only a slower class of kernel is at hand, and strict was asked for */
     /* 3xx: bundles */
     LIBDECODE_ERROR_BUNDLE_NOT_FOUND = 300,
@@ -81,8 +82,10 @@ typedef enum libdecode_status {
     LIBDECODE_ERROR_NO_DEVICE = 402,           /* a driver, but no GPU or no current CUDA context */
     LIBDECODE_ERROR_CUDA = 403,                /* a driver call failed: libdecode_error_cuda_result() has its code */
     /* 5xx: state */
-    LIBDECODE_ERROR_COLD_IN_CAPTURE = 500,     /* a kernel would be loaded inside a stream capture: call libdecode_prepare before */
-    LIBDECODE_ERROR_FORKED = 501,              /* CUDA does not survive fork(): let the process that started it launch, or fork before */
+    LIBDECODE_ERROR_COLD_IN_CAPTURE = 500,     /* a kernel would be loaded inside a stream capture:
+                                                * call libdecode_prepare before */
+    LIBDECODE_ERROR_FORKED = 501,              /* CUDA does not survive fork():
+                                                * let the process that started it launch, or fork before */
     LIBDECODE_ERROR_OUT_OF_MEMORY = 502,
     LIBDECODE_ERROR_INTERNAL = 599             /* a defect of libdecode; please report the message */
 } libdecode_status;
@@ -124,9 +127,10 @@ typedef struct libdecode_memory_bundle {
 
 enum {
     LIBDECODE_OPEN_IGNORE_ENVIRONMENT = 1u << 0, /* no LIBDECODE_* variable has any effect */
-    LIBDECODE_OPEN_BUNDLES_ONLY = 1u << 1,       /* only the bundles given here: neither embedded nor installed nor environment */
-    LIBDECODE_OPEN_STRICT = 1u << 2              /* more passes over the KV cache than the widest row tile of libdecode needs, and a
-                                                    kernel loaded inside a stream capture, are errors */
+    LIBDECODE_OPEN_BUNDLES_ONLY = 1u << 1,       /* only the bundles given here:
+                                                  * neither embedded nor installed nor environment */
+    LIBDECODE_OPEN_STRICT = 1u << 2              /* more passes over the KV cache than the widest row tile of libdecode needs,
+                                                  * and a kernel loaded inside a stream capture, are errors */
 };
 
 typedef struct libdecode_open_options {
@@ -139,8 +143,9 @@ typedef struct libdecode_open_options {
     size_t num_bundle_paths;
     const libdecode_memory_bundle *memory_bundles; /* overlay the files */
     size_t num_memory_bundles;
-    const char *kernel_policy;                   /* as LIBDECODE_KERNEL, and instead of it: "[op:]force=GLOB,prefer=GLOB,deny=GLOB";
-                                                    the last item that matches a kernel decides about it */
+    const char *kernel_policy;                   /* as LIBDECODE_KERNEL, and instead of it:
+                                                  * "[op:]force=GLOB,prefer=GLOB,deny=GLOB";
+                                                  * the last item that matches a kernel decides about it */
     const uint8_t (*root_hashes)[32];            /* if given, a bundle whose root hash is not among these is refused */
     size_t num_root_hashes;
 } libdecode_open_options;
@@ -202,7 +207,8 @@ typedef enum libdecode_kv_layout {
 /* How the NVFP4 scales of V lie in a page and head; those of K are always linear. */
 typedef enum libdecode_sf_layout {
     LIBDECODE_SF_LINEAR = 0,       /* [page_size, head_dim / 16] */
-    LIBDECODE_SF_V_INTERLEAVE4 = 1 /* token t, block s at (t/4)*4*S + s*4 + t%4, S = head_dim / 16 */
+    LIBDECODE_SF_V_INTERLEAVE4 = 1 /* token t, block s at (t/4)*4*S + s*4 + t%4, S = head_dim / 16: page_size * S scales
+                                    * without a gap, so a page is [num_kv_heads, page_size * S] in either kv_layout */
 } libdecode_sf_layout;
 
 enum {
@@ -233,18 +239,22 @@ typedef struct libdecode_problem {
     int32_t window_left;              /* with FEATURE_WINDOW: the query's own position and this many before it; >= 0 */
     int32_t position_stride;          /* default 1 */
     int32_t position_offset;          /* >= 0 */
-    int64_t num_pages;                /* in the pool: ids outside give zero rows; default: not known, ids are valid or negative */
+    int64_t num_pages;                /* in the pool: ids outside give zero rows;
+                                       * default: not known, ids are valid or negative */
     libdecode_kv_layout kv_layout;    /* names the default strides of K and V, nothing else */
     libdecode_sf_layout v_sf_layout;  /* NVFP4 only */
     int64_t query_token_stride, query_head_stride;           /* default [tokens, num_qo_heads, head_dim] */
     int64_t out_token_stride, out_head_stride;               /* default [tokens, num_qo_heads, head_dim] */
     int64_t lse_token_stride, lse_head_stride;               /* default [tokens, num_qo_heads] */
-    int64_t k_page_stride, k_head_stride, k_token_stride;    /* default: kv_layout, dense over the strides inside; in elements */
+    int64_t k_page_stride, k_head_stride, k_token_stride;    /* default: kv_layout, dense over the strides inside;
+                                                              * in elements */
     int64_t v_page_stride, v_head_stride, v_token_stride;    /* default: as K's */
     int64_t k_sf_page_stride, k_sf_head_stride, k_sf_token_stride; /* NVFP4 scales; default as kv_layout, dense */
-    int64_t v_sf_page_stride, v_sf_head_stride, v_sf_token_stride; /* default: as K's; V_INTERLEAVE4: token stride dense */
-    int64_t page_table_request_stride; /* width of a row; default: max_seq_len / page_size rounded up (one of the two must be given);
-                                          no default with a head stride or a V offset */
+    int64_t v_sf_page_stride, v_sf_head_stride, v_sf_token_stride; /* default: as K's; V_INTERLEAVE4: the token stride is
+                                                                    * head_dim / 16, the head stride at least page_size
+                                                                    * times that, which in NHD is the default */
+    int64_t page_table_request_stride; /* width of a row; default: max_seq_len / page_size rounded up (one of the two must be
+                                        * given); no default with a head stride or a V offset */
     int64_t page_table_head_stride;    /* 0: all KV heads share the row */
     int64_t page_table_v_offset;       /* with FEATURE_V_PAGE_TABLE: >= 1, n for a table [batch_size, 2, n] */
     int64_t seq_lens_request_stride;   /* default 1 */
@@ -263,8 +273,8 @@ typedef struct libdecode_tensors {
     const void *k_cache;          /* kv_dtype [pages, num_kv_heads, page_size, head_dim] (or by strides) */
     const void *v_cache;          /* likewise; may lie in the same pool */
     const void *k_sf, *v_sf;      /* NVFP4: e4m3 [pages, num_kv_heads, page_size, head_dim / 16] */
-    const int32_t *page_table;    /* [batch_size, page_table_request_stride]; a negative id gives zero rows; entries past the last
-                                   * live page are never read */
+    const int32_t *page_table;    /* [batch_size, page_table_request_stride]; a negative id gives zero rows; entries past the
+                                   * last live page are never read */
     const int32_t *seq_lens;      /* [batch_size] KV tokens of each request, the q_len new ones included */
     void *out;                    /* out_dtype [tokens, num_qo_heads, head_dim] */
     void *out_sf;                 /* NVFP4 out: e4m3 scales, 128x4 swizzle, [round_up(tokens, 128),
@@ -274,7 +284,8 @@ typedef struct libdecode_tensors {
     const int32_t *cum_seq_lens_q; /* [batch_size + 1] */
     const int32_t *query_positions; /* [batch_size] position of each request's first query token */
     const uint16_t *draft_mask;   /* [tokens, 2 * ceil(q_len / 32)]: bit c of row t = draft token t sees draft token c */
-    float bmm1_scale;             /* multiplies the logits (q_scale * k_scale * sm_scale; usually 1/sqrt(head_dim)); default 1 */
+    float bmm1_scale;             /* multiplies the logits (q_scale * k_scale * sm_scale;
+                                   * usually 1/sqrt(head_dim)); default 1 */
     float bmm2_scale;             /* multiplies the result; default 1 */
     float o_scale;                /* no effect, bmm2_scale already holds 1/o_scale; default 1, 16-bit out requires 1 */
     float out_sf_scale;           /* NVFP4 out: the global factor; default 1 */
@@ -361,8 +372,8 @@ LIBDECODE_API libdecode_status libdecode_batch_decode(libdecode_context *context
                                                       const libdecode_tensors *tensors, libdecode_stream stream);
 
 /* Workspace that libdecode_batch_decode needs for this problem on the current device. Errors: as libdecode_plan_create. */
-LIBDECODE_API libdecode_status libdecode_batch_decode_workspace_bytes(libdecode_context *context, const libdecode_problem *problem,
-                                                                      size_t *ret_bytes);
+LIBDECODE_API libdecode_status libdecode_batch_decode_workspace_bytes(libdecode_context *context,
+                                                                      const libdecode_problem *problem, size_t *ret_bytes);
 
 /* ----------------------------------------------------------------------------------------------------- looking inside */
 
@@ -416,7 +427,8 @@ typedef void (*libdecode_verdict_function)(void *cookie, const libdecode_verdict
  * Returns what libdecode_plan_create would.
  */
 LIBDECODE_API libdecode_status libdecode_explain(libdecode_context *context, const libdecode_problem *problem,
-                                                 const libdecode_device *device, libdecode_verdict_function report, void *cookie);
+                                                 const libdecode_device *device, libdecode_verdict_function report,
+                                                 void *cookie);
 
 /* ---------------------------------------------------------------------------------------------------------- reference */
 
