@@ -159,8 +159,8 @@ static libdecode_status prepare(const libdecode_context *context, libdecode_plan
     for (size_t i = 0; i < num_plans; i++) {
         cuda_function function;
         FORWARD(check_device(plans[i], driver, context_id));
-        FORWARD(
-            module_function(context->modules, driver, plans[i]->selection.record, NULL, context->policy.strict, 1, &function));
+        FORWARD(module_function(context->modules, driver, context_id, plans[i]->selection.record, NULL, context->policy.strict, 1,
+                                &function));
     }
     return LIBDECODE_OK;
 }
@@ -177,8 +177,8 @@ static libdecode_status launch(libdecode_plan *plan, const struct driver *driver
     cuda_function function;
     FORWARD(workspace_check(tensors->workspace, tensors->workspace_bytes, workspace_bytes(selection)));
     FORWARD(check_device(plan, driver, context_id));
-    FORWARD(
-        module_function(plan->context->modules, driver, selection->record, stream, plan->context->policy.strict, 0, &function));
+    FORWARD(module_function(plan->context->modules, driver, context_id, selection->record, stream, plan->context->policy.strict, 0,
+                            &function));
     return launch_kernel(driver, &plan->problem, selection, tensors, function, stream);
 }
 

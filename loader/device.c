@@ -76,6 +76,10 @@ libdecode_status device_read(const libdecode_device *device, libdecode_device *r
     return LIBDECODE_OK;
 }
 
+static bool means_no_context(cuda_result result) {
+    return result == CUDA_RESULT_INVALID_CONTEXT || result == CUDA_RESULT_CONTEXT_IS_DESTROYED;
+}
+
 static libdecode_status no_context(void) {
     return fail(LIBDECODE_ERROR_NO_DEVICE,
                 "the calling thread has no current CUDA context; make one current (cuCtxSetCurrent, or "
@@ -94,7 +98,7 @@ static libdecode_status attribute(const struct driver *driver, cuda_device devic
 
 static libdecode_status current_device(const struct driver *driver, cuda_device *ret_device) {
     cuda_result result = driver->ctx_get_device(ret_device);
-    if (result == CUDA_RESULT_INVALID_CONTEXT)
+    if (means_no_context(result))
         return no_context();
     if (result != CUDA_RESULT_SUCCESS)
         return driver_fail(driver, result, "cuCtxGetDevice", "the GPU of the current CUDA context is not known");
@@ -138,7 +142,7 @@ libdecode_status device_query(const struct driver *driver, libdecode_device *ret
 libdecode_status device_context_id(const struct driver *driver, uint64_t *ret_id) {
     unsigned long long id = 0;
     cuda_result result = driver->ctx_get_id(NULL, &id);
-    if (result == CUDA_RESULT_INVALID_CONTEXT)
+    if (means_no_context(result))
         return no_context();
     if (result != CUDA_RESULT_SUCCESS)
         return driver_fail(driver, result, "cuCtxGetId", "the current CUDA context has no identity");

@@ -24,14 +24,14 @@
 
 struct function_entry {
     struct function_entry *next;
-    unsigned long long context_id;
+    uint64_t context_id;
     const struct bundle_kernel *kernel; /* an address in its bundle's table: says bundle and name */
     cuda_function function;
 };
 
 struct module_slot {
     struct module_slot *next;
-    unsigned long long context_id;
+    uint64_t context_id;
     cuda_context context;
     const struct bundle *bundle;
     uint32_t image;
@@ -68,7 +68,7 @@ libdecode_status module_cache_create(const struct log_sink *log, struct module_c
 }
 
 /* Which list: Fibonacci hashing of two words. */
-static size_t list_of(unsigned long long context_id, const void *address, uint32_t image, size_t num_lists)
+static size_t list_of(uint64_t context_id, const void *address, uint32_t image, size_t num_lists)
 {
     uint64_t mixed = (context_id * 31 + image) ^ ((uint64_t)(uintptr_t)address >> 4);
     return (size_t)(mixed * 0x9e3779b97f4a7c15ull >> 32) % num_lists;
@@ -76,7 +76,7 @@ static size_t list_of(unsigned long long context_id, const void *address, uint32
 
 /* ------------------------------------------------------------------------------------------------------ the fast path */
 
-static bool find_function(struct module_cache *cache, unsigned long long context_id, const struct bundle_kernel *kernel,
+static bool find_function(struct module_cache *cache, uint64_t context_id, const struct bundle_kernel *kernel,
                           cuda_function *ret_function)
 {
     size_t list = list_of(context_id, kernel, 0, FUNCTION_LISTS);
@@ -90,19 +90,6 @@ static bool find_function(struct module_cache *cache, unsigned long long context
     return false;
 }
 
-static libdecode_status current_context_id(const struct driver *driver, unsigned long long *ret_id)
-{
-    cuda_result result = driver->ctx_get_id(NULL, ret_id);
-    if (result == CUDA_RESULT_SUCCESS)
-        return LIBDECODE_OK;
-    if (result == CUDA_RESULT_INVALID_CONTEXT || result == CUDA_RESULT_CONTEXT_IS_DESTROYED)
-        return fail(LIBDECODE_ERROR_NO_DEVICE,
-                    "no living CUDA context is current in this thread (cuCtxGetId: %d); make one current "
-                    "first (cuCtxSetCurrent, cudaSetDevice)",
-                    result);
-    return driver_fail(driver, result, "cuCtxGetId", "asking for the current context; an earlier CUDA call may have failed");
-}
-
 /* ------------------------------------------------------------------------------------------------------ the cold path */
 
 static void publish_function(struct module_cache *cache, struct function_entry *entry)
@@ -113,14 +100,14 @@ static void publish_function(struct module_cache *cache, struct function_entry *
         continue;
 }
 
-static struct module_slot *find_slot(struct module_slot *slot, unsigned long long context_id, const struct kernel_record *record)
+static struct module_slot *find_slot(struct module_slot *slot, uint64_t context_id, const struct kernel_record *record)
 {
     while (slot && (slot->context_id != context_id || slot->bundle != record->bundle || slot->image != record->kernel->image))
         slot = slot->next;
     return slot;
 }
 
-static struct module_slot *new_slot(unsigned long long context_id, cuda_context context, const struct kernel_record *record)
+static struct module_slot *new_slot(uint64_t context_id, cuda_context context, const struct kernel_record *record)
 {
     struct module_slot *slot = calloc(1, sizeof *slot);
     if (!slot)
@@ -144,7 +131,7 @@ static void free_slot(struct module_slot *slot)
 }
 
 /* Finds the image's slot or adds it; of two threads that add at once, the second finds the first one's. */
-static libdecode_status get_slot(struct cold_load *load, unsigned long long context_id)
+static libdecode_status get_slot(struct cold_load *load, uint64_t context_id)
 {
     const struct kernel_record *record = load->record;
     size_t list_index = list_of(context_id, record->bundle, record->kernel->image, MODULE_LISTS);
@@ -311,14 +298,13 @@ static void log_load(const struct cold_load *load)
                     "kernel %s was loaded inside a stream capture; libdecode_prepare before the capture avoids that",
                     load->record->name);
     log_message(&load->cache->log, LIBDECODE_LOG_DEBUG, "kernel %s loaded from bundle %s into context %llu", load->record->name,
-                bundle_path(load->record->bundle), load->slot->context_id);
+                bundle_path(load->record->bundle), (unsigned long long)load->slot->context_id);
 }
 
-libdecode_status module_function(struct module_cache *cache, const struct driver *driver, const struct kernel_record *record,
-                                 libdecode_stream stream, int strict, int preparing, cuda_function *ret_function)
+libdecode_status module_function(struct module_cache *cache, const struct driver *driver, uint64_t context_id,
+                                 const struct kernel_record *record, libdecode_stream stream, int strict, int preparing,
+                                 cuda_function *ret_function)
 {
-    unsigned long long context_id = 0;
-    FORWARD(current_context_id(driver, &context_id));
     if (find_function(cache, context_id, record->kernel, ret_function))
         return LIBDECODE_OK;
 

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "context.h"
+#include "device.h"
 #include "options.h"
 
 #define STEP_BYTES (16u << 10) /* the kernel copies such pieces */
@@ -31,8 +32,9 @@ bool ceiling_open(struct gpu *gpu, libdecode_context *context, const libdecode_d
     if (contract->parameter_bytes != sizeof(struct read_ceiling_params))
         return complain("%s takes %u bytes of parameters, this command knows %zu", record->name, contract->parameter_bytes,
                         sizeof(struct read_ceiling_params));
-    if (driver_get(&ceiling.driver) != LIBDECODE_OK ||
-        module_function(context->modules, ceiling.driver, record, NULL, 0, 1, &ceiling.function) != LIBDECODE_OK)
+    uint64_t context_id;
+    if (driver_get(&ceiling.driver) != LIBDECODE_OK || device_context_id(ceiling.driver, &context_id) != LIBDECODE_OK ||
+        module_function(context->modules, ceiling.driver, context_id, record, NULL, 0, 1, &ceiling.function) != LIBDECODE_OK)
         return complain("%s", libdecode_error_message());
     ceiling.grid = (unsigned)device->sm_count * contract->ctas_per_sm;
     ceiling.threads = contract->threads;

@@ -24,6 +24,15 @@ bool scene_find_fake(const char *program)
     return fake != NULL;
 }
 
+libdecode_status function_here(struct module_cache *of, const struct driver *by, const struct kernel_record *record,
+                               libdecode_stream on, int strict, int preparing, cuda_function *ret_function)
+{
+    uint64_t context_id;
+    libdecode_status status = device_context_id(by, &context_id);
+    return status != LIBDECODE_OK ? status
+                                  : module_function(of, by, context_id, record, on, strict, preparing, ret_function);
+}
+
 static void catch_log(void *cookie, libdecode_log_level level, const char *message)
 {
     (void)cookie;
@@ -33,8 +42,8 @@ static void catch_log(void *cookie, libdecode_log_level level, const char *messa
     (void)snprintf(caught.warning, sizeof caught.warning, "%s", message);
     if (caught.calls_back) {
         cuda_function function = NULL;
-        assert_int_equal(module_function(cache, driver, &kernels[LARGE_SHARED], stream, 0, 0, &function), LIBDECODE_OK);
-        assert_int_equal(module_function(cache, driver, &kernels[SECOND_PLAIN], NULL, 0, 0, &function), LIBDECODE_OK);
+        assert_int_equal(function_here(cache, driver, &kernels[LARGE_SHARED], stream, 0, 0, &function), LIBDECODE_OK);
+        assert_int_equal(function_here(cache, driver, &kernels[SECOND_PLAIN], NULL, 0, 0, &function), LIBDECODE_OK);
     }
 }
 
@@ -91,12 +100,12 @@ int scene_end(void **state)
 
 libdecode_status get(int kernel, cuda_function *ret_function)
 {
-    return module_function(cache, driver, &kernels[kernel], stream, 0, 0, ret_function);
+    return function_here(cache, driver, &kernels[kernel], stream, 0, 0, ret_function);
 }
 
 libdecode_status get_strictly(int kernel, cuda_function *ret_function)
 {
-    return module_function(cache, driver, &kernels[kernel], stream, 1, 0, ret_function);
+    return function_here(cache, driver, &kernels[kernel], stream, 1, 0, ret_function);
 }
 
 void assert_message_has(const char *text) { assert_non_null(strstr(libdecode_error_message(), text)); }

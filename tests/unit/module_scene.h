@@ -19,6 +19,7 @@
 
 #include "bundle_fixture.h"
 #include "fake_cuda.h"
+#include "device.h"
 #include "module.h"
 
 /* The table's order: by name. The first two share an image; the last two are just portable: 48 KiB, clusters of 8. */
@@ -50,6 +51,9 @@ int scene_free_bundle(void **state);
 int scene_begin(void **state);
 int scene_end(void **state);
 
+/* As decode.c does it: module_function for the context that is current. */
+libdecode_status function_here(struct module_cache *of, const struct driver *by, const struct kernel_record *record,
+                               libdecode_stream on, int strict, int preparing, cuda_function *ret_function);
 libdecode_status get(int kernel, cuda_function *ret_function);
 libdecode_status get_strictly(int kernel, cuda_function *ret_function);
 void assert_message_has(const char *text);

@@ -141,7 +141,7 @@ static void every_kernel_of_many_images_comes_from_its_own(void **state)
     assert_int_equal(kernel_table_build(&many, 1, &records), LIBDECODE_OK);
     for (int index = 0; index < NUM_IMAGES; index++) {
         cuda_function function = NULL;
-        assert_int_equal(module_function(cache, driver, &records.records[index], stream, 0, 0, &function), LIBDECODE_OK);
+        assert_int_equal(function_here(cache, driver, &records.records[index], stream, 0, 0, &function), LIBDECODE_OK);
         assert_string_equal(fake->last("cuModuleGetFunction")->kernel, names[index]);
     }
     assert_int_equal(fake->live_modules(), NUM_IMAGES);
@@ -160,7 +160,7 @@ static void without_a_living_context_there_is_no_device(void **state)
     cuda_context context = fake->context_create(0);
     fake->context_set_current(NULL);
     assert_int_equal(get(PLAIN, &function), LIBDECODE_ERROR_NO_DEVICE);
-    assert_message_has("make one current first");
+    assert_message_has("no current CUDA context");
     fake->context_set_current(context);
     fake->context_destroy(context);
     assert_int_equal(get(PLAIN, &function), LIBDECODE_ERROR_NO_DEVICE);
@@ -174,7 +174,7 @@ static void a_driver_older_than_the_bundle_needs_is_refused_before_it_sees_the_i
     cuda_function function = NULL;
     old = *driver;
     old.version = 12080;
-    assert_int_equal(module_function(cache, &old, &kernels[PLAIN], stream, 0, 0, &function), LIBDECODE_ERROR_DRIVER_TOO_OLD);
+    assert_int_equal(function_here(cache, &old, &kernels[PLAIN], stream, 0, 0, &function), LIBDECODE_ERROR_DRIVER_TOO_OLD);
     assert_message_has("kernel c_plain_sm90 of bundle memory needs a driver for CUDA 13.0, this one is for 12.8");
     assert_int_equal(fake->count("cuModuleLoadData"), 0);
 }
@@ -326,7 +326,7 @@ static void preparing_asks_no_stream(void **state)
     (void)state;
     cuda_function function = NULL;
     fake->set_capture(NULL, 1);
-    assert_int_equal(module_function(cache, driver, &kernels[PLAIN], NULL, 1, 1, &function), LIBDECODE_OK);
+    assert_int_equal(function_here(cache, driver, &kernels[PLAIN], NULL, 1, 1, &function), LIBDECODE_OK);
     assert_int_equal(fake->count("cuStreamIsCapturing"), 0);
     assert_int_equal(caught.warnings, 0);
 }

@@ -125,12 +125,12 @@ static void a_damaged_image_is_final(void **state)
     memcpy(damaged, bundle_data, bundle_bytes);
     memset(damaged + bundle_images(file.bundle)[record->kernel->image].offset, 0, 4);
     fixture_write_file(file.path, damaged, bundle_bytes);
-    assert_int_equal(module_function(cache, driver, record, stream, 0, 0, &function), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+    assert_int_equal(function_here(cache, driver, record, stream, 0, 0, &function), LIBDECODE_ERROR_BUNDLE_DAMAGED);
     (void)snprintf(message, sizeof message, "%s", libdecode_error_message());
     fixture_write_file(file.path, bundle_data, bundle_bytes);
-    assert_int_equal(module_function(cache, driver, record, stream, 0, 0, &function), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+    assert_int_equal(function_here(cache, driver, record, stream, 0, 0, &function), LIBDECODE_ERROR_BUNDLE_DAMAGED);
     assert_string_equal(libdecode_error_message(), message);
-    assert_int_equal(module_function(cache, driver, &file.table.records[LARGE_SHARED], stream, 0, 0, &function), LIBDECODE_OK);
+    assert_int_equal(function_here(cache, driver, &file.table.records[LARGE_SHARED], stream, 0, 0, &function), LIBDECODE_OK);
     assert_int_equal(fake->count("cuModuleLoadData"), 1); /* the honest image */
     assert_int_equal(fake->count("cuThreadExchangeStreamCaptureMode"), 2);
     free(damaged);
@@ -158,10 +158,10 @@ static void a_file_that_cannot_be_read_may_be_read_later(void **state)
     int descriptor = descriptor_of(file.path), good = dup(descriptor), bad = open("/dev/null", O_WRONLY);
     assert_true(descriptor >= 0 && good >= 0 && bad >= 0);
     assert_int_equal(dup2(bad, descriptor), descriptor);
-    assert_int_equal(module_function(cache, driver, record, stream, 0, 0, &function), LIBDECODE_ERROR_IO);
+    assert_int_equal(function_here(cache, driver, record, stream, 0, 0, &function), LIBDECODE_ERROR_IO);
     assert_message_has(file.path);
     assert_int_equal(dup2(good, descriptor), descriptor);
-    assert_int_equal(module_function(cache, driver, record, stream, 0, 0, &function), LIBDECODE_OK);
+    assert_int_equal(function_here(cache, driver, record, stream, 0, 0, &function), LIBDECODE_OK);
     (void)close(good);
     (void)close(bad);
     close_file_bundle(&file);
