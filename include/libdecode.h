@@ -341,7 +341,8 @@ LIBDECODE_API size_t libdecode_plan_workspace_bytes(const libdecode_plan *plan);
 
 /*
  * Makes a workspace ready: enqueues a memset of all its bytes (256 at least). Needed once, before its first launch; every
- * launch leaves the workspace ready for the next. Errors: INVALID_ARGUMENT, WORKSPACE_TOO_SMALL, 4xx, FORKED.
+ * launch leaves the workspace ready for the next. A launch must not be given more bytes than were made ready.
+ * Errors: INVALID_ARGUMENT, WORKSPACE_TOO_SMALL, 4xx, FORKED.
  */
 LIBDECODE_API libdecode_status libdecode_workspace_init(libdecode_context *context, void *workspace, size_t workspace_bytes,
                                                         libdecode_stream stream);
