@@ -98,10 +98,14 @@ static int64_t predicted_ns(const struct split *split, int64_t workers) {
 
 /* Of at most `most`; of equally good numbers the largest. */
 static int64_t best_workers(const struct split *split, int64_t most) {
-    int64_t best = most;
-    for (int64_t workers = most - 1; workers > 0; workers--)
-        if (predicted_ns(split, workers) < predicted_ns(split, best))
+    int64_t best = most, best_ns = predicted_ns(split, most);
+    for (int64_t workers = most - 1; workers > 0; workers--) {
+        int64_t ns = predicted_ns(split, workers);
+        if (ns < best_ns) {
             best = workers;
+            best_ns = ns;
+        }
+    }
     return best;
 }
 

@@ -18,7 +18,6 @@
 
 #include "abi.h"
 #include "pipeline/split_schedule.cuh"
-#include "ptx/bulk_copy.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"

@@ -188,21 +188,23 @@ static void units_stay_whole_while_there_are_ctas_for_them(void **state)
 {
     (void)state;
     struct policy policy = no_policy();
-    libdecode_device device = preset("sm_90");
     static const struct {
+        const char *gpu;
         int batch_size, max_seq_len;
         uint32_t cluster_size;
         int num_workers;
     } expected[] = {
-        {1, 4096, 8, 8},     /* one cluster for each KV head */
-        {1, 32768, 8, 8},    /* 64 of the 132 SMs take in all that memory gives */
-        {2, 4096, 4, 16},    /* 16 clusters of 8 are not resident at once */
-        {4, 4096, 2, 32},    /* likewise */
-        {16, 4096, 1, 128},  /* a unit for each CTA; */
-        {64, 4096, 1, 128},  /* four; */
-        {128, 8192, 1, 128}, /* eight: not all of the 132 that there is room for */
+        {"sm_90", 1, 4096, 8, 8},     /* one cluster for each KV head */
+        {"sm_90", 1, 32768, 8, 8},    /* 64 of the 132 SMs take in all that memory gives */
+        {"sm_90", 2, 4096, 4, 16},    /* 16 clusters of 8 are not resident at once */
+        {"sm_90", 4, 4096, 2, 32},    /* likewise */
+        {"sm_90", 16, 4096, 1, 128},  /* a unit for each CTA; */
+        {"sm_90", 64, 4096, 1, 128},  /* four; */
+        {"sm_90", 128, 8192, 1, 128}, /* eight: not all of the 132 that there is room for */
+        {"sm_121", 16, 4096, 1, 32}, /* of 48 SMs: 43 would have as long ranges, and most units in two of them */
     };
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        libdecode_device device = preset(expected[i].gpu);
         libdecode_problem problem = llama3_8b();
         problem.batch_size = expected[i].batch_size;
         problem.max_seq_len = expected[i].max_seq_len;
