@@ -3,7 +3,8 @@
 #include <cuda.h>
 #include <libdecode.h>
 #include <stdio.h>
-#define CHECK(call) if ((error = (int)(call))) return fprintf(stderr, #call ": %d %s\n", error, libdecode_error_message()), 1
+#define CHECK(call) \
+    do if ((error = (int)(call))) return fprintf(stderr, #call ": %d %s\n", error, libdecode_error_message()), 1; while (0)
 enum { BATCH = 2, HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128, PAIRS = HEAD_DIM / 2, PAGES = 16, PAGE_SIZE = 16, MAX_LEN = 128 };
 union pair { uint16_t bf16[2]; float value; }; /* two neighbours; where the first is 0, value is the second */
 static struct batch { /* Q and K are zero: all tokens of a request weigh the same */
