@@ -12,8 +12,8 @@ enum {
     LAUNCH_NS = 3800,
     /* Of the read ceiling, with random pages. */
     BANDWIDTH_PERCENT = 95,
-    /* What an SM takes in for every warp of a CTA there: 66 GB/s with ten. From 16 rows on warps share the rows of a tile. */
-    WARP_BANDWIDTH_MBPS = 6600,
+    /* What an SM takes in for every warp of a CTA there: 66 GB/s with eleven. From 16 rows on warps share the rows of a tile. */
+    WARP_BANDWIDTH_MBPS = 6000,
     ROWS_PER_WARP = 16,
 
     /* A cluster adds up what its CTAs computed; for every further unit all of them meet again. */

@@ -9,10 +9,11 @@
  *
  * Rows are the query heads of one KV head (padded to row_tile with zero queries that are never stored). Schedule, by role:
  *
- *     producer warps  one for K, one for V: walk split_schedule.cuh, the pieces of units that fall to this worker (K's hands
- *                     each piece to the consumers through piece_queue.cuh); page_stream.cuh gives the boxes of a piece and
- *                     their pages, one batch of 32 ahead; one 5-D copy per box into the ring (kv_ring.cuh), across pieces, so
- *                     that short units keep the memory queue full
+ *     producer warps  one for K, one for V: walk split_schedule.cuh, the pieces of units that fall to this worker;
+ *                     page_stream.cuh gives the boxes of a piece and their pages, one batch of 32 ahead; one 5-D copy per box
+ *                     into the ring (kv_ring.cuh), across pieces, so that short units keep the memory queue full
+ *     announcer warp  walks the same schedule and hands each piece to the consumers (piece_queue.cuh): what they alone need
+ *                     to know of a piece holds up no copy
  *     consumer warps  tile by tile: qk, mask, softmax, pv (attention.cuh); two teams of warps take turns at the tiles, a warp
  *                     takes its own tokens of a tile and keeps its own maximum and sum: no barrier among consumers
  *     at a unit's end reduction.cuh: warps, then the cluster, then the workers that share the unit; the last one stores
@@ -56,7 +57,8 @@ struct Traits {
     static constexpr int consumer_warps = teams * team_warps;
     static constexpr int consumer_threads = consumer_warps * 32;
     static constexpr int producer_warps = 2; /* one for K, one for V, whose first copies so go out together */
-    static constexpr int threads = consumer_threads + producer_warps * 32;
+    static constexpr int announcer_warp = consumer_warps + producer_warps;
+    static constexpr int threads = (announcer_warp + 1) * 32;
     static constexpr int tokens_per_warp = tile_tokens / token_warps;
     static constexpr int groups = tokens_per_warp / tile::group_tokens;
     static constexpr int row_fragments = rows_per_warp / 8;
@@ -94,53 +96,75 @@ static_assert(Traits::ctas_per_sm * (shared_bytes + variant::reserved_shared_byt
 constexpr int consumer_barrier = 1;
 __device__ __forceinline__ void consumers_meet() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
 
+/*
+ * Every thread calls it once, after it has arrived: then the barriers of the other CTAs of the cluster are initialised, too.
+ * PTX would let only those wait that need to know; racecheck of compute-sanitizer 2025.3 then never ends.
+ */
+__device__ __forceinline__ void meet_cluster() {
+    if constexpr (Traits::cluster_size > 1) ptx::cluster_wait();
+}
+
 /* ------------------------------------------------------------------------------------------------------ producer: load */
 
-/* Up to one tile of boxes of one tensor into the ring; lane i copies box `box` + i, whose page it holds. */
+/* Up to one tile of boxes of one tensor into the ring; lane i copies box `box` + i, whose page is that of lane `source`. */
 __device__ __forceinline__ void load_tile(const gqa_decode_params &params, const Ring &ring, pipeline::Tensor tensor, int kv_head,
-                                          int box, int boxes, int page, int lane) {
+                                          int box, int boxes, int pages, int source, int lane) {
     const uint32_t barrier = ring.full_barrier(tensor);
     const int box_bytes = params.box_tokens * Traits::head_dim * 2;
     ring.wait_empty(tensor);
-    if (lane == 0) ptx::mbarrier_arrive_expect_tx(barrier, boxes * box_bytes);
-    __syncwarp();
+    const int page = __shfl_sync(tile::full_warp, pages, source);
     if (lane < boxes) {
         const int token_in_page = ((box + lane) * params.box_tokens) & (params.page_size - 1);
         ptx::copy_tensor_5d(ring.tile(tensor) + lane * box_bytes, tensor == pipeline::tensor_k ? &params.k_map : &params.v_map, 0,
                             token_in_page, 0, kv_head, page, barrier);
     }
+    /* After the copies, which so go out earlier: without this arrival the barrier stays open, whatever has come. */
+    if (lane == 0) ptx::mbarrier_arrive_expect_tx(barrier, boxes * box_bytes);
     __syncwarp();
 }
 
-__device__ __forceinline__ void produce(const gqa_decode_params &params, Schedule &schedule, pipeline::Tensor tensor,
-                                        pipeline::PieceQueue &pieces, Ring ring, int lane) {
+__device__ __forceinline__ void produce(const gqa_decode_params &params, Schedule &schedule, pipeline::Tensor tensor, Ring ring,
+                                        int lane) {
     schedule.begin();
     Stream stream(params, schedule, tensor == pipeline::tensor_v ? params.page_table_v_offset : 0);
     const int boxes_per_tile = Traits::tile_tokens >> (__ffs(params.box_tokens) - 1);
-    uint32_t count = 0;
     pipeline::PageBatch batch = stream.next();
+    meet_cluster(); /* while the page ids are on their way */
     while (!batch.piece.end_of_work) {
+        /*
+         * When the next page ids are sent for: they hold up the copies that follow, since a warp that waits for any page id
+         * waits for all. So once the ring is full, or else after the last tile of the batch.
+         */
+        const int last_tile = (max(batch.num_boxes, 1) - 1) & -boxes_per_tile;
+        const int ring_is_full = min((Traits::stages - 1) * boxes_per_tile, last_tile);
         pipeline::PageBatch upcoming;
         int box = 0;
         do {
             const int boxes = min(boxes_per_tile, batch.num_boxes - box);
             if (boxes > 0) {
-                const int page = __shfl_sync(tile::full_warp, batch.page, (box + lane) & 31);
-                load_tile(params, ring, tensor, batch.piece.kv_head, batch.first_box + box, boxes, page, lane);
+                load_tile(params, ring, tensor, batch.piece.kv_head, batch.first_box + box, boxes, batch.page, (box + lane) & 31,
+                          lane);
                 ring.advance();
             }
-            if (box == 0) {
-                if (batch.starts_piece && tensor == pipeline::tensor_k) {
-                    schedule.find_workers(batch.piece);
-                    pieces.push(count++, batch.piece, lane);
-                }
-                upcoming = stream.next(); /* its page ids travel while the rest of this batch is copied */
-            }
+            if (box == ring_is_full) upcoming = stream.next();
             box += boxes_per_tile;
         } while (box < batch.num_boxes);
         batch = upcoming;
     }
-    if (tensor == pipeline::tensor_k) pieces.push(count, batch.piece, lane);
+}
+
+/* ------------------------------------------------------------------------------------------- announcer: pieces, one by one */
+
+__device__ __forceinline__ void announce(Schedule &schedule, pipeline::PieceQueue &pieces, int lane) {
+    schedule.begin();
+    meet_cluster();
+    pipeline::Piece piece;
+    uint32_t count = 0;
+    do {
+        piece = schedule.next();
+        if (!piece.end_of_work) schedule.find_workers(piece);
+        pieces.push(count++, piece, lane);
+    } while (!piece.end_of_work);
 }
 
 /* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
@@ -243,7 +267,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
     const float scale_log2 = params.bmm1_scale_log2_device != nullptr ? *params.bmm1_scale_log2_device
                              : params.bmm1_scale_device != nullptr    ? *params.bmm1_scale_device * tile::log2_e
                                                                       : params.bmm1_scale_log2;
-    if constexpr (Traits::cluster_size > 1) ptx::cluster_wait(); /* the barriers of the other CTAs are initialised, too */
+    meet_cluster();
     uint32_t count = 0;
     for (;; ++count) {
         const pipeline::Piece &piece = shared.pieces.front(count);
@@ -287,10 +311,10 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
 
     ptx::launch_dependents();
     ptx::wait_for_preceding_kernel();
-    const bool is_producer = warp >= Traits::consumer_warps;
+    const bool is_consumer = warp < Traits::consumer_warps;
     const pipeline::Tensor tensor = warp == Traits::consumer_warps ? pipeline::tensor_k : pipeline::tensor_v;
     Schedule schedule(params, worker, rank);
-    if (is_producer) {
+    if (!is_consumer) {
         schedule.send_for_lengths();
         ptx::prefetch_tensor_map(tensor == pipeline::tensor_k ? &params.k_map : &params.v_map);
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
@@ -303,10 +327,12 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     if constexpr (Traits::cluster_size > 1) ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
 
     const Ring ring(shared.barriers, shared.tiles);
-    if (is_producer)
-        produce(params, schedule, tensor, shared.pieces, ring, lane);
-    else
+    if (is_consumer)
         consume(params, shared, ring, worker, rank, warp, lane);
+    else if (warp == Traits::announcer_warp)
+        announce(schedule, shared.pieces, lane);
+    else
+        produce(params, schedule, tensor, ring, lane);
 }
 
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {

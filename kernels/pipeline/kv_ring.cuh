@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_ring.cuh: the ring of stages between the producer warp and the consumer warps. A stage holds one tile of K and one of V,
+ * kv_ring.cuh: the ring of stages between the producer warps and the consumer warps. A stage holds one tile of K and one of V,
  * each with its own pair of barriers, so that scores start before V is there and K's place is refilled before V is used up.
  */
 #pragma once

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * piece_queue.cuh: hands pieces from the producer warp to the consumer warps through shared memory, so that only the producer
- * walks the schedule and consumers keep their registers for the arithmetic.
+ * piece_queue.cuh: hands pieces from the announcer warp to the consumer warps through shared memory, so that consumers need not
+ * walk the schedule and keep their registers for the arithmetic.
  */
 #pragma once
 
@@ -26,7 +26,7 @@ struct PieceQueue {
         }
     }
 
-    /* Producer, all lanes: the `count`th piece. */
+    /* Announcer, all lanes: the `count`th piece. */
     __device__ __forceinline__ void push(uint32_t count, const Piece &piece, int lane) {
         const uint32_t slot = count % capacity;
         wait(empty[slot], (count / capacity & 1u) ^ 1u);

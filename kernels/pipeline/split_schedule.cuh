@@ -7,8 +7,8 @@
  * a unit inside a range is a piece. A worker is a CTA, or a cluster, whose CTAs then share every piece.
  * A unit without visible tokens counts as one box, so that exactly one worker owns it and writes its empty result.
  *
- * The producer warps walk the schedule and hand each piece to the consumers (piece_queue.cuh). A "sequence" is one entry of
- * seq_lens: a request, or one KV head of a request when lengths have a head stride.
+ * The producer warps and the announcer warp walk the schedule, each for itself (families/gqa_decode.cu). A "sequence" is one
+ * entry of seq_lens: a request, or one KV head of a request when lengths have a head stride.
  *
  * Nothing can be copied before the first piece is known, so the way there is short: lanes work side by side, two sequences
  * each, and a vote of the lanes or a multiplication by a reciprocal stands where a division would take longer.

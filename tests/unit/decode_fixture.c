@@ -101,7 +101,7 @@ static struct libdecode_launch_contract grid_contract(const char *dtype, uint32_
                                                       uint32_t cluster_size, uint32_t target)
 {
     struct libdecode_launch_contract contract = fixture_contract();
-    contract.threads = target == 120 ? 128 : 320;
+    contract.threads = target == 120 ? 160 : 352;
     contract.dynamic_shared_bytes = target == 120 ? 98304 : 180224;
     contract.ctas_per_sm = 1;
     contract.cluster_size = cluster_size;

@@ -276,7 +276,7 @@ static void a_balanced_kernel_is_launched_with_one_cta_per_worker(void **state)
     assert_int_equal(call->config.grid_x, 128);
     assert_int_equal(call->config.grid_y, 1);
     assert_int_equal(call->config.grid_z, 1);
-    assert_int_equal(call->config.block_x, 320);
+    assert_int_equal(call->config.block_x, 352);
     assert_int_equal(call->config.block_y, 1);
     assert_int_equal(call->config.block_z, 1);
     assert_int_equal(call->config.shared_bytes, 180224);
