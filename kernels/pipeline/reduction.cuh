@@ -25,6 +25,11 @@
 
 namespace pipeline {
 
+/* Where a vector of a partial's output lies, and maximum and sum of its row. */
+struct Partial {
+    const float *output, *statistics;
+};
+
 /*
  * How `rows` x `columns` results are dealt out to `threads`: vectors of `width` columns, thread t gets t, t + threads, ...
  * Only the first `live_rows` rows are query heads; nothing is done for the others.
@@ -55,6 +60,26 @@ struct Slice {
             sum[i] = 0.f;
 #pragma unroll
             for (int j = 0; j < width; ++j) value[i][j] = 0.f;
+        }
+    }
+
+    /* Vector i from all partials of it at once: `partial(0)` to `partial(parts - 1)` are where they lie. */
+    template <int parts, class PartialAt>
+    __device__ __forceinline__ void fold_all(int i, PartialAt partial) {
+        float largest = partial(0).statistics[0];
+#pragma unroll
+        for (int part = 1; part < parts; ++part) largest = fmaxf(largest, partial(part).statistics[0]);
+        const float reference = tile::OnlineSoftmax<1>::finite_reference(largest);
+        maximum[i] = largest;
+        sum[i] = 0.f;
+#pragma unroll
+        for (int j = 0; j < width; ++j) value[i][j] = 0.f;
+#pragma unroll
+        for (int part = 0; part < parts; ++part) {
+            const float weight = ptx::exp2_approx(partial(part).statistics[0] - reference);
+            sum[i] += weight * partial(part).statistics[1];
+#pragma unroll
+            for (int j = 0; j < width; ++j) value[i][j] += weight * partial(part).output[j];
         }
     }
 
@@ -106,23 +131,10 @@ struct WarpPartials {
 #pragma unroll
         for (int i = 0; i < S::per_thread; ++i) {
             if (!result.live(i)) continue;
-            const uint32_t r = result.row(i);
-            float largest = row[0][r][head_dim];
-#pragma unroll
-            for (int group = 1; group < token_groups; ++group) largest = fmaxf(largest, row[group][r][head_dim]);
-            const float reference = tile::OnlineSoftmax<1>::finite_reference(largest);
-            float total = 0.f;
-#pragma unroll
-            for (int j = 0; j < S::width; ++j) result.value[i][j] = 0.f;
-#pragma unroll
-            for (int group = 0; group < token_groups; ++group) {
-                const float weight = ptx::exp2_approx(row[group][r][head_dim] - reference);
-                total += weight * row[group][r][head_dim + 1];
-#pragma unroll
-                for (int j = 0; j < S::width; ++j) result.value[i][j] += weight * row[group][r][result.column(i) + j];
-            }
-            result.maximum[i] = largest;
-            result.sum[i] = total;
+            const uint32_t r = result.row(i), column = result.column(i);
+            result.template fold_all<token_groups>(i, [&](int group) {
+                return Partial{&row[group][r][column], &row[group][r][head_dim]};
+            });
         }
     }
 };
@@ -200,22 +212,9 @@ struct ClusterExchange {
         for (int i = 0; i < S::per_thread; ++i) {
             if (!result.live(i)) continue;
             const uint32_t row = result.row(i), column = result.column(i);
-            float largest = -INFINITY;
-#pragma unroll
-            for (int part = 0; part < cluster_size; ++part) largest = fmaxf(largest, receive[part].statistics[row][0]);
-            const float reference = tile::OnlineSoftmax<1>::finite_reference(largest);
-            float total = 0.f, value[S::width] = {};
-#pragma unroll
-            for (int part = 0; part < cluster_size; ++part) {
-                const float weight = ptx::exp2_approx(receive[part].statistics[row][0] - reference);
-                total += weight * receive[part].statistics[row][1];
-#pragma unroll
-                for (int j = 0; j < S::width; ++j) value[j] += weight * receive[part].output[row][column + j];
-            }
-            result.maximum[i] = largest;
-            result.sum[i] = total;
-#pragma unroll
-            for (int j = 0; j < S::width; ++j) result.value[i][j] = value[j];
+            result.template fold_all<cluster_size>(i, [&](int part) {
+                return Partial{&receive[part].output[row][column], receive[part].statistics[row]};
+            });
         }
     }
 };
