@@ -87,6 +87,8 @@ const struct test_case test_cases[] = {
     {"two_long",          2,  8,   64,   0, CASE_LSE, LENS(7001, 9000)},
     {"long_and_short",    4,  4,   16,   0, CASE_REPEAT | CASE_LSE | CASE_SINKS, LONG_AND_SHORT},
     {"many_requests",     8,  1,   16,   0, CASE_LSE, MANY_REQUESTS},
+    {"many_sequences",    8,  1,   16,   0, CASE_PER_HEAD | CASE_LSE, MANY_REQUESTS},
+    {"thousands_of_sequences", 32, 1, 16, 0, CASE_PER_HEAD | CASE_LSE, MANY_REQUESTS},
     {"ragged",            8,  4,   16,   0, CASE_REPEAT | CASE_LSE | CASE_QUICK, RAGGED_LENS},
     {"graph",             2,  4,   16,   0, CASE_GRAPH | CASE_LSE, RAGGED_LENS},
     {"programmatic",      2,  4,   16,   0, CASE_PROGRAMMATIC | CASE_LSE | CASE_REPEAT, RAGGED_LENS},
