@@ -58,7 +58,7 @@ void help_bench(void)
            "  libdecode bench --batch 1 --len 32768 --all-kernels\n"
            "  libdecode bench --trace requests.jsonl:718:64 --page 64 --json\n"
            "  libdecode bench --batch 1 --len 4096 --cold-start\n\n"
-           "TB/s counts K and V once, 1 TB = 1e12 bytes. launch and bare are host times of one call, through\n"
+           "TB/s counts K and V once, 1 TB = 1e12 bytes. launch and bare are host times of one call in a row of 50, through\n"
            "libdecode_plan_launch and through cuLaunchKernelEx alone.\n");
     options_print(groups, 4);
 }
