@@ -12,9 +12,10 @@ enum {
     LAUNCH_NS = 3800,
     /* Of the read ceiling, with random pages. */
     BANDWIDTH_PERCENT = 95,
-    /* What an SM takes in for every warp of a CTA there: 66 GB/s with eleven. From 16 rows on warps share the rows of a tile. */
+    /* What an SM takes in for each warp of a CTA there: 66 GB/s with eleven; 47 where two read the same tokens for other rows. */
     WARP_BANDWIDTH_MBPS = 6000,
     ROWS_PER_WARP = 16,
+    SHARED_TOKENS_PERCENT = 71,
 
     /* A cluster adds up what its CTAs computed; for every further unit all of them meet again. */
     CLUSTER_REDUCTION_NS = 700,
@@ -110,8 +111,9 @@ static int64_t best_workers(const struct split *split, int64_t most) {
 }
 
 static int64_t sm_bandwidth(const struct libdecode_launch_contract *contract) {
-    int64_t warps = contract->threads / 32 * contract->ctas_per_sm, sharing = larger(contract->row_tile / ROWS_PER_WARP, 1);
-    return larger(warps * WARP_BANDWIDTH_MBPS / 1000 / sharing, 1);
+    int64_t warps = contract->threads / 32 * contract->ctas_per_sm;
+    int64_t percent = contract->row_tile > ROWS_PER_WARP ? SHARED_TOKENS_PERCENT : 100;
+    return larger(warps * WARP_BANDWIDTH_MBPS * percent / 100 / 1000, 1);
 }
 
 /* Workers that are resident at once: with the remainder that clusters leave empty, on average, as SMs come in pairs. */

@@ -47,7 +47,8 @@ struct Traits {
     static constexpr int tile_tokens = tile_bytes / (head_dim * 2);
     static constexpr int rows_per_warp = row_tile < 16 ? 8 : 16; /* two instructions share every K and V fragment */
     static constexpr int row_warps = row_tile / rows_per_warp;   /* warps that read the same tokens for other rows */
-    static constexpr int token_warps = small ? 2 : 4;
+    /* Two where rows are divided as well, which leaves warps for a second team; sm_100 is two registers short of that. */
+    static constexpr int token_warps = small || (row_warps > 1 && variant::target_sm == 90) ? 2 : 4;
     static constexpr int team_warps = row_warps * token_warps;
     /*
      * Teams take turns at the tiles. The steps of one tile wait for each other, some 1000 clocks of it: four warps, one tile at a

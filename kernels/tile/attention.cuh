@@ -60,20 +60,22 @@ __device__ __forceinline__ void qk(ScoreFragment<groups, row_tiles> &scores, con
                                    uint32_t k_tile, const TokenGroups<head_dim, groups> &tokens, int lane) {
 #pragma unroll
     for (int group = 0; group < groups; ++group) {
-        /* Even and odd k in accumulators of their own: a chain of dependent instructions half as long. */
-        float part[2][row_tiles][4] = {};
+        /* With few scores, even and odd k in accumulators of their own: chains of dependent instructions half as long. */
+        constexpr int chains = groups * row_tiles < 4 ? 2 : 1;
+        float part[chains][row_tiles][4] = {};
         const uint32_t first_chunk = first_chunk_address(k_tile + tokens.offset[group], lane & 15, lane >> 4);
 #pragma unroll
         for (int k = 0; k < head_dim / 16; ++k) {
             uint32_t keys[4];
             ptx::ldmatrix_x4(keys, chunk_address(first_chunk, tokens.half_bytes, k));
 #pragma unroll
-            for (int n = 0; n < row_tiles; ++n) Element<dtype>::mma(part[k & 1][n], keys, query.operand[k][n]);
+            for (int n = 0; n < row_tiles; ++n) Element<dtype>::mma(part[k % chains][n], keys, query.operand[k][n]);
         }
 #pragma unroll
         for (int n = 0; n < row_tiles; ++n) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) scores.value[group][n][i] = part[0][n][i] + part[1][n][i];
+            for (int i = 0; i < 4; ++i)
+                scores.value[group][n][i] = chains == 1 ? part[0][n][i] : part[0][n][i] + part[chains - 1][n][i];
         }
     }
 }
