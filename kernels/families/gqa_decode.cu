@@ -119,7 +119,10 @@ __device__ __forceinline__ void load_tile(const gqa_decode_params &params, const
         ptx::copy_tensor_5d(ring.tile(tensor) + lane * box_bytes, tensor == pipeline::tensor_k ? &params.k_map : &params.v_map, 0,
                             token_in_page, 0, kv_head, page, barrier);
     }
-    /* After the copies, which so go out earlier: without this arrival the barrier stays open, whatever has come. */
+    /*
+     * After the copies, which so go out earlier. Until this arrival the barrier stays open, whatever has come; its count of bytes
+     * may be below zero meanwhile (PTX ISA 9.7.13.15, contents of the mbarrier object).
+     */
     if (lane == 0) ptx::mbarrier_arrive_expect_tx(barrier, boxes * box_bytes);
     __syncwarp();
 }

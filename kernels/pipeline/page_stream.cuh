@@ -17,7 +17,6 @@ struct PageBatch {
     Piece piece;              /* end_of_work: there are no more batches */
     int first_box, num_boxes; /* 0 boxes: a piece without visible tokens */
     int page;                 /* of this lane's box */
-    bool starts_piece;
 };
 
 template <int cluster_size>
@@ -32,8 +31,7 @@ class PageStream {
     /* All lanes call together. The loads of the ids are issued here and first waited for when an id is used. */
     __device__ __forceinline__ PageBatch next() {
         PageBatch batch;
-        batch.starts_piece = box_ == piece_.end_box;
-        if (batch.starts_piece) {
+        if (box_ == piece_.end_box) {
             piece_ = schedule_.next();
             box_ = piece_.first_box;
         }
