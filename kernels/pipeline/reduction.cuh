@@ -63,23 +63,29 @@ struct Slice {
         }
     }
 
-    /* Vector i from all partials of it at once: `partial(0)` to `partial(parts - 1)` are where they lie. */
+    /* From `parts` partials at once; partial_at(row, column, part) is where the vector there lies in one of them. */
     template <int parts, class PartialAt>
-    __device__ __forceinline__ void fold_all(int i, PartialAt partial) {
-        float largest = partial(0).statistics[0];
+    __device__ __forceinline__ void fold_all(PartialAt partial_at) {
 #pragma unroll
-        for (int part = 1; part < parts; ++part) largest = fmaxf(largest, partial(part).statistics[0]);
-        const float reference = tile::OnlineSoftmax<1>::finite_reference(largest);
-        maximum[i] = largest;
-        sum[i] = 0.f;
+        for (int i = 0; i < per_thread; ++i) {
+            if (!live(i)) continue;
+            const uint32_t r = row(i), c = column(i);
+            float largest = partial_at(r, c, 0).statistics[0];
 #pragma unroll
-        for (int j = 0; j < width; ++j) value[i][j] = 0.f;
+            for (int part = 1; part < parts; ++part) largest = fmaxf(largest, partial_at(r, c, part).statistics[0]);
+            const float reference = tile::OnlineSoftmax<1>::finite_reference(largest);
+            maximum[i] = largest;
+            sum[i] = 0.f;
 #pragma unroll
-        for (int part = 0; part < parts; ++part) {
-            const float weight = ptx::exp2_approx(partial(part).statistics[0] - reference);
-            sum[i] += weight * partial(part).statistics[1];
+            for (int j = 0; j < width; ++j) value[i][j] = 0.f;
 #pragma unroll
-            for (int j = 0; j < width; ++j) value[i][j] += weight * partial(part).output[j];
+            for (int part = 0; part < parts; ++part) {
+                const Partial partial = partial_at(r, c, part);
+                const float weight = ptx::exp2_approx(partial.statistics[0] - reference);
+                sum[i] += weight * partial.statistics[1];
+#pragma unroll
+                for (int j = 0; j < width; ++j) value[i][j] += weight * partial.output[j];
+            }
         }
     }
 
@@ -127,15 +133,9 @@ struct WarpPartials {
 
     template <int threads>
     __device__ __forceinline__ void fold(Slice<rows, head_dim, threads> &result) const {
-        using S = Slice<rows, head_dim, threads>;
-#pragma unroll
-        for (int i = 0; i < S::per_thread; ++i) {
-            if (!result.live(i)) continue;
-            const uint32_t r = result.row(i), column = result.column(i);
-            result.template fold_all<token_groups>(i, [&](int group) {
-                return Partial{&row[group][r][column], &row[group][r][head_dim]};
-            });
-        }
+        result.template fold_all<token_groups>([&](uint32_t r, uint32_t column, int group) {
+            return Partial{&row[group][r][column], &row[group][r][head_dim]};
+        });
     }
 };
 
@@ -207,15 +207,9 @@ struct ClusterExchange {
 
     template <int threads>
     __device__ __forceinline__ void fold(Slice<rows, columns, threads> &result) const {
-        using S = Slice<rows, columns, threads>;
-#pragma unroll
-        for (int i = 0; i < S::per_thread; ++i) {
-            if (!result.live(i)) continue;
-            const uint32_t row = result.row(i), column = result.column(i);
-            result.template fold_all<cluster_size>(i, [&](int part) {
-                return Partial{&receive[part].output[row][column], receive[part].statistics[row]};
-            });
-        }
+        result.template fold_all<cluster_size>([&](uint32_t row, uint32_t column, int part) {
+            return Partial{&receive[part].output[row][column], receive[part].statistics[row]};
+        });
     }
 };
 
