@@ -18,9 +18,10 @@ libdecode_status module_cache_create(const struct log_sink *log, struct module_c
 void module_cache_destroy(struct module_cache *cache);
 
 /*
- * The function of a kernel in the current context, whose id (device_context_id) is `context_id`. Loading happens at the first call per (context, image): concurrent
- * first calls load once. The fast path is lock-free. `stream` is asked whether it is capturing before a cold load: then the
- * load is done under a relaxed capture mode and logged, or with `strict` refused with COLD_IN_CAPTURE.
+ * The function of a kernel in the current context, whose id (device_context_id) is `context_id`. Loading happens at the first
+ * call per (context, image): concurrent first calls load once. The fast path is lock-free. `stream` is asked whether it is
+ * capturing before a cold load: then the load is done under a relaxed capture mode and logged, or with `strict` refused with
+ * COLD_IN_CAPTURE.
  * `preparing`: called by libdecode_prepare; `stream` is not looked at.
  */
 libdecode_status module_function(struct module_cache *cache, const struct driver *driver, uint64_t context_id,

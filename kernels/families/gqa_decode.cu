@@ -107,17 +107,18 @@ __device__ __forceinline__ void meet_cluster() {
 
 /* ------------------------------------------------------------------------------------------------------ producer: load */
 
-/* Up to one tile of boxes of one tensor into the ring; lane i copies box `box` + i, whose page is that of lane `source`. */
-__device__ __forceinline__ void load_tile(const gqa_decode_params &params, const Ring &ring, pipeline::Tensor tensor, int kv_head,
-                                          int box, int boxes, int pages, int source, int lane) {
+/* `boxes` boxes of a batch, at most a tile of them, from its box `first` on into the ring: lane i copies box first + i. */
+__device__ __forceinline__ void load_tile(const gqa_decode_params &params, const Ring &ring, pipeline::Tensor tensor,
+                                          const pipeline::PageBatch &batch, int first, int boxes, int lane) {
+    const int box = batch.first_box + first, source = (first + lane) & 31;
     const uint32_t barrier = ring.full_barrier(tensor);
     const int box_bytes = params.box_tokens * Traits::head_dim * 2;
     ring.wait_empty(tensor);
-    const int page = __shfl_sync(tile::full_warp, pages, source);
+    const int page = __shfl_sync(tile::full_warp, batch.page, source);
     if (lane < boxes) {
         const int token_in_page = ((box + lane) * params.box_tokens) & (params.page_size - 1);
         ptx::copy_tensor_5d(ring.tile(tensor) + lane * box_bytes, tensor == pipeline::tensor_k ? &params.k_map : &params.v_map, 0,
-                            token_in_page, 0, kv_head, page, barrier);
+                            token_in_page, 0, batch.piece.kv_head, page, barrier);
     }
     /*
      * After the copies, which so go out earlier. Until this arrival the barrier stays open, whatever has come; its count of bytes
@@ -146,8 +147,7 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedul
         do {
             const int boxes = min(boxes_per_tile, batch.num_boxes - box);
             if (boxes > 0) {
-                load_tile(params, ring, tensor, batch.piece.kv_head, batch.first_box + box, boxes, batch.page, (box + lane) & 31,
-                          lane);
+                load_tile(params, ring, tensor, batch, box, boxes, lane);
                 ring.advance();
             }
             if (box == ring_is_full) upcoming = stream.next();
