@@ -66,6 +66,7 @@ struct Traits {
 
     /* 96-128 KiB in flight per SM reach the read ceiling with random 16-token pages. */
     static constexpr int stages = small && row_tile == 32 ? 2 : 4;
+    static_assert(stages % teams == 0, "a stage must be one team's: a warp that skips one cannot tell its phases apart");
     /* All of it for one CTA: half as many workers as with two, so half as many units that are split between them. */
     static constexpr int ctas_per_sm = 1;
 };
