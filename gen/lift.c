@@ -37,8 +37,7 @@ static const struct {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-bool refuse(const char *format, ...)
-{
+bool refuse(const char *format, ...) {
     va_list arguments;
 
     fputs("pack: ", stderr);
@@ -49,8 +48,7 @@ bool refuse(const char *format, ...)
     return false;
 }
 
-static const struct target_limits *limits_of(uint32_t target)
-{
+static const struct target_limits *limits_of(uint32_t target) {
     for (size_t index = 0; index < COUNT(target_limits); index++) {
         if (target_limits[index].target == target)
             return &target_limits[index];
@@ -60,8 +58,7 @@ static const struct target_limits *limits_of(uint32_t target)
 
 /* The contract, as the image carries it, is one of this interface. */
 static bool read_contract(const char *path, const struct image_elf *elf, const char *name,
-                          struct libdecode_launch_contract *ret_contract)
-{
+                          struct libdecode_launch_contract *ret_contract) {
     char symbol[BUNDLE_MAX_NAME_BYTES + sizeof(LIBDECODE_CONTRACT_SUFFIX)];
     const uint8_t *bytes;
     size_t size;
@@ -80,8 +77,7 @@ static bool read_contract(const char *path, const struct image_elf *elf, const c
 }
 
 static bool check_parameters(const char *path, const char *name, const struct libdecode_launch_contract *contract,
-                             const struct image_kernel *recorded)
-{
+                             const struct image_kernel *recorded) {
     for (size_t index = 0; index < COUNT(families); index++) {
         size_t name_bytes = strlen(families[index].name);
         if (families[index].family != contract->family)
@@ -102,8 +98,7 @@ static bool check_parameters(const char *path, const char *name, const struct li
 
 /* Threads, shared memory and registers: ctas_per_sm CTAs of this contract fit one SM. */
 static bool check_resources(const char *path, const char *name, const struct libdecode_launch_contract *contract,
-                            const struct image_kernel *recorded, uint32_t target)
-{
+                            const struct image_kernel *recorded, uint32_t target) {
     const struct target_limits *limits = limits_of(target);
 
     if (limits == NULL)
@@ -128,15 +123,14 @@ static bool check_resources(const char *path, const char *name, const struct lib
         ctas * warps * WARP_THREADS > limits->threads)
         return refuse("%s: %s has %u CTAs per SM in its contract, but each takes %llu of %u bytes of shared memory, %llu of %u "
                       "registers and %llu of %u threads of an SM of sm_%u",
-                      path, name, contract->ctas_per_sm, (unsigned long long)(shared + SYSTEM_SHARED_BYTES),
-                      limits->shared_bytes, (unsigned long long)registers, SM_REGISTERS,
-                      (unsigned long long)(warps * WARP_THREADS), limits->threads, target);
+                      path, name, contract->ctas_per_sm, (unsigned long long)(shared + SYSTEM_SHARED_BYTES), limits->shared_bytes,
+                      (unsigned long long)registers, SM_REGISTERS, (unsigned long long)(warps * WARP_THREADS), limits->threads,
+                      target);
     return true;
 }
 
 static bool check_spill(const char *path, const char *name, const struct libdecode_launch_contract *contract,
-                        const struct image_kernel *recorded, bool may_spill)
-{
+                        const struct image_kernel *recorded, bool may_spill) {
     bool in_contract = (contract->flags & CONTRACT_FLAG_MAY_SPILL) != 0;
 
     if (recorded->local_bytes != 0 && !may_spill)
@@ -150,8 +144,7 @@ static bool check_spill(const char *path, const char *name, const struct libdeco
 }
 
 bool lift_contract(const char *path, const struct image_elf *elf, const char *name, bool may_spill,
-                   struct libdecode_launch_contract *ret_contract, uint32_t *ret_registers)
-{
+                   struct libdecode_launch_contract *ret_contract, uint32_t *ret_registers) {
     struct libdecode_launch_contract contract;
     struct image_kernel recorded;
 

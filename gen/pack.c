@@ -64,8 +64,7 @@ static uint64_t align_8(uint64_t bytes) { return (bytes + 7) & ~(uint64_t)7; }
 /* ------------------------------------------------------------------------------------------------------- manifest -> packing */
 
 /* The whole file, with a NUL behind it. */
-static bool read_file(const char *path, size_t max_bytes, uint8_t **ret_bytes, size_t *ret_size)
-{
+static bool read_file(const char *path, size_t max_bytes, uint8_t **ret_bytes, size_t *ret_size) {
     FILE *file = fopen(path, "rb");
     uint8_t *bytes = malloc(max_bytes + 2);
 
@@ -95,8 +94,7 @@ failed:
 }
 
 /* "sm_100,sm_103" to bits; `text` is cut up. */
-static bool parse_gpus(const char *where, char *text, uint32_t target, uint32_t *ret_gpus)
-{
+static bool parse_gpus(const char *where, char *text, uint32_t target, uint32_t *ret_gpus) {
     uint32_t gpus = 0;
 
     for (char *name = text; name != NULL;) {
@@ -118,8 +116,7 @@ static bool parse_gpus(const char *where, char *text, uint32_t target, uint32_t 
 }
 
 /* One line of the manifest, split at its tabs. */
-static bool take_line(struct packing *packing, const char *where, char *fields[4], size_t num_fields)
-{
+static bool take_line(struct packing *packing, const char *where, char *fields[4], size_t num_fields) {
     if (num_fields == 2 && strcmp(fields[0], "target") == 0 && packing->target == 0) {
         packing->target = (uint32_t)strtoul(fields[1], NULL, 10);
         return packing->target != 0 || refuse("%s: '%s' is no SM number", where, fields[1]);
@@ -146,8 +143,7 @@ static bool take_line(struct packing *packing, const char *where, char *fields[4
     return refuse("%s: not a line of a manifest: '%s' with %zu fields", where, fields[0], num_fields);
 }
 
-static bool parse_manifest(const char *path, char *text, struct packing *packing)
-{
+static bool parse_manifest(const char *path, char *text, struct packing *packing) {
     size_t line_number = 0;
 
     for (char *line = text, *end; *line != '\0'; line = end + 1) {
@@ -172,8 +168,7 @@ static bool parse_manifest(const char *path, char *text, struct packing *packing
     return packing->num_kernels > 0 || refuse("%s: names no kernel", path);
 }
 
-static bool read_manifest(const char *path, struct packing *packing)
-{
+static bool read_manifest(const char *path, struct packing *packing) {
     uint8_t *bytes;
     size_t size, num_lines = 0;
 
@@ -192,8 +187,7 @@ static bool read_manifest(const char *path, struct packing *packing)
 
 /* ----------------------------------------------------------------------------------------------------------- image -> frame */
 
-static bool check_image(const char *path, const uint8_t *bytes, size_t size, struct packing *packing, size_t image)
-{
+static bool check_image(const char *path, const uint8_t *bytes, size_t size, struct packing *packing, size_t image) {
     struct image_elf elf;
 
     if (image_audit(bytes, size, &elf) != LIBDECODE_OK)
@@ -212,8 +206,7 @@ static bool check_image(const char *path, const uint8_t *bytes, size_t size, str
     return true;
 }
 
-static bool compress_image(const char *path, const uint8_t *bytes, size_t size, int level, struct packed_image *image)
-{
+static bool compress_image(const char *path, const uint8_t *bytes, size_t size, int level, struct packed_image *image) {
     size_t capacity = ZSTD_compressBound(size), frame_bytes;
     ZSTD_CCtx *compressor = ZSTD_createCCtx();
     struct sha256 hash;
@@ -238,8 +231,7 @@ static bool compress_image(const char *path, const uint8_t *bytes, size_t size, 
     return true;
 }
 
-static bool read_images(const struct options *options, struct packing *packing)
-{
+static bool read_images(const struct options *options, struct packing *packing) {
     for (size_t index = 0; index < packing->num_images; index++) {
         struct packed_image *image = &packing->images[index];
         char path[4096];
@@ -259,14 +251,12 @@ static bool read_images(const struct options *options, struct packing *packing)
 
 /* --------------------------------------------------------------------------------------------------------- packing -> bundle */
 
-static int compare_names(const void *left, const void *right)
-{
+static int compare_names(const void *left, const void *right) {
     return strcmp(((const struct packed_kernel *)left)->name, ((const struct packed_kernel *)right)->name);
 }
 
 /* Sorts by name, and refuses two records that selection could not tell apart. */
-static bool sort_kernels(const struct options *options, struct packing *packing)
-{
+static bool sort_kernels(const struct options *options, struct packing *packing) {
     qsort(packing->kernels, packing->num_kernels, sizeof(packing->kernels[0]), compare_names);
     for (size_t index = 0; index < packing->num_kernels; index++) {
         const struct packed_kernel *kernel = &packing->kernels[index];
@@ -285,8 +275,7 @@ static bool sort_kernels(const struct options *options, struct packing *packing)
 }
 
 /* Places every frame and fills the header. The strings are "" and the names, in the order of the kernels. */
-static void lay_out(const struct options *options, struct packing *packing, struct bundle_header *header)
-{
+static void lay_out(const struct options *options, struct packing *packing, struct bundle_header *header) {
     uint64_t strings_bytes = 1, offset;
 
     *header = (struct bundle_header){
@@ -315,8 +304,7 @@ static void lay_out(const struct options *options, struct packing *packing, stru
 }
 
 /* All bytes of the bundle, in fresh memory. */
-static uint8_t *build_bundle(const struct packing *packing, struct bundle_header *header)
-{
+static uint8_t *build_bundle(const struct packing *packing, struct bundle_header *header) {
     uint8_t *bytes = calloc(1, header->file_bytes), *next = bytes;
     struct sha256 hash;
 
@@ -341,8 +329,7 @@ static uint8_t *build_bundle(const struct packing *packing, struct bundle_header
     return bytes;
 }
 
-static bool write_bundle(const struct options *options, struct packing *packing)
-{
+static bool write_bundle(const struct options *options, struct packing *packing) {
     struct bundle_header header;
 
     lay_out(options, packing, &header);
@@ -366,14 +353,12 @@ static bool write_bundle(const struct options *options, struct packing *packing)
 
 /* -------------------------------------------------------------------------------------------------------------- command line */
 
-static const char usage[] =
-    "usage: pack --manifest FILE --images FOLDER --toolkit MAJOR.MINOR --level N --output FILE\n"
-    "Checks the images that the manifest names and packs them into one bundle.\n"
-    "  --toolkit  version of the nvcc that made the images, 13.0\n"
-    "  --level    of zstd, 1 to 22\n";
+static const char usage[] = "usage: pack --manifest FILE --images FOLDER --toolkit MAJOR.MINOR --level N --output FILE\n"
+                            "Checks the images that the manifest names and packs them into one bundle.\n"
+                            "  --toolkit  version of the nvcc that made the images, 13.0\n"
+                            "  --level    of zstd, 1 to 22\n";
 
-static bool parse_options(int argc, char **argv, struct options *ret_options)
-{
+static bool parse_options(int argc, char **argv, struct options *ret_options) {
     static const struct option known[] = {
         {"manifest", required_argument, NULL, 'm'}, {"images", required_argument, NULL, 'i'},
         {"output", required_argument, NULL, 'o'},   {"toolkit", required_argument, NULL, 't'},
@@ -384,15 +369,24 @@ static bool parse_options(int argc, char **argv, struct options *ret_options)
 
     for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         switch (option) {
-        case 'm': options.manifest = optarg; break;
-        case 'i': options.images = optarg; break;
-        case 'o': options.output = optarg; break;
-        case 'l': options.level = (int)strtol(optarg, NULL, 10); break;
+        case 'm':
+            options.manifest = optarg;
+            break;
+        case 'i':
+            options.images = optarg;
+            break;
+        case 'o':
+            options.output = optarg;
+            break;
+        case 'l':
+            options.level = (int)strtol(optarg, NULL, 10);
+            break;
         case 't':
             if (sscanf(optarg, "%u.%u", &major, &minor) != 2 || major > 1000 || minor > 99)
                 return refuse("--toolkit %s is not MAJOR.MINOR", optarg);
             break;
-        default: return false;
+        default:
+            return false;
         }
     }
     options.toolkit = major * 1000 + minor * 10;
@@ -404,8 +398,7 @@ static bool parse_options(int argc, char **argv, struct options *ret_options)
     return true;
 }
 
-static void destroy(struct packing *packing)
-{
+static void destroy(struct packing *packing) {
     for (size_t index = 0; index < packing->num_images; index++)
         free(packing->images[index].frame);
     free(packing->manifest);
@@ -413,8 +406,7 @@ static void destroy(struct packing *packing)
     free(packing->images);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     struct options options;
     struct packing packing = {0};
 

@@ -61,33 +61,33 @@ typedef enum libdecode_status {
     LIBDECODE_OK = 0,
     /* 1xx: the caller's mistake; the message names the argument, its value and what is accepted */
     LIBDECODE_ERROR_INVALID_ARGUMENT = 100,
-    LIBDECODE_ERROR_STRUCT_SIZE = 101,         /* struct_size is 0, too small, or carries fields this library does not know */
+    LIBDECODE_ERROR_STRUCT_SIZE = 101, /* struct_size is 0, too small, or carries fields this library does not know */
     LIBDECODE_ERROR_WORKSPACE_TOO_SMALL = 102,
-    LIBDECODE_ERROR_WRONG_DEVICE = 103,        /* the plan was made for another kind of GPU than the current one */
+    LIBDECODE_ERROR_WRONG_DEVICE = 103, /* the plan was made for another kind of GPU than the current one */
     /* 2xx: no kernel */
-    LIBDECODE_ERROR_UNSUPPORTED = 200,         /* no kernel of libdecode does this */
-    LIBDECODE_ERROR_NOT_IN_BUNDLE = 201,       /* libdecode has such kernels, the bundles at hand do not hold one */
-    LIBDECODE_ERROR_NO_GPU_IMAGE = 202,        /* no bundle serves this GPU */
-    LIBDECODE_ERROR_OVERRIDE = 203,            /* LIBDECODE_KERNEL, kernel_policy: a typo, no match,
-                                                * a forced kernel that cannot do it */
-    LIBDECODE_ERROR_STRICT = 204,              /* only a slower class of kernel is at hand, and strict was asked for */
+    LIBDECODE_ERROR_UNSUPPORTED = 200,   /* no kernel of libdecode does this */
+    LIBDECODE_ERROR_NOT_IN_BUNDLE = 201, /* libdecode has such kernels, the bundles at hand do not hold one */
+    LIBDECODE_ERROR_NO_GPU_IMAGE = 202,  /* no bundle serves this GPU */
+    /* LIBDECODE_KERNEL, kernel_policy: a typo, no match, a forced kernel that cannot do it */
+    LIBDECODE_ERROR_OVERRIDE = 203,
+    LIBDECODE_ERROR_STRICT = 204, /* only a slower class of kernel is at hand, and strict was asked for */
     /* 3xx: bundles */
     LIBDECODE_ERROR_BUNDLE_NOT_FOUND = 300,
-    LIBDECODE_ERROR_BUNDLE_DAMAGED = 301,      /* truncated, altered, or incomplete */
-    LIBDECODE_ERROR_BUNDLE_VERSION = 302,      /* made for another version of the format or of the kernel interface */
+    LIBDECODE_ERROR_BUNDLE_DAMAGED = 301, /* truncated, altered, or incomplete */
+    LIBDECODE_ERROR_BUNDLE_VERSION = 302, /* made for another version of the format or of the kernel interface */
     LIBDECODE_ERROR_IO = 303,
     /* 4xx: driver and GPU */
-    LIBDECODE_ERROR_NO_DRIVER = 400,           /* libcuda.so.1 is absent */
+    LIBDECODE_ERROR_NO_DRIVER = 400, /* libcuda.so.1 is absent */
     LIBDECODE_ERROR_DRIVER_TOO_OLD = 401,
-    LIBDECODE_ERROR_NO_DEVICE = 402,           /* a driver, but no GPU or no current CUDA context */
-    LIBDECODE_ERROR_CUDA = 403,                /* a driver call failed: libdecode_error_cuda_result() has its code */
+    LIBDECODE_ERROR_NO_DEVICE = 402, /* a driver, but no GPU or no current CUDA context */
+    LIBDECODE_ERROR_CUDA = 403,      /* a driver call failed: libdecode_error_cuda_result() has its code */
     /* 5xx: state */
-    LIBDECODE_ERROR_COLD_IN_CAPTURE = 500,     /* a kernel would be loaded inside a stream capture:
-                                                * call libdecode_prepare before */
-    LIBDECODE_ERROR_FORKED = 501,              /* CUDA does not survive fork():
-                                                * let the process that started it launch, or fork before */
+    /* a kernel would be loaded inside a stream capture: call libdecode_prepare before */
+    LIBDECODE_ERROR_COLD_IN_CAPTURE = 500,
+    /* CUDA does not survive fork(): let the process that started it launch, or fork before */
+    LIBDECODE_ERROR_FORKED = 501,
     LIBDECODE_ERROR_OUT_OF_MEMORY = 502,
-    LIBDECODE_ERROR_INTERNAL = 599             /* a defect of libdecode; please report the message */
+    LIBDECODE_ERROR_INTERNAL = 599 /* a defect of libdecode; please report the message */
 } libdecode_status;
 
 /* The enumerator's name, for instance "LIBDECODE_ERROR_NO_DRIVER"; "LIBDECODE_ERROR_?" for a number that is not one. */
@@ -110,10 +110,10 @@ typedef struct libdecode_context libdecode_context;
 typedef enum libdecode_log_level {
     LIBDECODE_LOG_DEFAULT = 0, /* LIBDECODE_LOG, else nothing */
     LIBDECODE_LOG_NONE = 1,
-    LIBDECODE_LOG_ERROR = 2,   /* a call fails */
-    LIBDECODE_LOG_WARN = 3,    /* it works, but not as well as it should */
-    LIBDECODE_LOG_INFO = 4,    /* which kernel, once per plan */
-    LIBDECODE_LOG_DEBUG = 5    /* and why the others lost */
+    LIBDECODE_LOG_ERROR = 2, /* a call fails */
+    LIBDECODE_LOG_WARN = 3,  /* it works, but not as well as it should */
+    LIBDECODE_LOG_INFO = 4,  /* which kernel, once per plan */
+    LIBDECODE_LOG_DEBUG = 5  /* and why the others lost */
 } libdecode_log_level;
 
 /* Called from any thread; `message` has no newline and dies on return. */
@@ -127,26 +127,27 @@ typedef struct libdecode_memory_bundle {
 
 enum {
     LIBDECODE_OPEN_IGNORE_ENVIRONMENT = 1u << 0, /* no LIBDECODE_* variable has any effect */
-    LIBDECODE_OPEN_BUNDLES_ONLY = 1u << 1,       /* only the bundles given here:
-                                                  * neither embedded nor installed nor environment */
-    LIBDECODE_OPEN_STRICT = 1u << 2              /* more passes over the KV cache than the widest row tile of libdecode needs,
-                                                  * and a kernel loaded inside a stream capture, are errors */
+    /* only the bundles given here: neither embedded nor installed nor environment */
+    LIBDECODE_OPEN_BUNDLES_ONLY = 1u << 1,
+    /* more passes over the KV cache than the widest row tile of libdecode needs, and a kernel loaded inside a stream
+     * capture, are errors */
+    LIBDECODE_OPEN_STRICT = 1u << 2
 };
 
 typedef struct libdecode_open_options {
     size_t struct_size;
-    uint32_t flags;                              /* LIBDECODE_OPEN_* */
+    uint32_t flags; /* LIBDECODE_OPEN_* */
     libdecode_log_level log_level;
-    libdecode_log_function log;                  /* default: standard error */
+    libdecode_log_function log; /* default: standard error */
     void *log_cookie;
-    const char *const *bundle_paths;             /* files or folders of *.bundle; later ones overlay earlier ones */
+    const char *const *bundle_paths; /* files or folders of *.bundle; later ones overlay earlier ones */
     size_t num_bundle_paths;
     const libdecode_memory_bundle *memory_bundles; /* overlay the files */
     size_t num_memory_bundles;
-    const char *kernel_policy;                   /* as LIBDECODE_KERNEL, and instead of it:
-                                                  * "[op:]force=GLOB,prefer=GLOB,deny=GLOB";
-                                                  * the last item that matches a kernel decides about it */
-    const uint8_t (*root_hashes)[32];            /* if given, a bundle whose root hash is not among these is refused */
+    /* as LIBDECODE_KERNEL, and instead of it: "[op:]force=GLOB,prefer=GLOB,deny=GLOB"; the last item that matches a kernel
+     * decides about it */
+    const char *kernel_policy;
+    const uint8_t (*root_hashes)[32]; /* if given, a bundle whose root hash is not among these is refused */
     size_t num_root_hashes;
 } libdecode_open_options;
 
@@ -169,13 +170,13 @@ LIBDECODE_API void libdecode_close(libdecode_context *context);
 /* What selection must know of a GPU. May be filled by hand, for a GPU that is not there. */
 typedef struct libdecode_device {
     size_t struct_size;
-    char name[64];                       /* for messages */
-    int32_t compute_capability;          /* 90, 100, 103, 120, 121 */
+    char name[64];              /* for messages */
+    int32_t compute_capability; /* 90, 100, 103, 120, 121 */
     int32_t sm_count;
     int32_t shared_bytes_per_sm;
-    int32_t max_shared_bytes_per_block;  /* opt-in limit */
-    int32_t memory_bandwidth_gbps;       /* sustained read rate, GB/s = 1e9 bytes/s; 0: unknown */
-    int32_t driver_version;              /* as cuDriverGetVersion, 13000 = 13.0; 0: not checked */
+    int32_t max_shared_bytes_per_block; /* opt-in limit */
+    int32_t memory_bandwidth_gbps;      /* sustained read rate, GB/s = 1e9 bytes/s; 0: unknown */
+    int32_t driver_version;             /* as cuDriverGetVersion, 13000 = 13.0; 0: not checked */
 } libdecode_device;
 
 /* The device of the calling thread's current CUDA context. Errors: NO_DRIVER, DRIVER_TOO_OLD, NO_DEVICE, CUDA, FORKED. */
@@ -191,8 +192,8 @@ typedef enum libdecode_dtype {
     LIBDECODE_DTYPE_DEFAULT = 0, /* what the field's comment says */
     LIBDECODE_DTYPE_BF16 = 1,
     LIBDECODE_DTYPE_FP16 = 2,
-    LIBDECODE_DTYPE_E4M3 = 3,    /* 8 bits, finite, largest 448 */
-    LIBDECODE_DTYPE_NVFP4 = 4    /* e2m1, two to a byte (even element in the low nibble), one e4m3 scale to 16 of head_dim */
+    LIBDECODE_DTYPE_E4M3 = 3, /* 8 bits, finite, largest 448 */
+    LIBDECODE_DTYPE_NVFP4 = 4 /* e2m1, two to a byte (even element in the low nibble), one e4m3 scale to 16 of head_dim */
 } libdecode_dtype;
 
 typedef enum libdecode_op {
@@ -206,9 +207,10 @@ typedef enum libdecode_kv_layout {
 
 /* How the NVFP4 scales of V lie in a page and head; those of K are always linear. */
 typedef enum libdecode_sf_layout {
-    LIBDECODE_SF_LINEAR = 0,       /* [page_size, head_dim / 16] */
-    LIBDECODE_SF_V_INTERLEAVE4 = 1 /* token t, block s at (t/4)*4*S + s*4 + t%4, S = head_dim / 16: page_size * S scales
-                                    * without a gap, so a page is [num_kv_heads, page_size * S] in either kv_layout */
+    LIBDECODE_SF_LINEAR = 0, /* [page_size, head_dim / 16] */
+    /* token t, block s at (t/4)*4*S + s*4 + t%4, S = head_dim / 16: page_size * S scales without a gap, so a page is
+     * [num_kv_heads, page_size * S] in either kv_layout */
+    LIBDECODE_SF_V_INTERLEAVE4 = 1
 } libdecode_sf_layout;
 
 enum {
@@ -224,41 +226,42 @@ enum {
 
 typedef struct libdecode_problem {
     size_t struct_size;
-    libdecode_op op;                  /* default: LIBDECODE_OP_BATCH_DECODE */
-    libdecode_dtype query_dtype;      /* bf16, fp16, e4m3; no default */
-    libdecode_dtype kv_dtype;         /* default: query_dtype */
-    libdecode_dtype out_dtype;        /* default: query_dtype */
-    uint32_t features;                /* LIBDECODE_FEATURE_* */
-    int32_t batch_size;               /* requests; 0: nothing is launched */
+    libdecode_op op;             /* default: LIBDECODE_OP_BATCH_DECODE */
+    libdecode_dtype query_dtype; /* bf16, fp16, e4m3; no default */
+    libdecode_dtype kv_dtype;    /* default: query_dtype */
+    libdecode_dtype out_dtype;   /* default: query_dtype */
+    uint32_t features;           /* LIBDECODE_FEATURE_* */
+    int32_t batch_size;          /* requests; 0: nothing is launched */
     int32_t num_qo_heads;
-    int32_t num_kv_heads;             /* divides num_qo_heads */
+    int32_t num_kv_heads; /* divides num_qo_heads */
     int32_t head_dim;
-    int32_t page_size;                /* KV tokens a page: a power of two up to 1024; kernels exist from 16 on */
-    int32_t q_len;                    /* query tokens a request; default 1 */
-    int32_t max_seq_len;              /* a hint for the choice of kernel; default: page_table_request_stride * page_size */
-    int32_t window_left;              /* with FEATURE_WINDOW: the query's own position and this many before it; >= 0 */
-    int32_t position_stride;          /* default 1 */
-    int32_t position_offset;          /* >= 0 */
-    int64_t num_pages;                /* in the pool: ids outside give zero rows;
-                                       * default: not known, ids are valid or negative */
-    libdecode_kv_layout kv_layout;    /* names the default strides of K and V, nothing else */
-    libdecode_sf_layout v_sf_layout;  /* NVFP4 only */
-    int64_t query_token_stride, query_head_stride;           /* default [tokens, num_qo_heads, head_dim] */
-    int64_t out_token_stride, out_head_stride;               /* default [tokens, num_qo_heads, head_dim] */
-    int64_t lse_token_stride, lse_head_stride;               /* default [tokens, num_qo_heads] */
-    int64_t k_page_stride, k_head_stride, k_token_stride;    /* default: kv_layout, dense over the strides inside;
-                                                              * in elements */
-    int64_t v_page_stride, v_head_stride, v_token_stride;    /* default: as K's */
+    int32_t page_size;       /* KV tokens a page: a power of two up to 1024; kernels exist from 16 on */
+    int32_t q_len;           /* query tokens a request; default 1 */
+    int32_t max_seq_len;     /* a hint for the choice of kernel; default: page_table_request_stride * page_size */
+    int32_t window_left;     /* with FEATURE_WINDOW: the query's own position and this many before it; >= 0 */
+    int32_t position_stride; /* default 1 */
+    int32_t position_offset; /* >= 0 */
+    /* in the pool: ids outside give zero rows; default: not known, ids are valid or negative */
+    int64_t num_pages;
+    libdecode_kv_layout kv_layout;                 /* names the default strides of K and V, nothing else */
+    libdecode_sf_layout v_sf_layout;               /* NVFP4 only */
+    int64_t query_token_stride, query_head_stride; /* default [tokens, num_qo_heads, head_dim] */
+    int64_t out_token_stride, out_head_stride;     /* default [tokens, num_qo_heads, head_dim] */
+    int64_t lse_token_stride, lse_head_stride;     /* default [tokens, num_qo_heads] */
+    /* default: kv_layout, dense over the strides inside; in elements */
+    int64_t k_page_stride, k_head_stride, k_token_stride;
+    int64_t v_page_stride, v_head_stride, v_token_stride;          /* default: as K's */
     int64_t k_sf_page_stride, k_sf_head_stride, k_sf_token_stride; /* NVFP4 scales; default as kv_layout, dense */
-    int64_t v_sf_page_stride, v_sf_head_stride, v_sf_token_stride; /* default: as K's; V_INTERLEAVE4: the token stride is
-                                                                    * head_dim / 16, the head stride at least page_size
-                                                                    * times that, which in NHD is the default */
-    int64_t page_table_request_stride; /* width of a row; default: max_seq_len / page_size rounded up (one of the two must be
-                                        * given); no default with a head stride or a V offset */
-    int64_t page_table_head_stride;    /* 0: all KV heads share the row */
-    int64_t page_table_v_offset;       /* with FEATURE_V_PAGE_TABLE: >= 1, n for a table [batch_size, 2, n] */
-    int64_t seq_lens_request_stride;   /* default 1 */
-    int64_t seq_lens_head_stride;      /* 0: all KV heads share the length */
+    /* default: as K's; V_INTERLEAVE4: the token stride is head_dim / 16, the head stride at least page_size times that,
+     * which in NHD is the default */
+    int64_t v_sf_page_stride, v_sf_head_stride, v_sf_token_stride;
+    /* width of a row; default: max_seq_len / page_size rounded up (one of the two must be given); no default with a head
+     * stride or a V offset */
+    int64_t page_table_request_stride;
+    int64_t page_table_head_stride;            /* 0: all KV heads share the row */
+    int64_t page_table_v_offset;               /* with FEATURE_V_PAGE_TABLE: >= 1, n for a table [batch_size, 2, n] */
+    int64_t seq_lens_request_stride;           /* default 1 */
+    int64_t seq_lens_head_stride;              /* 0: all KV heads share the length */
     float skip_softmax_threshold_scale_factor; /* with FEATURE_SKIP_SOFTMAX; 0: dense */
 } libdecode_problem;
 
@@ -269,33 +272,34 @@ typedef struct libdecode_problem {
  */
 typedef struct libdecode_tensors {
     size_t struct_size;
-    const void *query;            /* query_dtype [tokens, num_qo_heads, head_dim] */
-    const void *k_cache;          /* kv_dtype [pages, num_kv_heads, page_size, head_dim] (or by strides) */
-    const void *v_cache;          /* likewise; may lie in the same pool */
-    const void *k_sf, *v_sf;      /* NVFP4: e4m3 [pages, num_kv_heads, page_size, head_dim / 16] */
-    const int32_t *page_table;    /* [batch_size, page_table_request_stride]; a negative id gives zero rows; entries past the
-                                   * last live page are never read */
-    const int32_t *seq_lens;      /* [batch_size] KV tokens of each request, the q_len new ones included */
-    void *out;                    /* out_dtype [tokens, num_qo_heads, head_dim] */
-    void *out_sf;                 /* NVFP4 out: e4m3 scales, 128x4 swizzle, [round_up(tokens, 128),
-                                   * round_up(num_qo_heads * head_dim / 16, 4)] */
-    float *lse;                   /* f32 [tokens, num_qo_heads], base 2 */
-    const float *sinks;           /* f32 [num_qo_heads], finished natural-log logits */
-    const int32_t *cum_seq_lens_q; /* [batch_size + 1] */
+    const void *query;       /* query_dtype [tokens, num_qo_heads, head_dim] */
+    const void *k_cache;     /* kv_dtype [pages, num_kv_heads, page_size, head_dim] (or by strides) */
+    const void *v_cache;     /* likewise; may lie in the same pool */
+    const void *k_sf, *v_sf; /* NVFP4: e4m3 [pages, num_kv_heads, page_size, head_dim / 16] */
+    /* [batch_size, page_table_request_stride]; a negative id gives zero rows; entries past the last live page are never
+     * read */
+    const int32_t *page_table;
+    const int32_t *seq_lens; /* [batch_size] KV tokens of each request, the q_len new ones included */
+    void *out;               /* out_dtype [tokens, num_qo_heads, head_dim] */
+    /* NVFP4 out: e4m3 scales, 128x4 swizzle, [round_up(tokens, 128), round_up(num_qo_heads * head_dim / 16, 4)] */
+    void *out_sf;
+    float *lse;                     /* f32 [tokens, num_qo_heads], base 2 */
+    const float *sinks;             /* f32 [num_qo_heads], finished natural-log logits */
+    const int32_t *cum_seq_lens_q;  /* [batch_size + 1] */
     const int32_t *query_positions; /* [batch_size] position of each request's first query token */
-    const uint16_t *draft_mask;   /* [tokens, 2 * ceil(q_len / 32)]: bit c of row t = draft token t sees draft token c */
-    float bmm1_scale;             /* multiplies the logits (q_scale * k_scale * sm_scale;
-                                   * usually 1/sqrt(head_dim)); default 1 */
-    float bmm2_scale;             /* multiplies the result; default 1 */
-    float o_scale;                /* no effect, bmm2_scale already holds 1/o_scale; default 1, 16-bit out requires 1 */
-    float out_sf_scale;           /* NVFP4 out: the global factor; default 1 */
-    int32_t out_sf_start_token;   /* NVFP4 out: first row of out_sf */
-    uint32_t launch_flags;        /* LIBDECODE_LAUNCH_* */
+    const uint16_t *draft_mask;     /* [tokens, 2 * ceil(q_len / 32)]: bit c of row t = draft token t sees draft token c */
+    /* multiplies the logits (q_scale * k_scale * sm_scale; usually 1/sqrt(head_dim)); default 1 */
+    float bmm1_scale;
+    float bmm2_scale;                    /* multiplies the result; default 1 */
+    float o_scale;                       /* no effect, bmm2_scale already holds 1/o_scale; default 1, 16-bit out requires 1 */
+    float out_sf_scale;                  /* NVFP4 out: the global factor; default 1 */
+    int32_t out_sf_start_token;          /* NVFP4 out: first row of out_sf */
+    uint32_t launch_flags;               /* LIBDECODE_LAUNCH_* */
     const float *bmm1_scale_device;      /* if given, read on the device instead of bmm1_scale */
     const float *bmm1_scale_log2_device; /* likewise, already multiplied by log2(e); wins over both */
     const float *bmm2_scale_device;
-    void *workspace;              /* libdecode_plan_workspace_bytes, 256-byte aligned, initialised once; one for each stream
-                                   * that runs at the same time */
+    /* libdecode_plan_workspace_bytes, 256-byte aligned, initialised once; one for each stream that runs at the same time */
+    void *workspace;
     size_t workspace_bytes;
 } libdecode_tensors;
 
@@ -310,14 +314,14 @@ typedef struct libdecode_plan libdecode_plan;
 /* Everything that selection decided, and its reasons. Strings live as long as the plan. */
 typedef struct libdecode_plan_info {
     size_t struct_size;
-    const char *kernel;          /* its name, also its symbol: say this in reports */
-    const char *bundle;          /* where it comes from: a path, "memory" or "embedded" */
-    const char *reason;          /* one line: why this one */
+    const char *kernel; /* its name, also its symbol: say this in reports */
+    const char *bundle; /* where it comes from: a path, "memory" or "embedded" */
+    const char *reason; /* one line: why this one */
     uint8_t image_sha256[32];
-    int32_t row_passes;          /* times the KV cache is read: 1 unless the group is larger than the largest row tile */
-    int32_t workers;             /* CTAs or clusters that share the work */
-    int32_t cluster_size;        /* CTAs in a cluster; 1: none */
-    int32_t predicted_ns;        /* of the cost model, at max_seq_len */
+    int32_t row_passes;   /* times the KV cache is read: 1 unless the group is larger than the largest row tile */
+    int32_t workers;      /* CTAs or clusters that share the work */
+    int32_t cluster_size; /* CTAs in a cluster; 1: none */
+    int32_t predicted_ns; /* of the cost model, at max_seq_len */
     size_t workspace_bytes;
 } libdecode_plan_info;
 
@@ -386,8 +390,8 @@ typedef struct libdecode_kernel_info {
     libdecode_op op;
     libdecode_dtype query_dtype, kv_dtype;
     int32_t head_dim, row_tile, cluster_size, threads, shared_bytes, registers;
-    uint32_t gpus;                /* bit 0: sm_90, 1: sm_100, 2: sm_103, 3: sm_120, 4: sm_121 */
-    uint32_t features;            /* LIBDECODE_FEATURE_* that it can do */
+    uint32_t gpus;     /* bit 0: sm_90, 1: sm_100, 2: sm_103, 3: sm_120, 4: sm_121 */
+    uint32_t features; /* LIBDECODE_FEATURE_* that it can do */
     uint64_t image_bytes, compressed_bytes;
     uint8_t image_sha256[32];
 } libdecode_kernel_info;
@@ -400,8 +404,8 @@ LIBDECODE_API libdecode_status libdecode_kernel_get_info(const libdecode_context
 /* One bundle of the context, as `doctor` shows it. */
 typedef struct libdecode_bundle_info {
     size_t struct_size;
-    const char *path;             /* or "memory", "embedded" */
-    uint32_t gpus;                /* as libdecode_kernel_info.gpus */
+    const char *path; /* or "memory", "embedded" */
+    uint32_t gpus;    /* as libdecode_kernel_info.gpus */
     uint32_t num_kernels, num_images;
     uint64_t file_bytes;
     uint8_t root_hash[32];
@@ -416,10 +420,10 @@ LIBDECODE_API libdecode_status libdecode_verify(libdecode_context *context);
 /* What selection says of one candidate. `reason` dies on return. */
 typedef struct libdecode_verdict {
     const char *kernel;
-    const char *reason;           /* why it was chosen, lost ("predicted 41 us, the choice 37 us"), or cannot do it */
-    int32_t eligible;             /* 0: cannot do this problem on this GPU */
+    const char *reason; /* why it was chosen, lost ("predicted 41 us, the choice 37 us"), or cannot do it */
+    int32_t eligible;   /* 0: cannot do this problem on this GPU */
     int32_t chosen;
-    int32_t predicted_ns;         /* 0 if not eligible */
+    int32_t predicted_ns; /* 0 if not eligible */
 } libdecode_verdict;
 typedef void (*libdecode_verdict_function)(void *cookie, const libdecode_verdict *verdict);
 
@@ -428,8 +432,7 @@ typedef void (*libdecode_verdict_function)(void *cookie, const libdecode_verdict
  * Returns what libdecode_plan_create would.
  */
 LIBDECODE_API libdecode_status libdecode_explain(libdecode_context *context, const libdecode_problem *problem,
-                                                 const libdecode_device *device, libdecode_verdict_function report,
-                                                 void *cookie);
+                                                 const libdecode_device *device, libdecode_verdict_function report, void *cookie);
 
 /* ---------------------------------------------------------------------------------------------------------- reference */
 

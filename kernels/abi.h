@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define LIBDECODE_KERNEL_ABI 2u
-#define LIBDECODE_CONTRACT_MAGIC 0x4345444cu /* "LDEC" */
+#define LIBDECODE_CONTRACT_MAGIC 0x4345444cu  /* "LDEC" */
 #define LIBDECODE_CONTRACT_SUFFIX "_contract" /* symbol of a kernel's contract = kernel symbol + this */
 
 #ifdef __cplusplus
@@ -51,16 +51,16 @@ struct libdecode_launch_contract {
     uint32_t cluster_size;         /* CTAs that share one worker's pieces; 1: no cluster */
     uint32_t query_dtype;          /* KERNEL_DTYPE_* */
     uint32_t kv_dtype;
-    uint32_t out_dtypes;           /* bit KERNEL_DTYPE_x set: can write it */
+    uint32_t out_dtypes; /* bit KERNEL_DTYPE_x set: can write it */
     uint32_t head_dim;
-    uint32_t row_tile;             /* query rows (q heads of one KV head x query tokens) computed in one pass over the KV */
-    uint32_t tile_tokens;          /* KV tokens a pipeline stage; the unit of splitting */
-    uint32_t max_box_tokens;       /* KV tokens of one page that one copy brings, at most: box = min(page_size, this) */
+    uint32_t row_tile;       /* query rows (q heads of one KV head x query tokens) computed in one pass over the KV */
+    uint32_t tile_tokens;    /* KV tokens a pipeline stage; the unit of splitting */
+    uint32_t max_box_tokens; /* KV tokens of one page that one copy brings, at most: box = min(page_size, this) */
     uint32_t stages;
     uint32_t min_page_size, max_page_size; /* powers of two */
     uint32_t max_q_len;
-    uint32_t features;             /* CONTRACT_FEATURE_* that it computes */
-    uint32_t flags;                /* CONTRACT_FLAG_* */
+    uint32_t features; /* CONTRACT_FEATURE_* that it computes */
+    uint32_t flags;    /* CONTRACT_FLAG_* */
     uint32_t reserved[3];
 };
 
@@ -84,19 +84,19 @@ struct gqa_decode_params {
     /* What is read before the first copy can start: two lines. */
     LIBDECODE_ALIGNAS(64) const int32_t *seq_lens;
     const int32_t *page_table;
-    const int32_t *query_positions;                  /* or NULL */
+    const int32_t *query_positions; /* or NULL */
     int64_t seq_lens_request_stride, seq_lens_head_stride;
     int64_t page_table_request_stride, page_table_head_stride, page_table_v_offset;
     int32_t batch_size;
-    int32_t heads_per_sequence;                      /* KV heads that share an entry of seq_lens: all, or 1 with a head stride */
-    struct libdecode_divisor sequences_per_request;  /* num_kv_heads / heads_per_sequence */
-    struct libdecode_divisor row_groups;             /* ceil(group_size / row_tile) */
-    struct libdecode_divisor num_workers;            /* clusters launched: grid / cluster_size */
-    uint32_t min_boxes_per_worker;                   /* at least 1; fewer workers take part when there is less work */
+    int32_t heads_per_sequence;                     /* KV heads that share an entry of seq_lens: all, or 1 with a head stride */
+    struct libdecode_divisor sequences_per_request; /* num_kv_heads / heads_per_sequence */
+    struct libdecode_divisor row_groups;            /* ceil(group_size / row_tile) */
+    struct libdecode_divisor num_workers;           /* clusters launched: grid / cluster_size */
+    uint32_t min_boxes_per_worker;                  /* at least 1; fewer workers take part when there is less work */
     int32_t page_size;
-    int32_t box_tokens;                              /* min(page_size, contract.max_box_tokens) */
-    int32_t window_reach;                            /* tokens before the newest: window_left / position_stride, or INT32_MAX */
-    int32_t window_left;                             /* in positions; -1: no window */
+    int32_t box_tokens;   /* min(page_size, contract.max_box_tokens) */
+    int32_t window_reach; /* tokens before the newest: window_left / position_stride, or INT32_MAX */
+    int32_t window_left;  /* in positions; -1: no window */
     int32_t position_offset;
     struct libdecode_divisor position_stride;
 
@@ -104,26 +104,26 @@ struct gqa_decode_params {
 
     const void *query;
     int64_t query_token_stride, query_head_stride;
-    const float *bmm1_scale_device;                  /* or NULL; natural */
-    const float *bmm1_scale_log2_device;             /* or NULL; wins */
-    float bmm1_scale_log2;                           /* bmm1_scale * log2(e) */
-    int32_t group_size;                              /* q heads of one KV head */
-    int32_t out_dtype;                               /* KERNEL_DTYPE_* */
+    const float *bmm1_scale_device;      /* or NULL; natural */
+    const float *bmm1_scale_log2_device; /* or NULL; wins */
+    float bmm1_scale_log2;               /* bmm1_scale * log2(e) */
+    int32_t group_size;                  /* q heads of one KV head */
+    int32_t out_dtype;                   /* KERNEL_DTYPE_* */
     void *out;
     int64_t out_token_stride, out_head_stride;
-    float *lse;                                      /* or NULL */
+    float *lse; /* or NULL */
     int64_t lse_token_stride, lse_head_stride;
-    const float *sinks;                              /* or NULL */
-    const float *bmm2_scale_device;                  /* or NULL */
+    const float *sinks;             /* or NULL */
+    const float *bmm2_scale_device; /* or NULL */
     float bmm2_scale;
-    void *records;                                   /* [CTAs][2] of GQA_RECORD_BYTES, zero between launches */
+    void *records; /* [CTAs][2] of GQA_RECORD_BYTES, zero between launches */
 };
 
 /* Read ceiling: every CTA streams its share of `bytes` through shared memory by 16 KiB bulk copies. */
 struct read_ceiling_params {
-    const void *data;  /* 16-byte aligned */
-    uint64_t bytes;    /* a multiple of 16 KiB */
-    uint32_t *sink;    /* one word, never written unless the data is all of one pattern that random data has not */
+    const void *data; /* 16-byte aligned */
+    uint64_t bytes;   /* a multiple of 16 KiB */
+    uint32_t *sink;   /* one word, never written unless the data is all of one pattern that random data has not */
 };
 
 /*

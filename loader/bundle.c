@@ -42,13 +42,12 @@ struct bundle {
     const char *strings;
 };
 
-#define DAMAGED(bundle, format, ...)                                                                                            \
-    fail(LIBDECODE_ERROR_BUNDLE_DAMAGED, "bundle %s: " format "; the file is damaged or incomplete, install or build it again", \
+#define DAMAGED(bundle, format, ...)                                                                                             \
+    fail(LIBDECODE_ERROR_BUNDLE_DAMAGED, "bundle %s: " format "; the file is damaged or incomplete, install or build it again",  \
          (bundle)->path, __VA_ARGS__)
 
 const char *bundle_path(const struct bundle *bundle) { return bundle->path; }
-const struct bundle_header *bundle_header(const struct bundle *bundle)
-{
+const struct bundle_header *bundle_header(const struct bundle *bundle) {
     return (const struct bundle_header *)(void *)bundle->tables;
 }
 const struct bundle_kernel *bundle_kernels(const struct bundle *bundle) { return bundle->kernels; }
@@ -57,16 +56,14 @@ const char *bundle_string(const struct bundle *bundle, uint32_t offset) { return
 
 static bool within(uint32_t value, uint32_t least, uint32_t most) { return value >= least && value <= most; }
 
-static libdecode_status out_of_memory(const struct bundle *bundle, const char *what, uint64_t bytes)
-{
+static libdecode_status out_of_memory(const struct bundle *bundle, const char *what, uint64_t bytes) {
     return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "bundle %s: no memory for %s (%llu bytes); free memory and try again",
                 bundle->path, what, (unsigned long long)bytes);
 }
 
 /* --------------------------------------------------------------------------------------------------------- the source */
 
-static libdecode_status read_bytes(const struct bundle *bundle, uint64_t offset, uint64_t bytes, uint8_t *ret)
-{
+static libdecode_status read_bytes(const struct bundle *bundle, uint64_t offset, uint64_t bytes, uint8_t *ret) {
     if (bundle->memory) {
         memcpy(ret, bundle->memory + offset, (size_t)bytes);
         return LIBDECODE_OK;
@@ -91,8 +88,7 @@ static libdecode_status read_bytes(const struct bundle *bundle, uint64_t offset,
 /* ---------------------------------------------------------------------------------------------------------- the tables */
 
 /* The numbers that say how much to read. Everything else waits until the root hash has been compared. */
-static libdecode_status check_header(const struct bundle *bundle, const struct bundle_header *header)
-{
+static libdecode_status check_header(const struct bundle *bundle, const struct bundle_header *header) {
     if (memcmp(header->magic, BUNDLE_MAGIC, sizeof header->magic) != 0)
         return DAMAGED(bundle, "no bundle magic in the first %zu bytes: not a bundle", sizeof header->magic);
     if (header->version != BUNDLE_VERSION)
@@ -120,8 +116,7 @@ static libdecode_status check_header(const struct bundle *bundle, const struct b
     return LIBDECODE_OK;
 }
 
-static libdecode_status check_root_hash(const struct bundle *bundle)
-{
+static libdecode_status check_root_hash(const struct bundle *bundle) {
     const struct bundle_header *header = bundle_header(bundle);
     struct bundle_header without_hash = *header;
     struct sha256 hash;
@@ -141,8 +136,7 @@ static libdecode_status check_root_hash(const struct bundle *bundle)
 }
 
 /* A name is also a kernel symbol and log text: lower case, digits, underscores, a fair length, a NUL inside the table. */
-static bool is_name(const struct bundle *bundle, uint32_t offset)
-{
+static bool is_name(const struct bundle *bundle, uint32_t offset) {
     uint64_t strings_bytes = bundle_header(bundle)->strings_bytes;
     uint64_t bytes = 0;
     for (; offset + bytes < strings_bytes && bundle->strings[offset + bytes] != '\0'; bytes++) {
@@ -154,18 +148,20 @@ static bool is_name(const struct bundle *bundle, uint32_t offset)
 }
 
 /* The GPUs that a cubin of this target can run on; 0: no target of ours. */
-static uint32_t gpus_of_target(uint32_t target)
-{
+static uint32_t gpus_of_target(uint32_t target) {
     switch (target) {
-    case 90: return BUNDLE_GPU_SM90;
-    case 100: return BUNDLE_GPU_SM100 | BUNDLE_GPU_SM103;
-    case 120: return BUNDLE_GPU_SM120 | BUNDLE_GPU_SM121;
-    default: return 0;
+    case 90:
+        return BUNDLE_GPU_SM90;
+    case 100:
+        return BUNDLE_GPU_SM100 | BUNDLE_GPU_SM103;
+    case 120:
+        return BUNDLE_GPU_SM120 | BUNDLE_GPU_SM121;
+    default:
+        return 0;
     }
 }
 
-static libdecode_status check_kernel(const struct bundle *bundle, uint32_t index)
-{
+static libdecode_status check_kernel(const struct bundle *bundle, uint32_t index) {
     const struct bundle_kernel *kernel = &bundle->kernels[index];
     if (!is_name(bundle, kernel->name))
         return DAMAGED(bundle, "kernel %u has no proper name at string offset %u", index, kernel->name);
@@ -185,15 +181,13 @@ static libdecode_status check_kernel(const struct bundle *bundle, uint32_t index
 static uint64_t aligned(uint64_t offset) { return (offset + FRAME_ALIGNMENT - 1) / FRAME_ALIGNMENT * FRAME_ALIGNMENT; }
 
 /* Where the zero padding behind a frame ends. */
-static uint64_t padded_end(const struct bundle *bundle, const struct bundle_image *image)
-{
+static uint64_t padded_end(const struct bundle *bundle, const struct bundle_image *image) {
     uint64_t end = aligned(image->offset + image->frame_bytes);
     return end < bundle->bytes ? end : bundle->bytes;
 }
 
 /* Frames follow the tables and each other without a gap: nothing of the file is unaccounted for. */
-static libdecode_status check_images(const struct bundle *bundle)
-{
+static libdecode_status check_images(const struct bundle *bundle) {
     const struct bundle_header *header = bundle_header(bundle);
     uint64_t expected_offset = aligned(header->tables_bytes);
     for (uint32_t index = 0; index < header->num_images; index++) {
@@ -216,8 +210,7 @@ static libdecode_status check_images(const struct bundle *bundle)
 }
 
 /* Every image holds as many kernels as the table says, and the header's GPUs are those of the kernels. */
-static libdecode_status check_counts(const struct bundle *bundle)
-{
+static libdecode_status check_counts(const struct bundle *bundle) {
     const struct bundle_header *header = bundle_header(bundle);
     uint32_t gpus = 0;
     uint32_t *num_kernels = calloc(header->num_images, sizeof *num_kernels);
@@ -240,8 +233,7 @@ static libdecode_status check_counts(const struct bundle *bundle)
 }
 
 /* Before the first frame up to 7 zeros may stand, behind each frame as well: read_frame looks at those. */
-static libdecode_status check_padding_behind_tables(const struct bundle *bundle)
-{
+static libdecode_status check_padding_behind_tables(const struct bundle *bundle) {
     uint8_t padding[FRAME_ALIGNMENT] = {0};
     uint64_t begin = bundle_header(bundle)->tables_bytes, end = aligned(begin);
     FORWARD(read_bytes(bundle, begin, end - begin, padding)); /* the first frame lies behind it: inside the file */
@@ -251,8 +243,7 @@ static libdecode_status check_padding_behind_tables(const struct bundle *bundle)
     return LIBDECODE_OK;
 }
 
-static libdecode_status read_tables(struct bundle *bundle)
-{
+static libdecode_status read_tables(struct bundle *bundle) {
     struct bundle_header header;
     if (bundle->bytes < sizeof header)
         return DAMAGED(bundle, "%llu bytes are too few for a bundle", (unsigned long long)bundle->bytes);
@@ -282,8 +273,7 @@ static libdecode_status read_tables(struct bundle *bundle)
 
 /* --------------------------------------------------------------------------------------------------- opening, closing */
 
-static libdecode_status open_source(const char *path, int file, const void *memory, uint64_t bytes, struct bundle **ret_bundle)
-{
+static libdecode_status open_source(const char *path, int file, const void *memory, uint64_t bytes, struct bundle **ret_bundle) {
     struct bundle *bundle = calloc(1, sizeof *bundle);
     size_t path_bytes = strlen(path) + 1;
     char *path_copy = malloc(path_bytes);
@@ -305,8 +295,7 @@ static libdecode_status open_source(const char *path, int file, const void *memo
     return LIBDECODE_OK;
 }
 
-libdecode_status bundle_open_file(const char *path, struct bundle **ret_bundle)
-{
+libdecode_status bundle_open_file(const char *path, struct bundle **ret_bundle) {
     struct stat facts;
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* non-blocking: `path` may turn out to be a FIFO */
     if (file < 0)
@@ -325,15 +314,13 @@ libdecode_status bundle_open_file(const char *path, struct bundle **ret_bundle)
     return open_source(path, file, NULL, (uint64_t)facts.st_size, ret_bundle);
 }
 
-libdecode_status bundle_open_memory(const void *data, size_t bytes, const char *name, struct bundle **ret_bundle)
-{
+libdecode_status bundle_open_memory(const void *data, size_t bytes, const char *name, struct bundle **ret_bundle) {
     if (!data)
         return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "bundle %s: data is NULL; give the bytes of a bundle", name);
     return open_source(name, -1, data, bytes, ret_bundle);
 }
 
-void bundle_close(struct bundle *bundle)
-{
+void bundle_close(struct bundle *bundle) {
     if (!bundle)
         return;
     if (bundle->file >= 0)
@@ -346,8 +333,7 @@ void bundle_close(struct bundle *bundle)
 /* --------------------------------------------------------------------------------------------------------- one image */
 
 /* Only a single, plain zstd frame of exactly the expected size, without a dictionary; no skippable and no legacy frames. */
-static libdecode_status check_frame(const struct bundle *bundle, uint32_t index, const uint8_t *frame)
-{
+static libdecode_status check_frame(const struct bundle *bundle, uint32_t index, const uint8_t *frame) {
     const struct bundle_image *image = &bundle->images[index];
     uint32_t magic = 0;
     if (image->frame_bytes >= sizeof magic)
@@ -367,8 +353,7 @@ static libdecode_status check_frame(const struct bundle *bundle, uint32_t index,
     return LIBDECODE_OK;
 }
 
-static libdecode_status decompress(const struct bundle *bundle, uint32_t index, const uint8_t *frame, uint8_t *ret_bytes)
-{
+static libdecode_status decompress(const struct bundle *bundle, uint32_t index, const uint8_t *frame, uint8_t *ret_bytes) {
     const struct bundle_image *image = &bundle->images[index];
     FORWARD(check_frame(bundle, index, frame));
     size_t got = ZSTD_decompress(ret_bytes, (size_t)image->image_bytes, frame, (size_t)image->frame_bytes);
@@ -389,8 +374,7 @@ static libdecode_status decompress(const struct bundle *bundle, uint32_t index, 
 
 /* The image's own word on one of its kernels against the table's. */
 static libdecode_status check_image_kernel(const struct bundle *bundle, const struct bundle_kernel *kernel,
-                                           const struct image_elf *elf)
-{
+                                           const struct image_elf *elf) {
     char symbol[BUNDLE_MAX_NAME_BYTES + sizeof LIBDECODE_CONTRACT_SUFFIX];
     const char *name = bundle->strings + kernel->name;
     const uint8_t *contract = NULL;
@@ -409,8 +393,7 @@ static libdecode_status check_image_kernel(const struct bundle *bundle, const st
     return LIBDECODE_OK;
 }
 
-static libdecode_status check_image(const struct bundle *bundle, uint32_t index, const uint8_t *bytes)
-{
+static libdecode_status check_image(const struct bundle *bundle, uint32_t index, const uint8_t *bytes) {
     const struct bundle_image *image = &bundle->images[index];
     struct image_elf elf = {0};
     FORWARD(image_audit(bytes, (size_t)image->image_bytes, &elf));
@@ -426,8 +409,7 @@ static libdecode_status check_image(const struct bundle *bundle, uint32_t index,
 }
 
 /* The frame with its padding; *ret_owned is to be freed, NULL for a bundle in memory, which is used in place. */
-static libdecode_status read_frame(const struct bundle *bundle, uint32_t index, const uint8_t **ret_frame, uint8_t **ret_owned)
-{
+static libdecode_status read_frame(const struct bundle *bundle, uint32_t index, const uint8_t **ret_frame, uint8_t **ret_owned) {
     const struct bundle_image *image = &bundle->images[index];
     if (bundle->memory) {
         *ret_frame = bundle->memory + image->offset;
@@ -447,8 +429,7 @@ static libdecode_status read_frame(const struct bundle *bundle, uint32_t index, 
     return LIBDECODE_OK;
 }
 
-libdecode_status bundle_read_image(const struct bundle *bundle, uint32_t image, void **ret_bytes)
-{
+libdecode_status bundle_read_image(const struct bundle *bundle, uint32_t image, void **ret_bytes) {
     if (image >= bundle_header(bundle)->num_images)
         return fail(LIBDECODE_ERROR_INTERNAL, "bundle %s: image %u of %u was asked for; please report this", bundle->path, image,
                     bundle_header(bundle)->num_images);

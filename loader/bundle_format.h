@@ -42,36 +42,36 @@ enum {
 
 struct bundle_header {
     uint8_t magic[8];
-    uint32_t version;       /* BUNDLE_VERSION */
-    uint32_t kernel_abi;    /* LIBDECODE_KERNEL_ABI of the parameter blocks inside */
+    uint32_t version;    /* BUNDLE_VERSION */
+    uint32_t kernel_abi; /* LIBDECODE_KERNEL_ABI of the parameter blocks inside */
     uint64_t file_bytes;
-    uint64_t tables_bytes;  /* header, kernels, images, strings */
-    uint32_t num_kernels;   /* how many it must hold: a partial file is an error */
+    uint64_t tables_bytes; /* header, kernels, images, strings */
+    uint32_t num_kernels;  /* how many it must hold: a partial file is an error */
     uint32_t num_images;
     uint64_t strings_bytes;
-    uint32_t gpus;          /* union of the kernels' */
-    uint32_t min_driver;    /* of the toolkit that made the images: 13000 */
-    uint32_t toolkit;       /* nvcc's version, 13000 */
+    uint32_t gpus;       /* union of the kernels' */
+    uint32_t min_driver; /* of the toolkit that made the images: 13000 */
+    uint32_t toolkit;    /* nvcc's version, 13000 */
     uint32_t reserved0;
     uint8_t root_hash[32];
     uint8_t reserved1[32];
 };
 
 struct bundle_kernel {
-    uint32_t name;          /* offset in strings: file name, symbol, record name and log text in one */
-    uint32_t image;         /* index */
-    uint32_t gpus;          /* GPUs that this image serves */
-    uint32_t registers;     /* per thread, from the image */
+    uint32_t name;                             /* offset in strings: file name, symbol, record name and log text in one */
+    uint32_t image;                            /* index */
+    uint32_t gpus;                             /* GPUs that this image serves */
+    uint32_t registers;                        /* per thread, from the image */
     struct libdecode_launch_contract contract; /* as lifted from the image */
 };
 
 struct bundle_image {
-    uint64_t offset;        /* of the frame, from the start of the file */
+    uint64_t offset; /* of the frame, from the start of the file */
     uint64_t frame_bytes;
-    uint64_t image_bytes;   /* uncompressed */
-    uint32_t target;        /* sm number of the ELF inside: 90, 100, 120 */
+    uint64_t image_bytes; /* uncompressed */
+    uint32_t target;      /* sm number of the ELF inside: 90, 100, 120 */
     uint32_t num_kernels;
-    uint8_t sha256[32];     /* of the uncompressed image */
+    uint8_t sha256[32]; /* of the uncompressed image */
 };
 
 _Static_assert(sizeof(struct bundle_header) == 128, "bundle_header has no padding");

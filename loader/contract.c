@@ -21,8 +21,7 @@ static bool is_power_of_two(uint32_t value) { return value != 0 && (value & (val
 static bool within(uint32_t value, uint32_t least, uint32_t most) { return value >= least && value <= most; }
 
 /* What launch.c computes with: no zero to divide by, no size that overflows, and a parameter block of the size that it fills. */
-static bool is_sane_gqa_decode(const struct libdecode_launch_contract *contract)
-{
+static bool is_sane_gqa_decode(const struct libdecode_launch_contract *contract) {
     return contract->parameter_bytes == sizeof(struct gqa_decode_params) &&
            within(contract->query_dtype, KERNEL_DTYPE_BF16, KERNEL_DTYPE_NVFP4) &&
            within(contract->kv_dtype, KERNEL_DTYPE_BF16, KERNEL_DTYPE_NVFP4) && contract->out_dtypes != 0 &&
@@ -34,8 +33,7 @@ static bool is_sane_gqa_decode(const struct libdecode_launch_contract *contract)
            contract->max_page_size <= MAX_PAGE_SIZE && within(contract->max_q_len, 1, MAX_TILE);
 }
 
-bool contract_is_sane(const struct libdecode_launch_contract *contract)
-{
+bool contract_is_sane(const struct libdecode_launch_contract *contract) {
     if (contract->magic != LIBDECODE_CONTRACT_MAGIC || contract->abi != LIBDECODE_KERNEL_ABI || contract->family == 0 ||
         !within(contract->parameter_bytes, 1, MAX_PARAMETER_BYTES) || !within(contract->threads, WARP_THREADS, MAX_THREADS) ||
         contract->threads % WARP_THREADS != 0 || contract->dynamic_shared_bytes > MAX_SHARED_BYTES ||
@@ -43,8 +41,11 @@ bool contract_is_sane(const struct libdecode_launch_contract *contract)
         contract->cluster_size > MAX_CLUSTER_SIZE)
         return false;
     switch (contract->family) {
-    case KERNEL_FAMILY_GQA_DECODE: return is_sane_gqa_decode(contract);
-    case KERNEL_FAMILY_READ_CEILING: return contract->parameter_bytes == sizeof(struct read_ceiling_params);
-    default: return true; /* a family that this library does not know is never launched by it */
+    case KERNEL_FAMILY_GQA_DECODE:
+        return is_sane_gqa_decode(contract);
+    case KERNEL_FAMILY_READ_CEILING:
+        return contract->parameter_bytes == sizeof(struct read_ceiling_params);
+    default:
+        return true; /* a family that this library does not know is never launched by it */
     }
 }

@@ -37,12 +37,18 @@ enum {
 
 int32_t typical_bandwidth_gbps(int32_t compute_capability) {
     switch (compute_capability) {
-    case 90: return 4670;  /* H200 */
-    case 100: return 7600; /* B200 */
-    case 103: return 7600; /* B300 */
-    case 120: return 1702; /* RTX 5090 */
-    case 121: return 259;  /* DGX Spark */
-    default: return 1000;
+    case 90:
+        return 4670; /* H200 */
+    case 100:
+        return 7600; /* B200 */
+    case 103:
+        return 7600; /* B300 */
+    case 120:
+        return 1702; /* RTX 5090 */
+    case 121:
+        return 259; /* DGX Spark */
+    default:
+        return 1000;
     }
 }
 

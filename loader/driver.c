@@ -66,16 +66,14 @@ static void note_fork(void) { atomic_store_explicit(&is_forked, true, memory_ord
 
 bool driver_forked(void) { return atomic_load_explicit(&is_forked, memory_order_relaxed); }
 
-libdecode_status driver_fail(const struct driver *driver, cuda_result result, const char *call, const char *what)
-{
+libdecode_status driver_fail(const struct driver *driver, cuda_result result, const char *call, const char *what) {
     const char *name = NULL;
     if (driver->get_error_name(result, &name) != CUDA_RESULT_SUCCESS || !name)
         name = "unknown CUresult";
     return fail_cuda(result, "%s: %s (%d): %s", call, name, result, what);
 }
 
-static libdecode_status find_calls(struct driver *driver)
-{
+static libdecode_status find_calls(struct driver *driver) {
     for (size_t index = 0; index < sizeof calls / sizeof calls[0]; index++) {
         void *symbol = dlsym(driver->library, calls[index].symbol);
         memcpy((char *)driver + calls[index].offset, &symbol, sizeof symbol);
@@ -100,8 +98,7 @@ static libdecode_status find_calls(struct driver *driver)
     return LIBDECODE_OK;
 }
 
-static libdecode_status load_driver(struct driver *driver)
-{
+static libdecode_status load_driver(struct driver *driver) {
     driver->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!driver->library) {
         const char *reason = dlerror();
@@ -125,16 +122,14 @@ static libdecode_status load_driver(struct driver *driver)
     return LIBDECODE_OK;
 }
 
-static void load_driver_once(void)
-{
+static void load_driver_once(void) {
     load_status = load_driver(&loaded_driver);
     load_cuda_result = load_status == LIBDECODE_ERROR_CUDA ? libdecode_error_cuda_result() : 0;
     if (load_status != LIBDECODE_OK)
         (void)snprintf(load_message, sizeof load_message, "%s", libdecode_error_message());
 }
 
-libdecode_status driver_get(const struct driver **ret_driver)
-{
+libdecode_status driver_get(const struct driver **ret_driver) {
     if (driver_forked())
         return fail(LIBDECODE_ERROR_FORKED,
                     "this process is a fork of one that used CUDA, which does not survive fork(); fork before "

@@ -13,8 +13,8 @@
 #include "abi.h"
 #include "libdecode.h"
 
-typedef int cuda_result; /* CUresult */
-typedef int cuda_device; /* CUdevice */
+typedef int cuda_result;       /* CUresult */
+typedef int cuda_device;       /* CUdevice */
 typedef uint64_t cuda_address; /* CUdeviceptr */
 typedef struct cuda_context *cuda_context;
 typedef struct cuda_module *cuda_module;
@@ -43,7 +43,9 @@ struct cuda_launch_attribute {
     char pad[4];
     union {
         _Alignas(8) char bytes[64];
-        struct { unsigned x, y, z; } cluster;
+        struct {
+            unsigned x, y, z;
+        } cluster;
         int programmatic;
     } value;
 };
@@ -73,7 +75,8 @@ struct driver {
     cuda_result (*module_unload)(cuda_module module);
     cuda_result (*module_get_function)(cuda_function *function, cuda_module module, const char *name);
     cuda_result (*func_set_attribute)(cuda_function function, int attribute, int value);
-    cuda_result (*launch_kernel_ex)(const struct cuda_launch_config *config, cuda_function function, void **parameters, void **extra);
+    cuda_result (*launch_kernel_ex)(const struct cuda_launch_config *config, cuda_function function, void **parameters,
+                                    void **extra);
     cuda_result (*stream_is_capturing)(libdecode_stream stream, int *status);
     cuda_result (*thread_exchange_stream_capture_mode)(int *mode);
     cuda_result (*memset_d32_async)(cuda_address address, unsigned value, size_t count, libdecode_stream stream);

@@ -34,8 +34,7 @@
  * on them; special and subnormal codes are rare, and the branches cost nothing. No subnormal float64 appears on the way, so
  * a caller's flush-to-zero mode does no harm.
  */
-static inline double decode(uint32_t sign, uint32_t magnitude, int fraction_bits, int min_exponent, uint32_t first_special)
-{
+static inline double decode(uint32_t sign, uint32_t magnitude, int fraction_bits, int min_exponent, uint32_t first_special) {
     uint64_t bits = (uint64_t)magnitude << (FLOAT64_FRACTION_BITS - fraction_bits);
     double value;
 
@@ -53,8 +52,7 @@ static inline double decode(uint32_t sign, uint32_t magnitude, int fraction_bits
 }
 
 /* Nearest integer, ties to even, whatever rounding mode the caller's thread is in. `value` in [0, 2^32). */
-static inline uint32_t round_half_even(double value)
-{
+static inline uint32_t round_half_even(double value) {
     uint32_t below = (uint32_t)value;
     double rest = value - (double)below;
     bool up = rest > 0.5 || (rest == 0.5 && (below & 1u) != 0);
@@ -62,8 +60,7 @@ static inline uint32_t round_half_even(double value)
 }
 
 /* The code nearest to a magnitude, at most `largest`. */
-static uint32_t magnitude_encode(double magnitude, int fraction_bits, int min_exponent, uint32_t largest)
-{
+static uint32_t magnitude_encode(double magnitude, int fraction_bits, int min_exponent, uint32_t largest) {
     int exponent;
     if (magnitude == 0)
         return 0;
@@ -78,60 +75,49 @@ static uint32_t magnitude_encode(double magnitude, int fraction_bits, int min_ex
     return code < largest ? code : largest;
 }
 
-double bf16_decode(uint16_t code)
-{
+double bf16_decode(uint16_t code) {
     return decode(code >> 15, code & 0x7fffu, BF16_FRACTION_BITS, BF16_MIN_EXPONENT, BF16_INFINITY);
 }
 
-double fp16_decode(uint16_t code)
-{
+double fp16_decode(uint16_t code) {
     return decode(code >> 15, code & 0x7fffu, FP16_FRACTION_BITS, FP16_MIN_EXPONENT, FP16_INFINITY);
 }
 
-double e4m3_decode(uint8_t code)
-{
-    return decode(code >> 7, code & 0x7fu, E4M3_FRACTION_BITS, E4M3_MIN_EXPONENT, E4M3_NAN);
-}
+double e4m3_decode(uint8_t code) { return decode(code >> 7, code & 0x7fu, E4M3_FRACTION_BITS, E4M3_MIN_EXPONENT, E4M3_NAN); }
 
-double e2m1_decode(uint8_t code)
-{
+double e2m1_decode(uint8_t code) {
     return decode(code >> 3 & 1u, code & 0x7u, E2M1_FRACTION_BITS, E2M1_MIN_EXPONENT, E2M1_LARGEST + 1);
 }
 
-uint16_t bf16_encode(double value)
-{
+uint16_t bf16_encode(double value) {
     uint32_t sign = signbit(value) ? 0x8000u : 0;
     if (isnan(value))
         return 0x7fffu; /* the NaN that the GPU's conversions give */
     return (uint16_t)(sign | magnitude_encode(fabs(value), BF16_FRACTION_BITS, BF16_MIN_EXPONENT, BF16_INFINITY));
 }
 
-uint16_t fp16_encode(double value)
-{
+uint16_t fp16_encode(double value) {
     uint32_t sign = signbit(value) ? 0x8000u : 0;
     if (isnan(value))
         return 0x7fffu;
     return (uint16_t)(sign | magnitude_encode(fabs(value), FP16_FRACTION_BITS, FP16_MIN_EXPONENT, FP16_INFINITY));
 }
 
-uint8_t e4m3_encode(double value)
-{
+uint8_t e4m3_encode(double value) {
     uint32_t sign = signbit(value) ? 0x80u : 0;
     if (isnan(value))
         return E4M3_NAN;
     return (uint8_t)(sign | magnitude_encode(fabs(value), E4M3_FRACTION_BITS, E4M3_MIN_EXPONENT, E4M3_LARGEST));
 }
 
-uint8_t e2m1_encode(double value)
-{
+uint8_t e2m1_encode(double value) {
     uint32_t sign = signbit(value) ? 0x8u : 0;
     if (isnan(value))
         return E2M1_LARGEST;
     return (uint8_t)(sign | magnitude_encode(fabs(value), E2M1_FRACTION_BITS, E2M1_MIN_EXPONENT, E2M1_LARGEST));
 }
 
-void element_decode_row(libdecode_dtype dtype, const void *row, size_t count, double *ret_values)
-{
+void element_decode_row(libdecode_dtype dtype, const void *row, size_t count, double *ret_values) {
     const uint16_t *halves = row;
     const uint8_t *bytes = row;
 
@@ -146,8 +132,7 @@ void element_decode_row(libdecode_dtype dtype, const void *row, size_t count, do
             ret_values[d] = e4m3_decode(bytes[d]);
 }
 
-void element_encode_row(libdecode_dtype dtype, const double *values, size_t count, void *ret_row)
-{
+void element_encode_row(libdecode_dtype dtype, const double *values, size_t count, void *ret_row) {
     uint16_t *halves = ret_row;
     uint8_t *bytes = ret_row;
 
@@ -162,8 +147,7 @@ void element_encode_row(libdecode_dtype dtype, const double *values, size_t coun
             bytes[d] = e4m3_encode(values[d]);
 }
 
-void nvfp4_decode_row(const uint8_t *codes, const uint8_t *scales, size_t scale_step, size_t count, double *ret_values)
-{
+void nvfp4_decode_row(const uint8_t *codes, const uint8_t *scales, size_t scale_step, size_t count, double *ret_values) {
     for (size_t block = 0; block < count / NVFP4_BLOCK; block++) {
         double scale = e4m3_decode(scales[block * scale_step]);
         const uint8_t *pairs = codes + block * NVFP4_BLOCK / 2;
@@ -176,8 +160,7 @@ void nvfp4_decode_row(const uint8_t *codes, const uint8_t *scales, size_t scale_
     }
 }
 
-size_t nvfp4_scale_offset(libdecode_sf_layout layout, int64_t token_stride, size_t token, size_t head_dim, size_t *ret_step)
-{
+size_t nvfp4_scale_offset(libdecode_sf_layout layout, int64_t token_stride, size_t token, size_t head_dim, size_t *ret_step) {
     size_t num_blocks = head_dim / NVFP4_BLOCK;
 
     if (layout == LIBDECODE_SF_V_INTERLEAVE4) {
@@ -188,8 +171,7 @@ size_t nvfp4_scale_offset(libdecode_sf_layout layout, int64_t token_stride, size
     return token * (size_t)token_stride;
 }
 
-uint8_t nvfp4_encode_block(const double values[NVFP4_BLOCK], double global_scale, uint8_t ret_codes[NVFP4_BLOCK / 2])
-{
+uint8_t nvfp4_encode_block(const double values[NVFP4_BLOCK], double global_scale, uint8_t ret_codes[NVFP4_BLOCK / 2]) {
     double largest = 0;
     for (size_t d = 0; d < NVFP4_BLOCK; d++)
         if (isnan(values[d]) || fabs(values[d]) > largest)
@@ -207,8 +189,7 @@ uint8_t nvfp4_encode_block(const double values[NVFP4_BLOCK], double global_scale
     return scale_code;
 }
 
-size_t nvfp4_swizzled_offset(size_t row, size_t column, size_t num_columns)
-{
+size_t nvfp4_swizzled_offset(size_t row, size_t column, size_t num_columns) {
     size_t tile = row / 128 * (num_columns / 4) + column / 4;
     return tile * 512 + row % 32 * 16 + row % 128 / 32 * 4 + column % 4;
 }

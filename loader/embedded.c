@@ -10,16 +10,14 @@
 extern const struct embedded_bundle libdecode_embedded_table[];
 extern const size_t libdecode_embedded_count;
 
-size_t embedded_bundles(const struct embedded_bundle **ret_bundles)
-{
+size_t embedded_bundles(const struct embedded_bundle **ret_bundles) {
     *ret_bundles = libdecode_embedded_table;
     return libdecode_embedded_count;
 }
 
 #else
 
-size_t embedded_bundles(const struct embedded_bundle **ret_bundles)
-{
+size_t embedded_bundles(const struct embedded_bundle **ret_bundles) {
     *ret_bundles = NULL;
     return 0;
 }

@@ -10,14 +10,12 @@
 #include "status.h"
 
 /* An empty variable counts as not set, as everywhere on Unix. */
-static const char *variable(const char *name)
-{
+static const char *variable(const char *name) {
     const char *value = secure_getenv(name);
     return value && *value ? value : NULL;
 }
 
-static libdecode_status read_switch(const char *name, bool *ret_on)
-{
+static libdecode_status read_switch(const char *name, bool *ret_on) {
     const char *value = variable(name);
     if (value && strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
         return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "environment variable %s is '%s', accepted is 0 or 1; correct or unset it",
@@ -26,8 +24,7 @@ static libdecode_status read_switch(const char *name, bool *ret_on)
     return LIBDECODE_OK;
 }
 
-static libdecode_status read_log_level(libdecode_log_level *ret_level)
-{
+static libdecode_status read_log_level(libdecode_log_level *ret_level) {
     static const struct {
         const char *name;
         libdecode_log_level level;
@@ -52,8 +49,7 @@ static libdecode_status read_log_level(libdecode_log_level *ret_level)
                 value);
 }
 
-libdecode_status environment_read(struct environment *ret_environment)
-{
+libdecode_status environment_read(struct environment *ret_environment) {
     struct environment environment = {.kernel_policy = variable("LIBDECODE_KERNEL"),
                                       .bundle_path = variable("LIBDECODE_BUNDLE_PATH")};
     FORWARD(read_switch("LIBDECODE_BUNDLE_ONLY", &environment.bundle_only));

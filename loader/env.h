@@ -8,10 +8,10 @@
 #include "libdecode.h"
 
 struct environment {
-    const char *kernel_policy; /* LIBDECODE_KERNEL or NULL */
-    const char *bundle_path;   /* LIBDECODE_BUNDLE_PATH, ':'-separated, or NULL */
-    bool bundle_only;          /* LIBDECODE_BUNDLE_ONLY=1 */
-    bool strict;               /* LIBDECODE_STRICT=1 */
+    const char *kernel_policy;     /* LIBDECODE_KERNEL or NULL */
+    const char *bundle_path;       /* LIBDECODE_BUNDLE_PATH, ':'-separated, or NULL */
+    bool bundle_only;              /* LIBDECODE_BUNDLE_ONLY=1 */
+    bool strict;                   /* LIBDECODE_STRICT=1 */
     libdecode_log_level log_level; /* LIBDECODE_LOG_DEFAULT if not set */
 };
 

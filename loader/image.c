@@ -88,22 +88,19 @@ static bool is_power_of_two_or_zero(uint64_t value) { return (value & (value - 1
 
 /* ------------------------------------------------------------------------------ the pieces; all read within a checked ELF */
 
-static Elf64_Ehdr elf_header(const struct image_elf *elf)
-{
+static Elf64_Ehdr elf_header(const struct image_elf *elf) {
     Elf64_Ehdr header;
     memcpy(&header, elf->bytes, sizeof(header));
     return header;
 }
 
-static Elf64_Shdr section_at(const struct image_elf *elf, size_t section)
-{
+static Elf64_Shdr section_at(const struct image_elf *elf, size_t section) {
     Elf64_Shdr header;
     memcpy(&header, elf->bytes + elf_header(elf).e_shoff + section * sizeof(header), sizeof(header));
     return header;
 }
 
-static Elf64_Sym symbol_at(const struct image_elf *elf, const Elf64_Shdr *table, size_t symbol)
-{
+static Elf64_Sym symbol_at(const struct image_elf *elf, const Elf64_Shdr *table, size_t symbol) {
     Elf64_Sym entry;
     memcpy(&entry, elf->bytes + table->sh_offset + symbol * sizeof(entry), sizeof(entry));
     return entry;
@@ -113,26 +110,22 @@ static size_t symbol_count(const Elf64_Shdr *table) { return (size_t)(table->sh_
 
 static bool occupies_file(const Elf64_Shdr *section) { return section->sh_type != SHT_NULL && section->sh_type != SHT_NOBITS; }
 
-static bool is_string_table(const struct image_elf *elf, size_t section)
-{
+static bool is_string_table(const struct image_elf *elf, size_t section) {
     Elf64_Shdr table = section_at(elf, section);
     return table.sh_type == SHT_STRTAB && table.sh_size > 0 && elf->bytes[table.sh_offset + table.sh_size - 1] == '\0';
 }
 
 /* NULL if the offset lies outside; a string table is known to end with NUL. */
-static const char *string_at(const struct image_elf *elf, size_t table, uint32_t offset)
-{
+static const char *string_at(const struct image_elf *elf, size_t table, uint32_t offset) {
     Elf64_Shdr strings = section_at(elf, table);
     return offset < strings.sh_size ? (const char *)elf->bytes + strings.sh_offset + offset : NULL;
 }
 
-static const char *section_name(const struct image_elf *elf, const Elf64_Shdr *section)
-{
+static const char *section_name(const struct image_elf *elf, const Elf64_Shdr *section) {
     return string_at(elf, elf_header(elf).e_shstrndx, section->sh_name);
 }
 
-static bool find_section_by_type(const struct image_elf *elf, uint32_t type, Elf64_Shdr *ret_section)
-{
+static bool find_section_by_type(const struct image_elf *elf, uint32_t type, Elf64_Shdr *ret_section) {
     size_t num_sections = elf_header(elf).e_shnum;
     for (size_t section = 1; section < num_sections; section++) {
         Elf64_Shdr candidate = section_at(elf, section);
@@ -146,8 +139,7 @@ static bool find_section_by_type(const struct image_elf *elf, uint32_t type, Elf
 
 /* The section of this type called prefix + name. The type matters: what is SHT_NOBITS need not lie in the file. */
 static bool find_section(const struct image_elf *elf, uint32_t type, const char *prefix, const char *name,
-                         Elf64_Shdr *ret_section)
-{
+                         Elf64_Shdr *ret_section) {
     size_t num_sections = elf_header(elf).e_shnum, prefix_bytes = strlen(prefix);
     for (size_t section = 1; section < num_sections; section++) {
         Elf64_Shdr candidate = section_at(elf, section);
@@ -160,8 +152,7 @@ static bool find_section(const struct image_elf *elf, uint32_t type, const char 
     return false;
 }
 
-static bool find_symbol(const struct image_elf *elf, const char *name, unsigned type, size_t *ret_index, Elf64_Sym *ret_symbol)
-{
+static bool find_symbol(const struct image_elf *elf, const char *name, unsigned type, size_t *ret_index, Elf64_Sym *ret_symbol) {
     Elf64_Shdr table;
     if (!find_section_by_type(elf, SHT_SYMTAB, &table))
         return false;
@@ -179,8 +170,7 @@ static bool find_symbol(const struct image_elf *elf, const char *name, unsigned 
 
 /* Takes the attribute at *offset of an info section and moves on. False if it does not fit: the section is malformed. */
 static bool next_attribute(const struct image_elf *elf, const Elf64_Shdr *section, uint64_t *offset,
-                           struct info_attribute *ret_attribute)
-{
+                           struct info_attribute *ret_attribute) {
     if (!inside(*offset, INFO_HEADER_BYTES, section->sh_size))
         return false;
     const uint8_t *bytes = elf->bytes + section->sh_offset + *offset;
@@ -197,8 +187,7 @@ static bool next_attribute(const struct image_elf *elf, const Elf64_Shdr *sectio
 }
 
 /* Word `index` of the attribute's data; 0 if it has none. */
-static uint32_t attribute_word(const struct info_attribute *attribute, size_t index)
-{
+static uint32_t attribute_word(const struct info_attribute *attribute, size_t index) {
     uint32_t word = 0;
     if (inside(index * sizeof(word), sizeof(word), attribute->bytes))
         memcpy(&word, attribute->data + index * sizeof(word), sizeof(word));
@@ -208,8 +197,7 @@ static uint32_t attribute_word(const struct info_attribute *attribute, size_t in
 /* ------------------------------------------------------------------------------------------------------------ the audit */
 
 /* The wrapper: exactly one uncompressed cubin that fills it to the last byte. */
-static libdecode_status audit_fatbin(const uint8_t *image, size_t image_bytes, struct image_elf *ret_elf)
-{
+static libdecode_status audit_fatbin(const uint8_t *image, size_t image_bytes, struct image_elf *ret_elf) {
     struct fatbin_header header;
     struct fatbin_entry entry;
 
@@ -220,8 +208,8 @@ static libdecode_status audit_fatbin(const uint8_t *image, size_t image_bytes, s
     if (header.magic != FATBIN_MAGIC || header.version != FATBIN_VERSION || header.header_bytes != sizeof(header))
         return DAMAGED("no fatbin header at offset 0: magic 0x%08x, version %u", header.magic, header.version);
     if (header.payload_bytes != image_bytes - sizeof(header))
-        return DAMAGED("the fatbin header announces %llu bytes after it, %zu are there",
-                       (unsigned long long)header.payload_bytes, image_bytes - sizeof(header));
+        return DAMAGED("the fatbin header announces %llu bytes after it, %zu are there", (unsigned long long)header.payload_bytes,
+                       image_bytes - sizeof(header));
     if (entry.kind != FATBIN_KIND_CUBIN || entry.version != FATBIN_ENTRY_VERSION)
         return DAMAGED("the fatbin entry at offset 16 is not a cubin: kind %u, version 0x%04x", entry.kind, entry.version);
     if (entry.compressed_bytes != 0 || entry.uncompressed_bytes != 0)
@@ -248,8 +236,7 @@ static libdecode_status audit_fatbin(const uint8_t *image, size_t image_bytes, s
     return LIBDECODE_OK;
 }
 
-static libdecode_status audit_elf_header(const struct image_elf *elf)
-{
+static libdecode_status audit_elf_header(const struct image_elf *elf) {
     if (elf->size < sizeof(Elf64_Ehdr))
         return DAMAGED("%zu bytes are too few for a cubin", elf->size);
     Elf64_Ehdr header = elf_header(elf);
@@ -276,8 +263,7 @@ static libdecode_status audit_elf_header(const struct image_elf *elf)
     return LIBDECODE_OK;
 }
 
-static libdecode_status audit_segments(const struct image_elf *elf)
-{
+static libdecode_status audit_segments(const struct image_elf *elf) {
     Elf64_Ehdr header = elf_header(elf);
     for (size_t segment = 0; segment < header.e_phnum; segment++) {
         Elf64_Phdr program;
@@ -290,8 +276,7 @@ static libdecode_status audit_segments(const struct image_elf *elf)
 }
 
 /* Every section inside the file, well named, and linked to sections that exist. */
-static libdecode_status audit_sections(const struct image_elf *elf)
-{
+static libdecode_status audit_sections(const struct image_elf *elf) {
     Elf64_Ehdr header = elf_header(elf);
     size_t num_symbol_tables = 0;
 
@@ -317,8 +302,7 @@ static libdecode_status audit_sections(const struct image_elf *elf)
     return LIBDECODE_OK;
 }
 
-static libdecode_status audit_symbols(const struct image_elf *elf)
-{
+static libdecode_status audit_symbols(const struct image_elf *elf) {
     Elf64_Shdr table;
     size_t num_sections = elf_header(elf).e_shnum;
 
@@ -344,8 +328,7 @@ static libdecode_status audit_symbols(const struct image_elf *elf)
 
 /* One table of relocations: each names a symbol that exists and a place inside the section that it changes. */
 static libdecode_status audit_relocations(const struct image_elf *elf, size_t index, const Elf64_Shdr *relocations,
-                                          size_t num_symbols)
-{
+                                          size_t num_symbols) {
     size_t entry_bytes = relocations->sh_type == SHT_RELA ? sizeof(Elf64_Rela) : sizeof(Elf64_Rel);
 
     if (relocations->sh_entsize != entry_bytes || relocations->sh_size % entry_bytes != 0 ||
@@ -364,8 +347,7 @@ static libdecode_status audit_relocations(const struct image_elf *elf, size_t in
 }
 
 /* The sections with an inner structure: relocations and attributes. */
-static libdecode_status audit_contents(const struct image_elf *elf)
-{
+static libdecode_status audit_contents(const struct image_elf *elf) {
     size_t num_sections = elf_header(elf).e_shnum;
     Elf64_Shdr symbols = {0};
 
@@ -385,8 +367,7 @@ static libdecode_status audit_contents(const struct image_elf *elf)
     return LIBDECODE_OK;
 }
 
-libdecode_status image_audit(const void *image, size_t image_bytes, struct image_elf *ret_elf)
-{
+libdecode_status image_audit(const void *image, size_t image_bytes, struct image_elf *ret_elf) {
     struct image_elf elf = {0};
 
     FORWARD(audit_fatbin(image, image_bytes, &elf));
@@ -403,8 +384,7 @@ libdecode_status image_audit(const void *image, size_t image_bytes, struct image
 
 /* .nv.info: what is recorded under the kernel's symbol. */
 static void read_symbol_attributes(const struct image_elf *elf, const Elf64_Shdr *section, size_t symbol,
-                                   struct image_kernel *kernel)
-{
+                                   struct image_kernel *kernel) {
     struct info_attribute attribute;
 
     for (uint64_t offset = 0; offset < section->sh_size && next_attribute(elf, section, &offset, &attribute);) {
@@ -419,8 +399,7 @@ static void read_symbol_attributes(const struct image_elf *elf, const Elf64_Shdr
 }
 
 /* .nv.info.K: parameters and launch bounds. */
-static void read_kernel_attributes(const struct image_elf *elf, const Elf64_Shdr *section, struct image_kernel *kernel)
-{
+static void read_kernel_attributes(const struct image_elf *elf, const Elf64_Shdr *section, struct image_kernel *kernel) {
     struct info_attribute attribute;
     uint32_t parameters_begin = UINT32_MAX, parameters_end = 0;
 
@@ -442,15 +421,13 @@ static void read_kernel_attributes(const struct image_elf *elf, const Elf64_Shdr
 }
 
 /* From the size of .nv.shared.K, which counts the system's part too. */
-static uint32_t static_shared_bytes(uint64_t section_bytes)
-{
+static uint32_t static_shared_bytes(uint64_t section_bytes) {
     if (section_bytes <= SYSTEM_SHARED_BYTES)
         return 0;
     return section_bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)section_bytes - SYSTEM_SHARED_BYTES;
 }
 
-libdecode_status image_kernel_info(const struct image_elf *elf, const char *kernel, struct image_kernel *ret_kernel)
-{
+libdecode_status image_kernel_info(const struct image_elf *elf, const char *kernel, struct image_kernel *ret_kernel) {
     struct image_kernel found = {0};
     Elf64_Sym symbol;
     Elf64_Shdr section;
@@ -472,8 +449,7 @@ libdecode_status image_kernel_info(const struct image_elf *elf, const char *kern
     return LIBDECODE_OK;
 }
 
-libdecode_status image_symbol(const struct image_elf *elf, const char *symbol, const uint8_t **ret_bytes, size_t *ret_size)
-{
+libdecode_status image_symbol(const struct image_elf *elf, const char *symbol, const uint8_t **ret_bytes, size_t *ret_size) {
     Elf64_Sym found;
     size_t index;
 
@@ -487,8 +463,7 @@ libdecode_status image_symbol(const struct image_elf *elf, const char *symbol, c
     return LIBDECODE_OK;
 }
 
-size_t image_kernel_count(const struct image_elf *elf)
-{
+size_t image_kernel_count(const struct image_elf *elf) {
     Elf64_Shdr table;
     size_t count = 0;
 

@@ -31,7 +31,7 @@ struct image_kernel {
     uint32_t parameter_bytes; /* .nv.info: size of the parameter block */
     uint32_t registers;
     uint32_t max_threads;
-    uint32_t local_bytes;     /* stack frame: not 0 when registers spill */
+    uint32_t local_bytes; /* stack frame: not 0 when registers spill */
     uint32_t static_shared_bytes;
 };
 

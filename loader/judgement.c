@@ -158,7 +158,8 @@ static int64_t most_copies(const struct problem *problem, uint32_t row_tile, uin
     int64_t rows = (int64_t)problem->group_size * given->q_len, row_groups = (rows + row_tile - 1) / row_tile;
     int64_t boxes = (given->page_size + (int64_t)max_box_tokens - 1) / max_box_tokens, copies;
     if (__builtin_mul_overflow((int64_t)given->batch_size * given->num_kv_heads, row_groups, &copies) ||
-        __builtin_mul_overflow(copies, boxes, &copies) || __builtin_mul_overflow(copies, given->page_table_request_stride, &copies))
+        __builtin_mul_overflow(copies, boxes, &copies) ||
+        __builtin_mul_overflow(copies, given->page_table_request_stride, &copies))
         return INT64_MAX;
     return copies;
 }
@@ -302,10 +303,13 @@ libdecode_status refusal_fail(const struct refusal *refusal, const struct proble
                         nearest->reason);
         return fail(LIBDECODE_ERROR_NO_GPU_IMAGE, "no kernel fits sm_%d (%s): %s %s", device->compute_capability,
                     device->name[0] ? device->name : "unnamed GPU", nearest->record->name, nearest->reason);
-    case JUDGED_GPU: return fail_gpu(refusal, device);
-    case JUDGED_PROBLEM: return fail_problem(refusal, problem);
+    case JUDGED_GPU:
+        return fail_gpu(refusal, device);
+    case JUDGED_PROBLEM:
+        return fail_problem(refusal, problem);
     case JUDGED_FAMILY:
-    case JUDGED_ELIGIBLE: break;
+    case JUDGED_ELIGIBLE:
+        break;
     }
     return fail(LIBDECODE_ERROR_INTERNAL, "selection refused %s without a reason; please report this", nearest->record->name);
 }

@@ -11,16 +11,14 @@
 #include "status.h"
 
 /* By name; of the same name, the newest bundle first. */
-static int compare_records(const void *left, const void *right)
-{
+static int compare_records(const void *left, const void *right) {
     const struct kernel_record *a = left, *b = right;
     int order = strcmp(a->name, b->name);
     return order != 0 ? order : (a->bundle_rank < b->bundle_rank) - (a->bundle_rank > b->bundle_rank);
 }
 
 /* Gives each GPU of a name to the newest record that serves it, and drops records that are left without one. */
-static size_t overlay(struct kernel_record *records, uint32_t *gpus, size_t count)
-{
+static size_t overlay(struct kernel_record *records, uint32_t *gpus, size_t count) {
     size_t kept = 0;
     uint32_t served = 0;
     for (size_t index = 0; index < count; index++) {
@@ -36,8 +34,7 @@ static size_t overlay(struct kernel_record *records, uint32_t *gpus, size_t coun
     return kept;
 }
 
-libdecode_status kernel_table_build(struct bundle *const *bundles, size_t num_bundles, struct kernel_table *ret_table)
-{
+libdecode_status kernel_table_build(struct bundle *const *bundles, size_t num_bundles, struct kernel_table *ret_table) {
     size_t count = 0;
     for (size_t rank = 0; rank < num_bundles; rank++)
         count += bundle_header(bundles[rank])->num_kernels;
@@ -62,8 +59,7 @@ libdecode_status kernel_table_build(struct bundle *const *bundles, size_t num_bu
     return LIBDECODE_OK;
 }
 
-void kernel_table_destroy(struct kernel_table *table)
-{
+void kernel_table_destroy(struct kernel_table *table) {
     free(table->records);
     free(table->gpus);
     *table = (struct kernel_table){0};

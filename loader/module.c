@@ -56,8 +56,7 @@ struct cold_load {
     bool capturing;
 };
 
-libdecode_status module_cache_create(const struct log_sink *log, struct module_cache **ret_cache)
-{
+libdecode_status module_cache_create(const struct log_sink *log, struct module_cache **ret_cache) {
     struct module_cache *cache = calloc(1, sizeof *cache);
     if (!cache)
         return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "no memory for the cache of loaded kernels (%zu bytes); free memory",
@@ -68,8 +67,7 @@ libdecode_status module_cache_create(const struct log_sink *log, struct module_c
 }
 
 /* Which list: Fibonacci hashing of two words. */
-static size_t list_of(uint64_t context_id, const void *address, uint32_t image, size_t num_lists)
-{
+static size_t list_of(uint64_t context_id, const void *address, uint32_t image, size_t num_lists) {
     uint64_t mixed = (context_id * 31 + image) ^ ((uint64_t)(uintptr_t)address >> 4);
     return (size_t)(mixed * 0x9e3779b97f4a7c15ull >> 32) % num_lists;
 }
@@ -77,8 +75,7 @@ static size_t list_of(uint64_t context_id, const void *address, uint32_t image, 
 /* ------------------------------------------------------------------------------------------------------ the fast path */
 
 static bool find_function(struct module_cache *cache, uint64_t context_id, const struct bundle_kernel *kernel,
-                          cuda_function *ret_function)
-{
+                          cuda_function *ret_function) {
     size_t list = list_of(context_id, kernel, 0, FUNCTION_LISTS);
     const struct function_entry *entry = atomic_load_explicit(&cache->functions[list], memory_order_acquire);
     for (; entry; entry = entry->next) {
@@ -92,23 +89,20 @@ static bool find_function(struct module_cache *cache, uint64_t context_id, const
 
 /* ------------------------------------------------------------------------------------------------------ the cold path */
 
-static void publish_function(struct module_cache *cache, struct function_entry *entry)
-{
+static void publish_function(struct module_cache *cache, struct function_entry *entry) {
     _Atomic(struct function_entry *) *list = &cache->functions[list_of(entry->context_id, entry->kernel, 0, FUNCTION_LISTS)];
     entry->next = atomic_load_explicit(list, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(list, &entry->next, entry, memory_order_release, memory_order_relaxed))
         continue;
 }
 
-static struct module_slot *find_slot(struct module_slot *slot, uint64_t context_id, const struct kernel_record *record)
-{
+static struct module_slot *find_slot(struct module_slot *slot, uint64_t context_id, const struct kernel_record *record) {
     while (slot && (slot->context_id != context_id || slot->bundle != record->bundle || slot->image != record->kernel->image))
         slot = slot->next;
     return slot;
 }
 
-static struct module_slot *new_slot(uint64_t context_id, cuda_context context, const struct kernel_record *record)
-{
+static struct module_slot *new_slot(uint64_t context_id, cuda_context context, const struct kernel_record *record) {
     struct module_slot *slot = calloc(1, sizeof *slot);
     if (!slot)
         return NULL;
@@ -123,16 +117,14 @@ static struct module_slot *new_slot(uint64_t context_id, cuda_context context, c
     return slot;
 }
 
-static void free_slot(struct module_slot *slot)
-{
+static void free_slot(struct module_slot *slot) {
     (void)pthread_mutex_destroy(&slot->lock);
     free(slot->damage);
     free(slot);
 }
 
 /* Finds the image's slot or adds it; of two threads that add at once, the second finds the first one's. */
-static libdecode_status get_slot(struct cold_load *load, uint64_t context_id)
-{
+static libdecode_status get_slot(struct cold_load *load, uint64_t context_id) {
     const struct kernel_record *record = load->record;
     size_t list_index = list_of(context_id, record->bundle, record->kernel->image, MODULE_LISTS);
     _Atomic(struct module_slot *) *list = &load->cache->modules[list_index];
@@ -162,25 +154,26 @@ static libdecode_status get_slot(struct cold_load *load, uint64_t context_id)
     return LIBDECODE_OK;
 }
 
-static libdecode_status cold_in_capture(const struct cold_load *load, const char *reason)
-{
+static libdecode_status cold_in_capture(const struct cold_load *load, const char *reason) {
     return fail(LIBDECODE_ERROR_COLD_IN_CAPTURE,
                 "kernel %s is not loaded yet, and %s; call libdecode_prepare for its plan before the capture begins",
                 load->record->name, reason);
 }
 
-static const char *remedy(cuda_result result)
-{
+static const char *remedy(cuda_result result) {
     switch (result) {
-    case CUDA_RESULT_OUT_OF_MEMORY: return "free device memory and try again";
-    case CUDA_RESULT_INVALID_IMAGE: return "the image passed every check, so the driver may be too old for it: update the driver";
-    case CUDA_RESULT_NO_BINARY_FOR_GPU: return "the current GPU is not the one that the plan was made for";
-    default: return "an earlier CUDA call may have failed; `libdecode doctor` checks this machine";
+    case CUDA_RESULT_OUT_OF_MEMORY:
+        return "free device memory and try again";
+    case CUDA_RESULT_INVALID_IMAGE:
+        return "the image passed every check, so the driver may be too old for it: update the driver";
+    case CUDA_RESULT_NO_BINARY_FOR_GPU:
+        return "the current GPU is not the one that the plan was made for";
+    default:
+        return "an earlier CUDA call may have failed; `libdecode doctor` checks this machine";
     }
 }
 
-static libdecode_status load_failed(const struct cold_load *load, cuda_result result, const char *call)
-{
+static libdecode_status load_failed(const struct cold_load *load, cuda_result result, const char *call) {
     char what[512];
     if (result == CUDA_RESULT_STREAM_CAPTURE_UNSUPPORTED || result == CUDA_RESULT_STREAM_CAPTURE_INVALIDATED)
         return cold_in_capture(load, "this driver refuses to load it while a stream is captured");
@@ -189,8 +182,7 @@ static libdecode_status load_failed(const struct cold_load *load, cuda_result re
     return driver_fail(load->driver, result, call, what);
 }
 
-static libdecode_status check_capture(struct cold_load *load, libdecode_stream stream, int strict)
-{
+static libdecode_status check_capture(struct cold_load *load, libdecode_stream stream, int strict) {
     int status = 0;
     cuda_result result = load->driver->stream_is_capturing(stream, &status);
     if (result != CUDA_RESULT_SUCCESS)
@@ -202,8 +194,7 @@ static libdecode_status check_capture(struct cold_load *load, libdecode_stream s
 }
 
 /* Damage is final: the file will not heal, and reading it again at every launch would be slow. Other failures may pass. */
-static libdecode_status read_image(const struct cold_load *load, void **ret_image)
-{
+static libdecode_status read_image(const struct cold_load *load, void **ret_image) {
     struct module_slot *slot = load->slot;
     if (slot->damage)
         return fail(LIBDECODE_ERROR_BUNDLE_DAMAGED, "%s", slot->damage);
@@ -218,8 +209,7 @@ static libdecode_status read_image(const struct cold_load *load, void **ret_imag
 }
 
 /* The driver's part, inside the relaxed capture mode. `image` is NULL if the module is there already. */
-static libdecode_status load_function(const struct cold_load *load, const void *image, cuda_function *ret_function)
-{
+static libdecode_status load_function(const struct cold_load *load, const void *image, cuda_function *ret_function) {
     const struct driver *driver = load->driver;
     const struct libdecode_launch_contract *contract = &load->record->kernel->contract;
     struct module_slot *slot = load->slot;
@@ -249,8 +239,7 @@ static libdecode_status load_function(const struct cold_load *load, const void *
  * Relaxed always: another thread may be capturing in global mode, and its capture must survive our load.
  * The thread's own mode comes back even if the load fails.
  */
-static libdecode_status load_function_relaxed(const struct cold_load *load, const void *image, cuda_function *ret_function)
-{
+static libdecode_status load_function_relaxed(const struct cold_load *load, const void *image, cuda_function *ret_function) {
     int mode = CUDA_CAPTURE_MODE_RELAXED;
     cuda_result result = load->driver->thread_exchange_stream_capture_mode(&mode);
     if (result != CUDA_RESULT_SUCCESS)
@@ -262,8 +251,7 @@ static libdecode_status load_function_relaxed(const struct cold_load *load, cons
 }
 
 /* With the slot locked. */
-static libdecode_status load_locked(struct cold_load *load, cuda_function *ret_function)
-{
+static libdecode_status load_locked(struct cold_load *load, cuda_function *ret_function) {
     const struct bundle_header *header = bundle_header(load->record->bundle);
     void *image = NULL;
     if (load->driver->version < (int64_t)header->min_driver)
@@ -291,8 +279,7 @@ static libdecode_status load_locked(struct cold_load *load, cuda_function *ret_f
     return LIBDECODE_OK;
 }
 
-static void log_load(const struct cold_load *load)
-{
+static void log_load(const struct cold_load *load) {
     if (load->capturing)
         log_message(&load->cache->log, LIBDECODE_LOG_WARN,
                     "kernel %s was loaded inside a stream capture; libdecode_prepare before the capture avoids that",
@@ -303,8 +290,7 @@ static void log_load(const struct cold_load *load)
 
 libdecode_status module_function(struct module_cache *cache, const struct driver *driver, uint64_t context_id,
                                  const struct kernel_record *record, libdecode_stream stream, int strict, int preparing,
-                                 cuda_function *ret_function)
-{
+                                 cuda_function *ret_function) {
     if (find_function(cache, context_id, record->kernel, ret_function))
         return LIBDECODE_OK;
 
@@ -330,8 +316,7 @@ libdecode_status module_function(struct module_cache *cache, const struct driver
 /* ---------------------------------------------------------------------------------------------------------- the end */
 
 /* A context that died took its modules along. */
-static bool is_gone(cuda_result result)
-{
+static bool is_gone(cuda_result result) {
     return result == CUDA_RESULT_DEINITIALIZED || result == CUDA_RESULT_INVALID_CONTEXT ||
            result == CUDA_RESULT_CONTEXT_IS_DESTROYED;
 }
@@ -341,8 +326,7 @@ static bool is_gone(cuda_result result)
  * the driver. cuCtxGetId answers for a destroyed context with an error (a documented result), or with another id if the
  * address was used again.
  */
-static cuda_result unload_module(const struct driver *driver, const struct module_slot *slot)
-{
+static cuda_result unload_module(const struct driver *driver, const struct module_slot *slot) {
     unsigned long long id = 0;
     if (driver->ctx_get_id(NULL, &id) == CUDA_RESULT_SUCCESS && id == slot->context_id)
         return driver->module_unload(slot->module);
@@ -358,8 +342,7 @@ static cuda_result unload_module(const struct driver *driver, const struct modul
     return result != CUDA_RESULT_SUCCESS ? result : pop_result;
 }
 
-static void unload_modules(struct module_cache *cache, const struct driver *driver)
-{
+static void unload_modules(struct module_cache *cache, const struct driver *driver) {
     int mode = CUDA_CAPTURE_MODE_RELAXED;
     if (driver->thread_exchange_stream_capture_mode(&mode) != CUDA_RESULT_SUCCESS)
         return; /* the driver is shutting down */
@@ -374,8 +357,7 @@ static void unload_modules(struct module_cache *cache, const struct driver *driv
     (void)driver->thread_exchange_stream_capture_mode(&mode);
 }
 
-void module_cache_destroy(struct module_cache *cache)
-{
+void module_cache_destroy(struct module_cache *cache) {
     if (!cache)
         return;
     const struct driver *driver = atomic_load(&cache->driver);

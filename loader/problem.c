@@ -36,11 +36,16 @@
 
 const char *dtype_name(libdecode_dtype dtype) {
     switch (dtype) {
-    case LIBDECODE_DTYPE_BF16: return "bf16";
-    case LIBDECODE_DTYPE_FP16: return "fp16";
-    case LIBDECODE_DTYPE_E4M3: return "e4m3";
-    case LIBDECODE_DTYPE_NVFP4: return "nvfp4";
-    case LIBDECODE_DTYPE_DEFAULT: break;
+    case LIBDECODE_DTYPE_BF16:
+        return "bf16";
+    case LIBDECODE_DTYPE_FP16:
+        return "fp16";
+    case LIBDECODE_DTYPE_E4M3:
+        return "e4m3";
+    case LIBDECODE_DTYPE_NVFP4:
+        return "nvfp4";
+    case LIBDECODE_DTYPE_DEFAULT:
+        break;
     }
     return "?";
 }
@@ -48,10 +53,14 @@ const char *dtype_name(libdecode_dtype dtype) {
 int dtype_bits(libdecode_dtype dtype) {
     switch (dtype) {
     case LIBDECODE_DTYPE_BF16:
-    case LIBDECODE_DTYPE_FP16: return 16;
-    case LIBDECODE_DTYPE_E4M3: return 8;
-    case LIBDECODE_DTYPE_NVFP4: return 4;
-    case LIBDECODE_DTYPE_DEFAULT: break;
+    case LIBDECODE_DTYPE_FP16:
+        return 16;
+    case LIBDECODE_DTYPE_E4M3:
+        return 8;
+    case LIBDECODE_DTYPE_NVFP4:
+        return 4;
+    case LIBDECODE_DTYPE_DEFAULT:
+        break;
     }
     return 0;
 }

@@ -30,12 +30,12 @@ struct cache {
 
 /* Memory of one call, reused for every request and KV head. A row is a (query token, query head of the group). */
 struct scratch {
-    double *query;       /* [rows][head_dim] */
-    double *accumulated; /* [rows][head_dim] sum of weight * v, not yet divided */
-    double *row_max;     /* [rows] largest logit so far */
-    double *row_sum;     /* [rows] sum of exp(logit - row_max) */
+    double *query;         /* [rows][head_dim] */
+    double *accumulated;   /* [rows][head_dim] sum of weight * v, not yet divided */
+    double *row_max;       /* [rows] largest logit so far */
+    double *row_sum;       /* [rows] sum of exp(logit - row_max) */
     double *k_row, *v_row; /* [head_dim] */
-    bool *visible;       /* [q_len] whether each query token sees the KV token at hand */
+    bool *visible;         /* [q_len] whether each query token sees the KV token at hand */
 };
 
 struct operation {
@@ -56,8 +56,7 @@ struct sequence {
     const int32_t *page_ids;
 };
 
-static size_t element_bytes(libdecode_dtype dtype, int64_t elements)
-{
+static size_t element_bytes(libdecode_dtype dtype, int64_t elements) {
     int bits = dtype_bits(dtype);
     return bits >= 8 ? (size_t)elements * (size_t)(bits / 8) : (size_t)elements / (size_t)(8 / bits);
 }
@@ -65,15 +64,14 @@ static size_t element_bytes(libdecode_dtype dtype, int64_t elements)
 /* ------------------------------------------------------------------------------------------------------ visibility */
 
 static bool draft_mask_bit(const struct operation *operation, const struct sequence *sequence, int64_t query_token,
-                           int64_t draft_token)
-{
+                           int64_t draft_token) {
     int64_t halves_per_row = ((int64_t)operation->problem->q_len + 31) / 32 * 2;
     const uint16_t *row = operation->tensors->draft_mask + (sequence->first_token + query_token) * halves_per_row;
     return (row[draft_token / 16] >> (draft_token % 16) & 1) != 0;
 }
 
-static bool token_visible(const struct operation *operation, const struct sequence *sequence, int64_t query_token, int64_t token)
-{
+static bool token_visible(const struct operation *operation, const struct sequence *sequence, int64_t query_token,
+                          int64_t token) {
     const libdecode_problem *problem = operation->problem;
     const int32_t *query_positions = operation->tensors->query_positions;
     int64_t first_draft = sequence->seq_len - sequence->q_len;
@@ -93,8 +91,7 @@ static bool token_visible(const struct operation *operation, const struct sequen
 }
 
 /* Fills scratch.visible; false if no query token sees `token`, whose page id and rows must then not be read. */
-static bool token_visible_to_any(const struct operation *operation, const struct sequence *sequence, int64_t token)
-{
+static bool token_visible_to_any(const struct operation *operation, const struct sequence *sequence, int64_t token) {
     bool any = false;
     for (int64_t query_token = 0; query_token < sequence->q_len; query_token++) {
         bool visible = token_visible(operation, sequence, query_token, token);
@@ -107,8 +104,7 @@ static bool token_visible_to_any(const struct operation *operation, const struct
 /* ----------------------------------------------------------------------------------------------------------- rows */
 
 static void load_kv_row(const struct operation *operation, const struct sequence *sequence, const struct cache *cache,
-                        int64_t token, double *ret_row)
-{
+                        int64_t token, double *ret_row) {
     const libdecode_problem *problem = operation->problem;
     int64_t page = sequence->page_ids[cache->page_table_offset + token / problem->page_size];
     int64_t page_token = token % problem->page_size;
@@ -117,8 +113,7 @@ static void load_kv_row(const struct operation *operation, const struct sequence
         memset(ret_row, 0, operation->head_dim * sizeof *ret_row); /* it still counts, with logit 0 */
         return;
     }
-    int64_t element =
-        page * cache->page_stride + sequence->kv_head * cache->head_stride + page_token * cache->token_stride;
+    int64_t element = page * cache->page_stride + sequence->kv_head * cache->head_stride + page_token * cache->token_stride;
     const uint8_t *row = cache->rows + element_bytes(problem->kv_dtype, element);
     if (problem->kv_dtype != LIBDECODE_DTYPE_NVFP4) {
         element_decode_row(problem->kv_dtype, row, operation->head_dim, ret_row);
@@ -130,8 +125,7 @@ static void load_kv_row(const struct operation *operation, const struct sequence
     nvfp4_decode_row(row, scales, scale_step, operation->head_dim, ret_row);
 }
 
-static void load_queries(const struct operation *operation, const struct sequence *sequence)
-{
+static void load_queries(const struct operation *operation, const struct sequence *sequence) {
     const libdecode_problem *problem = operation->problem;
     const struct scratch *scratch = &operation->scratch;
     const uint8_t *query = operation->tensors->query;
@@ -140,8 +134,7 @@ static void load_queries(const struct operation *operation, const struct sequenc
     for (int64_t token = 0; token < sequence->q_len; token++) {
         for (size_t member = 0; member < operation->group_size; member++, row++) {
             int64_t head = sequence->kv_head * (int64_t)operation->group_size + (int64_t)member;
-            int64_t element =
-                (sequence->first_token + token) * problem->query_token_stride + head * problem->query_head_stride;
+            int64_t element = (sequence->first_token + token) * problem->query_token_stride + head * problem->query_head_stride;
             element_decode_row(problem->query_dtype, query + element_bytes(problem->query_dtype, element), operation->head_dim,
                                scratch->query + row * operation->head_dim);
             scratch->row_max[row] = -(double)INFINITY;
@@ -152,8 +145,7 @@ static void load_queries(const struct operation *operation, const struct sequenc
 }
 
 /* Four sums, so that the additions do not wait for each other. head_dim is a multiple of 16. */
-static double dot(const double *a, const double *b, size_t count)
-{
+static double dot(const double *a, const double *b, size_t count) {
     double sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0;
     for (size_t d = 0; d < count; d += 4) {
         sum0 += a[d] * b[d];
@@ -165,8 +157,7 @@ static double dot(const double *a, const double *b, size_t count)
 }
 
 /* One KV token enters one query row. A NaN logit leaves the maximum alone and makes the sums NaN. */
-static void attend(const struct operation *operation, size_t row)
-{
+static void attend(const struct operation *operation, size_t row) {
     const struct scratch *scratch = &operation->scratch;
     size_t head_dim = operation->head_dim;
     double *accumulated = scratch->accumulated + row * head_dim;
@@ -187,8 +178,8 @@ static void attend(const struct operation *operation, size_t row)
 
 /* -------------------------------------------------------------------------------------------------------- results */
 
-static void store_nvfp4_row(const struct operation *operation, const double *values, int64_t token, int64_t head, uint8_t *codes)
-{
+static void store_nvfp4_row(const struct operation *operation, const double *values, int64_t token, int64_t head,
+                            uint8_t *codes) {
     const libdecode_tensors *tensors = operation->tensors;
     uint8_t *scales = tensors->out_sf;
     size_t blocks_per_head = operation->head_dim / NVFP4_BLOCK;
@@ -205,8 +196,7 @@ static void store_nvfp4_row(const struct operation *operation, const double *val
             scales[nvfp4_swizzled_offset(row, column, num_columns)] = 0;
 }
 
-static void store_row(const struct operation *operation, const double *values, double lse, int64_t token, int64_t head)
-{
+static void store_row(const struct operation *operation, const double *values, double lse, int64_t token, int64_t head) {
     const libdecode_problem *problem = operation->problem;
     const libdecode_tensors *tensors = operation->tensors;
     int64_t element = token * problem->out_token_stride + head * problem->out_head_stride;
@@ -221,8 +211,7 @@ static void store_row(const struct operation *operation, const double *values, d
 }
 
 /* Lets the sink into the sum, divides, scales, stores. */
-static void finish_row(const struct operation *operation, const struct sequence *sequence, size_t row)
-{
+static void finish_row(const struct operation *operation, const struct sequence *sequence, size_t row) {
     const struct scratch *scratch = &operation->scratch;
     const float *sinks = operation->tensors->sinks;
     int64_t token = sequence->first_token + (int64_t)(row / operation->group_size);
@@ -243,8 +232,7 @@ static void finish_row(const struct operation *operation, const struct sequence 
     store_row(operation, values, lse, token, head);
 }
 
-static void decode_sequence(const struct operation *operation, const struct sequence *sequence)
-{
+static void decode_sequence(const struct operation *operation, const struct sequence *sequence) {
     const struct scratch *scratch = &operation->scratch;
     size_t group_size = operation->group_size;
 
@@ -265,8 +253,7 @@ static void decode_sequence(const struct operation *operation, const struct sequ
 /* -------------------------------------------------------------------------------------------------- the whole call */
 
 /* The one thing about data in host memory that can be wrong and would lead outside the caller's buffers. */
-static libdecode_status check_query_lengths(const libdecode_problem *problem, const int32_t *cum_seq_lens_q)
-{
+static libdecode_status check_query_lengths(const libdecode_problem *problem, const int32_t *cum_seq_lens_q) {
     for (int32_t request = 0; cum_seq_lens_q != NULL && request < problem->batch_size; request++) {
         int64_t q_len = (int64_t)cum_seq_lens_q[request + 1] - cum_seq_lens_q[request];
         if (cum_seq_lens_q[request] < 0 || q_len < 0 || q_len > problem->q_len)
@@ -278,8 +265,7 @@ static libdecode_status check_query_lengths(const libdecode_problem *problem, co
     return LIBDECODE_OK;
 }
 
-static struct operation describe(const struct problem *problem, const libdecode_tensors *tensors)
-{
+static struct operation describe(const struct problem *problem, const libdecode_tensors *tensors) {
     const libdecode_problem *given = &problem->given;
     double bmm1_scale = (double)tensors->bmm1_scale;
     if (tensors->bmm1_scale_log2_device != NULL)
@@ -317,10 +303,9 @@ static struct operation describe(const struct problem *problem, const libdecode_
 }
 
 /* One block of memory, for the longest query; free(scratch.query) ends it. */
-static libdecode_status scratch_create(const libdecode_problem *problem, size_t group_size, struct scratch *ret_scratch)
-{
+static libdecode_status scratch_create(const libdecode_problem *problem, size_t group_size, struct scratch *ret_scratch) {
     size_t q_len = (size_t)problem->q_len, head_dim = (size_t)problem->head_dim;
-    size_t rows = q_len * group_size; /* < 2^31 * 2^16 */
+    size_t rows = q_len * group_size;                               /* < 2^31 * 2^16 */
     size_t doubles = 2 * rows * head_dim + 2 * rows + 2 * head_dim; /* < 2^58 */
     double *memory = malloc(doubles * sizeof(double) + q_len * sizeof(bool));
 
@@ -338,8 +323,7 @@ static libdecode_status scratch_create(const libdecode_problem *problem, size_t 
     return LIBDECODE_OK;
 }
 
-static void decode_request(const struct operation *operation, int64_t request)
-{
+static void decode_request(const struct operation *operation, int64_t request) {
     const libdecode_problem *problem = operation->problem;
     const libdecode_tensors *tensors = operation->tensors;
     const int32_t *cum_seq_lens_q = tensors->cum_seq_lens_q;
@@ -361,8 +345,7 @@ static void decode_request(const struct operation *operation, int64_t request)
     }
 }
 
-libdecode_status libdecode_reference(const libdecode_problem *problem, const libdecode_tensors *tensors)
-{
+libdecode_status libdecode_reference(const libdecode_problem *problem, const libdecode_tensors *tensors) {
     struct problem checked_problem;
     libdecode_tensors checked_tensors;
 

@@ -19,14 +19,15 @@ __attribute__((format(printf, 2, 3))) libdecode_status fail(libdecode_status sta
 __attribute__((format(printf, 2, 3))) libdecode_status fail_cuda(int cuda_result, const char *format, ...);
 
 /* Nothing happens below the sink's level: check log_enabled() before preparing costly text. */
-__attribute__((format(printf, 3, 4))) void log_message(const struct log_sink *sink, libdecode_log_level level, const char *format, ...);
+__attribute__((format(printf, 3, 4))) void log_message(const struct log_sink *sink, libdecode_log_level level, const char *format,
+                                                       ...);
 static inline int log_enabled(const struct log_sink *sink, libdecode_log_level level) { return level <= sink->level; }
 
-#define FORWARD(expression)                                \
-    do {                                                   \
-        libdecode_status forwarded_status_ = (expression); \
-        if (forwarded_status_ != LIBDECODE_OK)             \
-            return forwarded_status_;                      \
+#define FORWARD(expression)                                                                                                      \
+    do {                                                                                                                         \
+        libdecode_status forwarded_status_ = (expression);                                                                       \
+        if (forwarded_status_ != LIBDECODE_OK)                                                                                   \
+            return forwarded_status_;                                                                                            \
     } while (0)
 
 /*

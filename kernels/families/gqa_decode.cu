@@ -103,7 +103,8 @@ __device__ __forceinline__ void consumers_meet() { ptx::named_barrier<consumer_b
  * PTX would let only those wait that need to know; racecheck of compute-sanitizer 2025.3 then never ends.
  */
 __device__ __forceinline__ void meet_cluster() {
-    if constexpr (Traits::cluster_size > 1) ptx::cluster_wait();
+    if constexpr (Traits::cluster_size > 1)
+        ptx::cluster_wait();
 }
 
 /* ------------------------------------------------------------------------------------------------------ producer: load */
@@ -125,7 +126,8 @@ __device__ __forceinline__ void load_tile(const gqa_decode_params &params, const
      * After the copies, which so go out earlier. Until this arrival the barrier stays open, whatever has come; its count of bytes
      * may be below zero meanwhile (PTX ISA 9.7.13.15, contents of the mbarrier object).
      */
-    if (lane == 0) ptx::mbarrier_arrive_expect_tx(barrier, boxes * box_bytes);
+    if (lane == 0)
+        ptx::mbarrier_arrive_expect_tx(barrier, boxes * box_bytes);
     __syncwarp();
 }
 
@@ -151,7 +153,8 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedul
                 load_tile(params, ring, tensor, batch, box, boxes, lane);
                 ring.advance();
             }
-            if (box == ring_is_full) upcoming = stream.next();
+            if (box == ring_is_full)
+                upcoming = stream.next();
             box += boxes_per_tile;
         } while (box < batch.num_boxes);
         batch = upcoming;
@@ -167,7 +170,8 @@ __device__ __forceinline__ void announce(Schedule &schedule, pipeline::PieceQueu
     uint32_t count = 0;
     do {
         piece = schedule.next();
-        if (!piece.end_of_work) schedule.find_workers(piece);
+        if (!piece.end_of_work)
+            schedule.find_workers(piece);
         pieces.push(count++, piece, lane);
     } while (!piece.end_of_work);
 }
@@ -198,7 +202,8 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
     const int first_token = piece.first_token, end_token = min(piece.end_token, piece.end_box << box_shift);
     int token = (piece.first_box << box_shift) + first_warp_token; /* this warp's first of the tile */
     for (; token - first_warp_token < end_token; token += Traits::tile_tokens, ring.advance()) {
-        if (Traits::teams > 1 && ring.stage() % Traits::teams != team) continue;
+        if (Traits::teams > 1 && ring.stage() % Traits::teams != team)
+            continue;
         const int first_visible = first_token - token, end_visible = end_token - token;
         const bool any_visible = first_visible < Traits::tokens_per_warp && end_visible > 0;
         const bool all_visible = first_visible <= 0 && end_visible >= Traits::tokens_per_warp;
@@ -206,10 +211,12 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
         tile::ScoreFragment<Traits::groups, Traits::row_fragments> scores;
         tile::ProbabilityFragment<Traits::groups, Traits::row_fragments> probabilities;
         ring.wait_full(pipeline::tensor_k);
-        if (any_visible) tile::qk<Traits::dtype>(scores, state.query, ring.tile(pipeline::tensor_k), tokens, lane);
+        if (any_visible)
+            tile::qk<Traits::dtype>(scores, state.query, ring.tile(pipeline::tensor_k), tokens, lane);
         ring.release(pipeline::tensor_k, lane);
         if (any_visible) {
-            if (!all_visible) tile::mask(scores, first_visible, end_visible, lane);
+            if (!all_visible)
+                tile::mask(scores, first_visible, end_visible, lane);
             state.softmax.update<Traits::dtype>(scores, scale_log2, state.output, probabilities);
         }
         ring.wait_full(pipeline::tensor_v);
@@ -232,7 +239,8 @@ __device__ __forceinline__ void store_output(const gqa_decode_params &params, co
     const int first_row = piece.row_group * Traits::row_tile;
 #pragma unroll
     for (int i = 0; i < S::per_thread; ++i) {
-        if (!result.live(i)) continue;
+        if (!result.live(i))
+            continue;
         const int head = piece.kv_head * params.group_size + first_row + result.row(i);
         float maximum = result.maximum[i], total = result.sum[i], weight = 1.f;
         if (params.sinks != nullptr) {
@@ -276,7 +284,8 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
     uint32_t count = 0;
     for (;; ++count) {
         const pipeline::Piece &piece = shared.pieces.front(count);
-        if (piece.end_of_work) break;
+        if (piece.end_of_work)
+            break;
         ConsumerState state;
         load_query(params, piece, first_row, state, lane);
         state.softmax.clear();
@@ -286,7 +295,8 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         const int live_rows = min(params.group_size - piece.row_group * Traits::row_tile, Traits::row_tile);
         CtaSlice own(live_rows);
         WorkerSlice result(live_rows);
-        if (count > 0) consumers_meet(); /* the partials of the piece before have been folded */
+        if (count > 0)
+            consumers_meet(); /* the partials of the piece before have been folded */
         shared.partials.store(state.output, state.softmax, team * Traits::token_warps + token_warp, first_row, lane);
         consumers_meet();
         shared.partials.fold(own);
@@ -329,7 +339,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
         ptx::fence_mbarrier_init();
     }
     __syncthreads();
-    if constexpr (Traits::cluster_size > 1) ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
+    if constexpr (Traits::cluster_size > 1)
+        ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
 
     const Ring ring(shared.barriers, shared.tiles);
     if (is_consumer)

@@ -33,8 +33,10 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
     VARIANT_NAME(const __grid_constant__ read_ceiling_params params) {
     extern __shared__ __align__(128) uint8_t shared_memory[];
     SharedMemory &shared = *reinterpret_cast<SharedMemory *>(shared_memory);
-    if (threadIdx.x != 0) return;
-    for (int i = 0; i < Traits::chunks; ++i) ptx::mbarrier_init(ptx::shared_address(&shared.full[i]), 1);
+    if (threadIdx.x != 0)
+        return;
+    for (int i = 0; i < Traits::chunks; ++i)
+        ptx::mbarrier_init(ptx::shared_address(&shared.full[i]), 1);
     ptx::fence_mbarrier_init();
 
     const uint64_t total = params.bytes / Traits::chunk_bytes;
@@ -45,17 +47,21 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
         ptx::copy_bulk(ptx::shared_address(shared.chunk[slot]),
                        static_cast<const uint8_t *>(params.data) + chunk * Traits::chunk_bytes, Traits::chunk_bytes, barrier);
     };
-    for (int slot = 0; slot < Traits::chunks && first + slot < end; ++slot) load(first + slot, slot);
+    for (int slot = 0; slot < Traits::chunks && first + slot < end; ++slot)
+        load(first + slot, slot);
     uint32_t sum = 0, phase = 0;
     int slot = 0;
     for (uint64_t chunk = first; chunk < end; ++chunk) {
         while (!ptx::mbarrier_try_wait(ptx::shared_address(&shared.full[slot]), phase)) {
         }
         sum += *reinterpret_cast<const volatile uint32_t *>(shared.chunk[slot]); /* a consumer, however small */
-        if (chunk + Traits::chunks < end) load(chunk + Traits::chunks, slot);
-        if (++slot == Traits::chunks) slot = 0, phase ^= 1u;
+        if (chunk + Traits::chunks < end)
+            load(chunk + Traits::chunks, slot);
+        if (++slot == Traits::chunks)
+            slot = 0, phase ^= 1u;
     }
-    if (sum == improbable_sum) *params.sink = sum;
+    if (sum == improbable_sum)
+        *params.sink = sum;
 }
 
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {

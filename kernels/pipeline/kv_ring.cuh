@@ -47,7 +47,8 @@ class KvRing {
     /* Consumer: this warp has read the tile. */
     __device__ __forceinline__ void release(Tensor tensor, int lane) const {
         __syncwarp();
-        if (lane == 0) ptx::mbarrier_arrive(empty_ + (stage_ * 2 + tensor) * 8);
+        if (lane == 0)
+            ptx::mbarrier_arrive(empty_ + (stage_ * 2 + tensor) * 8);
     }
     /* Producer: every consumer has read what was there; in the first round nothing was. */
     __device__ __forceinline__ void wait_empty(Tensor tensor) const { wait(empty_ + (stage_ * 2 + tensor) * 8, phase_ ^ 1u); }

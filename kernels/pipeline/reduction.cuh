@@ -59,7 +59,8 @@ struct Slice {
             maximum[i] = -INFINITY;
             sum[i] = 0.f;
 #pragma unroll
-            for (int j = 0; j < width; ++j) value[i][j] = 0.f;
+            for (int j = 0; j < width; ++j)
+                value[i][j] = 0.f;
         }
     }
 
@@ -68,23 +69,27 @@ struct Slice {
     __device__ __forceinline__ void fold_all(PartialAt partial_at) {
 #pragma unroll
         for (int i = 0; i < per_thread; ++i) {
-            if (!live(i)) continue;
+            if (!live(i))
+                continue;
             const uint32_t r = row(i), c = column(i);
             float largest = partial_at(r, c, 0).statistics[0];
 #pragma unroll
-            for (int part = 1; part < parts; ++part) largest = fmaxf(largest, partial_at(r, c, part).statistics[0]);
+            for (int part = 1; part < parts; ++part)
+                largest = fmaxf(largest, partial_at(r, c, part).statistics[0]);
             const float reference = tile::OnlineSoftmax<1>::finite_reference(largest);
             maximum[i] = largest;
             sum[i] = 0.f;
 #pragma unroll
-            for (int j = 0; j < width; ++j) value[i][j] = 0.f;
+            for (int j = 0; j < width; ++j)
+                value[i][j] = 0.f;
 #pragma unroll
             for (int part = 0; part < parts; ++part) {
                 const Partial partial = partial_at(r, c, part);
                 const float weight = ptx::exp2_approx(partial.statistics[0] - reference);
                 sum[i] += weight * partial.statistics[1];
 #pragma unroll
-                for (int j = 0; j < width; ++j) value[i][j] += weight * partial.output[j];
+                for (int j = 0; j < width; ++j)
+                    value[i][j] += weight * partial.output[j];
             }
         }
     }
@@ -97,7 +102,8 @@ struct Slice {
         maximum[i] = largest;
         sum[i] = sum[i] * weight + other_sum * other_weight;
 #pragma unroll
-        for (int j = 0; j < width; ++j) value[i][j] = value[i][j] * weight + other_value[j] * other_weight;
+        for (int j = 0; j < width; ++j)
+            value[i][j] = value[i][j] * weight + other_value[j] * other_weight;
     }
 };
 
@@ -168,7 +174,8 @@ struct ClusterExchange {
     template <int barrier_id, int threads>
     __device__ __forceinline__ void run(const Slice<rows, head_dim, threads> &own, Slice<rows, columns, threads> &result,
                                         int rank, uint32_t round, bool is_last_round) {
-        if (round > 0) wait(&consumed, round - 1);
+        if (round > 0)
+            wait(&consumed, round - 1);
         if (threadIdx.x == 0) {
             const uint32_t bytes = cluster_size * own.live_rows * (columns + 2) * sizeof(float);
             ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&received), bytes);
@@ -177,7 +184,8 @@ struct ClusterExchange {
         push(own, rank);
         wait(&received, round);
         fold(result);
-        if (is_last_round) return;
+        if (is_last_round)
+            return;
         ptx::named_barrier<barrier_id, threads>();
         if (threadIdx.x < cluster_size)
             ptx::store_async(ptx::map_shared_rank(ptx::shared_address(&says_consumed[rank]), threadIdx.x), {0.f},
@@ -196,7 +204,8 @@ struct ClusterExchange {
         const uint32_t own_received = ptx::shared_address(&received), own_record = ptx::shared_address(&receive[rank]);
 #pragma unroll
         for (int i = 0; i < S::per_thread; ++i) {
-            if (!own.live(i)) continue;
+            if (!own.live(i))
+                continue;
             const uint32_t owner = own.column(i) / columns;
             const uint32_t record = ptx::map_shared_rank(own_record, owner), barrier = ptx::map_shared_rank(own_received, owner);
             ptx::store_async(record + (own.row(i) * columns + own.column(i) % columns) * 4, own.value[i], barrier);
@@ -221,7 +230,8 @@ struct ClusterExchange<head_dim, rows, 1> {
     __device__ __forceinline__ void run(const Slice<rows, head_dim, threads> &own, Slice<rows, head_dim, threads> &result, int,
                                         uint32_t, bool) {
         for (int i = 0; i < own.per_thread; ++i) {
-            for (int j = 0; j < own.width; ++j) result.value[i][j] = own.value[i][j];
+            for (int j = 0; j < own.width; ++j)
+                result.value[i][j] = own.value[i][j];
             result.maximum[i] = own.maximum[i];
             result.sum[i] = own.sum[i];
         }
@@ -260,10 +270,12 @@ struct alignas(16) WorkerRecord {
     __device__ __forceinline__ void store(const S &result) {
 #pragma unroll
         for (int i = 0; i < S::per_thread; ++i) {
-            if (!result.live(i)) continue;
+            if (!result.live(i))
+                continue;
             float value[S::width];
 #pragma unroll
-            for (int j = 0; j < S::width; ++j) value[j] = marked(result.value[i][j]);
+            for (int j = 0; j < S::width; ++j)
+                value[j] = marked(result.value[i][j]);
             ptx::store_relaxed(words(result, i), value);
             if (result.column(i) == 0)
                 ptx::store_relaxed(statistics_of(result, i), {marked(result.maximum[i]), marked(result.sum[i])});
@@ -274,10 +286,12 @@ struct alignas(16) WorkerRecord {
     __device__ __forceinline__ void clear(const S &result) {
 #pragma unroll
         for (int i = 0; i < S::per_thread; ++i) {
-            if (!result.live(i)) continue;
+            if (!result.live(i))
+                continue;
             const float zeros[S::width] = {};
             ptx::store_relaxed(words(result, i), zeros);
-            if (result.column(i) == 0) ptx::store_relaxed(statistics_of(result, i), {0.f, 0.f});
+            if (result.column(i) == 0)
+                ptx::store_relaxed(statistics_of(result, i), {0.f, 0.f});
         }
     }
 };
@@ -297,7 +311,8 @@ struct RecordWords {
     __device__ __forceinline__ bool have_come() const {
         bool all = __float_as_uint(statistics[0]) != 0u && __float_as_uint(statistics[1]) != 0u;
 #pragma unroll
-        for (int j = 0; j < width; ++j) all = all && __float_as_uint(output[j]) != 0u;
+        for (int j = 0; j < width; ++j)
+            all = all && __float_as_uint(output[j]) != 0u;
         return all;
     }
 };
@@ -308,7 +323,8 @@ __device__ __noinline__ RecordWords<width> wait_for_words(const float *output_wo
     RecordWords<width> words;
     for (int tries = 0; tries < 1 << 22; ++tries) {
         words.load(output_words, statistics_words);
-        if (words.have_come()) return words;
+        if (words.have_come())
+            return words;
     }
     __trap();
     return words;
@@ -330,7 +346,8 @@ class WorkerFold {
         __syncwarp();
         uint32_t *const arrivals = &first_->arrivals[result.thread / 32];
         uint32_t before = 0;
-        if (result.thread % 32 == 0) before = ptx::atomic_add(arrivals, 1u);
+        if (result.thread % 32 == 0)
+            before = ptx::atomic_add(arrivals, 1u);
 
         constexpr int at_most = 48 / (S::per_thread * (S::width + 2)), together = at_most < 4 ? at_most : 4; /* registers allow */
 #pragma unroll 1
@@ -340,20 +357,24 @@ class WorkerFold {
             for (int k = 0; k < together; ++k) {
 #pragma unroll
                 for (int i = 0; i < S::per_thread; ++i) {
-                    if (first + k >= parts_ || !result.live(i)) continue;
+                    if (first + k >= parts_ || !result.live(i))
+                        continue;
                     words[k][i].load(record(first + k)->words(result, i), record(first + k)->statistics_of(result, i));
                 }
             }
             if (first == 0) { /* the count has been on its way together with them */
-                if (__shfl_sync(tile::full_warp, before, 0) != parts_ - 1) return false;
-                if (result.thread % 32 == 0) *arrivals = 0u;
+                if (__shfl_sync(tile::full_warp, before, 0) != parts_ - 1)
+                    return false;
+                if (result.thread % 32 == 0)
+                    *arrivals = 0u;
                 result.clear();
             }
 #pragma unroll
             for (int k = 0; k < together; ++k) {
 #pragma unroll
                 for (int i = 0; i < S::per_thread; ++i) {
-                    if (first + k >= parts_ || !result.live(i)) continue;
+                    if (first + k >= parts_ || !result.live(i))
+                        continue;
                     if (rarely(!words[k][i].have_come()))
                         words[k][i] = wait_for_words<S::width>(record(first + k)->words(result, i),
                                                                record(first + k)->statistics_of(result, i));
@@ -368,7 +389,8 @@ class WorkerFold {
     __device__ __forceinline__ void clear(const S &result) {
         __syncwarp();
 #pragma unroll 1
-        for (int part = 0; part < parts_; ++part) record(part)->clear(result);
+        for (int part = 0; part < parts_; ++part)
+            record(part)->clear(result);
     }
 
   private:

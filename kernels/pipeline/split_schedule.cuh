@@ -38,7 +38,8 @@ struct VisibleRange {
     int first_token, end_token;
 
     __device__ __forceinline__ uint32_t num_boxes(int box_shift) const {
-        if (end_token <= first_token) return 0;
+        if (end_token <= first_token)
+            return 0;
         return ((end_token - 1) >> box_shift) - (first_token >> box_shift) + 1;
     }
 };
@@ -50,7 +51,8 @@ __device__ __forceinline__ int first_head(const gqa_decode_params &params, int s
 
 /* Length of a sequence; 0 past the last. */
 __device__ __forceinline__ int load_tokens(const gqa_decode_params &params, int num_sequences, int sequence) {
-    if (sequence >= num_sequences) return 0;
+    if (sequence >= num_sequences)
+        return 0;
     const int request = quotient(sequence, params.sequences_per_request);
     const int head = first_head(params, sequence, request);
     return params.seq_lens[request * params.seq_lens_request_stride + head * params.seq_lens_head_stride];
@@ -84,7 +86,8 @@ struct SequencePair {
             range[i] = {max(tokens[i] - 1 - params.window_reach, 0), tokens[i]};
             boxes[i] = 0;
             if (sequence + i < num_sequences) {
-                if (rarely(params.query_positions != nullptr)) range[i] = range_by_position(params, sequence + i, tokens[i]);
+                if (rarely(params.query_positions != nullptr))
+                    range[i] = range_by_position(params, sequence + i, tokens[i]);
                 boxes[i] = max(range[i].num_boxes(box_shift), 1u);
             }
         }
@@ -95,7 +98,8 @@ __device__ __forceinline__ uint32_t inclusive_scan(uint32_t value) {
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
         const uint32_t below = __shfl_up_sync(0xffffffffu, value, distance);
-        if ((threadIdx.x & 31) >= distance) value += below;
+        if ((threadIdx.x & 31) >= distance)
+            value += below;
     }
     return value;
 }
@@ -124,7 +128,8 @@ __device__ __noinline__ uint32_t count_boxes(const gqa_decode_params &params, in
 #pragma unroll 1
     for (; pairs > 0; --pairs, sequence += 2) {
         const int tokens[2] = {upcoming[0], upcoming[1]};
-        for (int i = 0; i < 2; ++i) upcoming[i] = load_tokens(params, num_sequences, sequence + 2 + i);
+        for (int i = 0; i < 2; ++i)
+            upcoming[i] = load_tokens(params, num_sequences, sequence + 2 + i);
         const SequencePair pair(params, num_sequences, sequence, tokens, box_shift);
         boxes += pair.boxes[0] + pair.boxes[1];
     }
@@ -170,7 +175,8 @@ class SplitSchedule {
     __device__ __forceinline__ void send_for_lengths() {
         const int sequence = lane_ * pairs_per_lane_ * 2;
 #pragma unroll
-        for (int i = 0; i < 2; ++i) tokens_[i] = load_tokens(params_, num_sequences_, sequence + i);
+        for (int i = 0; i < 2; ++i)
+            tokens_[i] = load_tokens(params_, num_sequences_, sequence + i);
     }
 
     /* Cuts the work and finds where the worker begins. */
@@ -192,7 +198,8 @@ class SplitSchedule {
         }
         split_.longer = total - split_.quotient * split_.workers;
         position_ = end_ = 0;
-        if (worker_ >= split_.workers) return;
+        if (worker_ >= split_.workers)
+            return;
         position_ = split_.start(worker_);
         end_ = split_.start(worker_ + 1);
 
@@ -210,7 +217,8 @@ class SplitSchedule {
     __device__ __forceinline__ Piece next() {
         Piece piece = {};
         piece.end_of_work = position_ == end_;
-        if (piece.end_of_work) return piece;
+        if (piece.end_of_work)
+            return piece;
 
         uint32_t here;
         while (rarely((here = __ballot_sync(0xffffffffu, position_ - window_start_ < window_.inclusive)) == 0)) {
@@ -231,7 +239,8 @@ class SplitSchedule {
 
         /* offset / boxes: lane i says whether unit i begins at or before the position. */
         int unit = __popc(__ballot_sync(0xffffffffu, lane_ * boxes <= offset)) - 1;
-        if (rarely(units_per_sequence_ > 32)) unit = divide(offset, boxes);
+        if (rarely(units_per_sequence_ > 32))
+            unit = divide(offset, boxes);
         const int head_in_sequence = quotient(unit, params_.row_groups);
         piece.row_group = unit - head_in_sequence * params_.row_groups.value;
         piece.request = quotient(sequence, params_.sequences_per_request);

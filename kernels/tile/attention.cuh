@@ -69,7 +69,8 @@ __device__ __forceinline__ void qk(ScoreFragment<groups, row_tiles> &scores, con
             uint32_t keys[4];
             ptx::ldmatrix_x4(keys, chunk_address(first_chunk, tokens.half_bytes, k));
 #pragma unroll
-            for (int n = 0; n < row_tiles; ++n) Element<dtype>::mma(part[k % chains][n], keys, query.operand[k][n]);
+            for (int n = 0; n < row_tiles; ++n)
+                Element<dtype>::mma(part[k % chains][n], keys, query.operand[k][n]);
         }
 #pragma unroll
         for (int n = 0; n < row_tiles; ++n) {
@@ -109,7 +110,8 @@ struct OutputFragment {
 #pragma unroll
             for (int n = 0; n < row_tiles; ++n) {
 #pragma unroll
-                for (int j = 0; j < 4; ++j) value[i][n][j] = 0.f;
+                for (int j = 0; j < 4; ++j)
+                    value[i][n][j] = 0.f;
             }
         }
     }
@@ -155,7 +157,8 @@ struct OnlineSoftmax {
             for (int group = 0; group < groups; ++group) {
                 float(&score)[4] = scores.value[group][n];
 #pragma unroll
-                for (int i = 0; i < 4; ++i) score[i] *= scale_log2;
+                for (int i = 0; i < 4; ++i)
+                    score[i] *= scale_log2;
                 even = fmaxf(even, fmaxf(score[0], score[2]));
                 odd = fmaxf(odd, fmaxf(score[1], score[3]));
             }
@@ -184,7 +187,8 @@ struct OnlineSoftmax {
     __device__ __forceinline__ float row_sum(int n, int odd) const {
         float total = sum[n][odd];
 #pragma unroll
-        for (int distance = 4; distance <= 16; distance *= 2) total += __shfl_xor_sync(full_warp, total, distance);
+        for (int distance = 4; distance <= 16; distance *= 2)
+            total += __shfl_xor_sync(full_warp, total, distance);
         return total;
     }
 
@@ -246,7 +250,8 @@ __device__ __forceinline__ void pv(OutputFragment<head_dim, row_tiles> &output,
                 values[3] &= visible.high;
             }
 #pragma unroll
-            for (int n = 0; n < row_tiles; ++n) Element<dtype>::mma(output.value[i][n], values, probabilities.operand[group][n]);
+            for (int n = 0; n < row_tiles; ++n)
+                Element<dtype>::mma(output.value[i][n], values, probabilities.operand[group][n]);
         }
     }
 }

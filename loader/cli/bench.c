@@ -36,14 +36,12 @@ static const struct option bench_options[] = {
 #define BENCH_GROUPS(args, problem, session)                                                                                     \
     {                                                                                                                            \
         {"What to measure", bench_options, args}, {"The problem", problem_options, problem},                                     \
-            {"Bundles and output", bundle_options, session},                                                                     \
-        {                                                                                                                        \
+            {"Bundles and output", bundle_options, session}, {                                                                   \
             "GPU", device_options, session                                                                                       \
         }                                                                                                                        \
     }
 
-void help_bench(void)
-{
+void help_bench(void) {
     struct bench_args args = {0};
     struct problem_args problem = {0};
     struct session_args session = {0};
@@ -74,8 +72,7 @@ struct bench {
 
 /* ---------------------------------------------------------------------------------------------------------- output */
 
-static void begin_output(struct bench *bench)
-{
+static void begin_output(struct bench *bench) {
     if (bench->args->csv) {
         printf("label,batch_size,tokens,num_qo_heads,num_kv_heads,head_dim,kv_dtype,page_size,kv_bytes,kernel,us,fastest_us,"
                "slowest_us,terabytes_per_second,ceiling_us,percent_of_ceiling,launch_us,bare_us\n");
@@ -94,8 +91,7 @@ static void begin_output(struct bench *bench)
     fflush(stdout);
 }
 
-static void print_csv(const struct bench_batch *batch, const char *label, const struct bench_result *result)
-{
+static void print_csv(const struct bench_batch *batch, const char *label, const struct bench_result *result) {
     const libdecode_problem *problem = &batch->host.problem;
     printf("%s,%d,%lld,%d,%d,%d,%s,%d,%llu,%s,%.3f,%.3f,%.3f,%.4f,", label, problem->batch_size,
            (long long)batch->host.workload->total_tokens, problem->num_qo_heads, problem->num_kv_heads, problem->head_dim,
@@ -115,8 +111,7 @@ static void print_csv(const struct bench_batch *batch, const char *label, const 
 }
 
 static void print_json(struct json *json, const struct bench_batch *batch, const char *label, const char *description,
-                       const struct bench_result *result)
-{
+                       const struct bench_result *result) {
     const libdecode_problem *problem = &batch->host.problem;
     json_begin(json, NULL, '{');
     json_text(json, "label", label);
@@ -145,8 +140,7 @@ static void print_json(struct json *json, const struct bench_batch *batch, const
     json_end(json, '}');
 }
 
-static void print_text(const struct bench_batch *batch, const struct bench_result *result)
-{
+static void print_text(const struct bench_batch *batch, const struct bench_result *result) {
     printf("  %-44s %9.2f us %7.3f TB/s", result->kernel, result->timing.median_us, result->terabytes_per_second);
     if (batch->has_ceiling)
         printf(" %6.1f %% of the ceiling (%.2f us)", result->percent_of_ceiling, batch->ceiling.median_us);
@@ -165,8 +159,7 @@ struct names {
     size_t count;
 };
 
-static void collect_eligible(void *cookie, const libdecode_verdict *verdict)
-{
+static void collect_eligible(void *cookie, const libdecode_verdict *verdict) {
     struct names *names = cookie;
     if (verdict->eligible != 0 && names->count < sizeof names->items / sizeof names->items[0])
         snprintf(names->items[names->count++], sizeof names->items[0], "%s", verdict->kernel);
@@ -174,8 +167,7 @@ static void collect_eligible(void *cookie, const libdecode_verdict *verdict)
 
 /* One row of the table. `force`: a glob, or NULL for what selection chooses. */
 static double bench_one(struct bench *bench, struct bench_batch *batch, const char *label, const char *description,
-                        const char *force)
-{
+                        const char *force) {
     char policy[256];
     libdecode_context *forced = NULL;
     struct bench_result result;
@@ -200,8 +192,7 @@ static double bench_one(struct bench *bench, struct bench_batch *batch, const ch
 }
 
 /* All rows of one problem; the time of the last, NaN if it failed. */
-static double bench_workload(struct bench *bench, const struct workload *workload, const char *label)
-{
+static double bench_workload(struct bench *bench, const struct workload *workload, const char *label) {
     char description[256];
     struct bench_batch batch;
     double us = NAN;
@@ -248,8 +239,7 @@ static const struct {
 #define NUM_STANDARD_ROWS (sizeof standard_set / sizeof standard_set[0])
 
 /* As many tokens in as many requests of one length. */
-static void level_lengths(struct workload *workload)
-{
+static void level_lengths(struct workload *workload) {
     const int64_t requests = workload->problem.batch_size;
     for (int64_t request = 0; request < requests; request++)
         workload->seq_lens[request] =
@@ -259,8 +249,7 @@ static void level_lengths(struct workload *workload)
         (workload->problem.max_seq_len + workload->problem.page_size - 1) / workload->problem.page_size;
 }
 
-static double bench_args_row(struct bench *bench, const struct problem_args *args, const char *label, bool level)
-{
+static double bench_args_row(struct bench *bench, const struct problem_args *args, const char *label, bool level) {
     struct workload workload;
     if (bench->machine.gpu.broken || !workload_make("bench", args, &workload)) {
         bench->num_failed++;
@@ -273,8 +262,7 @@ static double bench_args_row(struct bench *bench, const struct problem_args *arg
     return us;
 }
 
-static void bench_standard_set(struct bench *bench, const struct problem_args *args)
-{
+static void bench_standard_set(struct bench *bench, const struct problem_args *args) {
     double us[NUM_STANDARD_ROWS];
     for (size_t row = 0; row < NUM_STANDARD_ROWS; row++) {
         struct problem_args row_args = *args;
@@ -302,8 +290,7 @@ static void bench_standard_set(struct bench *bench, const struct problem_args *a
                us[ROW_PAGE_16] / us[ROW_PAGE_128]);
 }
 
-static int run_opened(struct bench *bench, const struct problem_args *problem)
-{
+static int run_opened(struct bench *bench, const struct problem_args *problem) {
     begin_output(bench);
     if (bench->args->set != NULL)
         bench_standard_set(bench, problem);
@@ -317,8 +304,7 @@ static int run_opened(struct bench *bench, const struct problem_args *problem)
     return bench->num_failed == 0 ? EXIT_PASSED : EXIT_FAILED;
 }
 
-static bool usable(const struct bench_args *args, const struct session_args *session)
-{
+static bool usable(const struct bench_args *args, const struct session_args *session) {
     if (args->set != NULL && strcmp(args->set, "standard") != 0)
         return complain("bench: --set %s: standard is accepted", args->set);
     if (args->kernel != NULL && args->all_kernels)
@@ -328,8 +314,7 @@ static bool usable(const struct bench_args *args, const struct session_args *ses
     return true;
 }
 
-int run_bench(int argc, char **argv)
-{
+int run_bench(int argc, char **argv) {
     struct bench_args args = {0};
     struct problem_args problem = PROBLEM_ARGS_DEFAULT;
     struct session_args session = {0};

@@ -13,8 +13,7 @@
 #define LONG_CALL_BYTES 100e6    /* of such calls, 10 in a graph are enough */
 #define MAX_CHECKED_TOKENS 40000 /* of the one request that is compared: a second of the reference or so */
 
-int bench_machine_open(const char *command, const struct session_args *session, struct bench_machine *ret_machine)
-{
+int bench_machine_open(const char *command, const struct session_args *session, struct bench_machine *ret_machine) {
     struct bench_machine *machine = ret_machine;
     *machine = (struct bench_machine){.device = {.struct_size = sizeof machine->device}};
     int result = session_open_gpu(command, session, &machine->gpu);
@@ -34,8 +33,7 @@ int bench_machine_open(const char *command, const struct session_args *session, 
     return EXIT_FAILED;
 }
 
-void bench_machine_close(struct bench_machine *machine)
-{
+void bench_machine_close(struct bench_machine *machine) {
     if (machine->has_ceiling)
         ceiling_close(&machine->gpu, &machine->ceiling);
     gpu_stream_destroy(&machine->gpu, &machine->stream);
@@ -45,8 +43,7 @@ void bench_machine_close(struct bench_machine *machine)
 }
 
 /* A multiple of the regions, so that the next replay does not find the last one's KV in the L2 cache. */
-static int calls_for(uint64_t kv_bytes, int32_t regions)
-{
+static int calls_for(uint64_t kv_bytes, int32_t regions) {
     int wanted = (double)kv_bytes > LONG_CALL_BYTES ? MIN_CALLS : MAX_CALLS;
     int rounds = wanted / regions;
     if (rounds * regions < MIN_CALLS)
@@ -55,8 +52,7 @@ static int calls_for(uint64_t kv_bytes, int32_t regions)
 }
 
 /* The longest request that the reference can do in about a second; of only longer ones, the shortest. */
-static int32_t request_to_check(const struct workload *workload)
-{
+static int32_t request_to_check(const struct workload *workload) {
     int32_t best = 0;
     for (int32_t request = 1; request < workload->problem.batch_size; request++) {
         int32_t len = workload->seq_lens[request], best_len = workload->seq_lens[best];
@@ -67,8 +63,7 @@ static int32_t request_to_check(const struct workload *workload)
 }
 
 bool bench_batch_make(struct bench_machine *machine, const struct workload *workload, bool share_prefixes, enum bench_check check,
-                      const char *label, struct bench_batch *ret_batch)
-{
+                      const char *label, struct bench_batch *ret_batch) {
     struct bench_batch *batch = ret_batch;
     *batch = (struct bench_batch){.kv_bytes = workload_kv_bytes(workload)};
     const int32_t regions = kv_batch_regions(batch->kv_bytes);
@@ -94,8 +89,7 @@ bool bench_batch_make(struct bench_machine *machine, const struct workload *work
     return true;
 }
 
-void bench_batch_free(struct bench_machine *machine, struct bench_batch *batch)
-{
+void bench_batch_free(struct bench_machine *machine, struct bench_batch *batch) {
     expectation_free(&batch->expectation);
     device_batch_free(&machine->gpu, &batch->device);
     kv_batch_free(&batch->host);
@@ -108,8 +102,7 @@ struct launcher {
     uint32_t launch_flags;
 };
 
-static bool enqueue_launch(void *cookie, int call, libdecode_stream stream)
-{
+static bool enqueue_launch(void *cookie, int call, libdecode_stream stream) {
     const struct launcher *launcher = cookie;
     libdecode_tensors tensors = device_batch_tensors(launcher->device, call % launcher->device->batch->regions);
     tensors.launch_flags = launcher->launch_flags;
@@ -119,8 +112,7 @@ static bool enqueue_launch(void *cookie, int call, libdecode_stream stream)
 }
 
 static bool measure_plan(struct bench_machine *machine, struct bench_batch *batch, libdecode_context *context,
-                         struct launcher *launcher, bool host_time, struct bench_result *result)
-{
+                         struct launcher *launcher, bool host_time, struct bench_result *result) {
     libdecode_plan_info info = {.struct_size = sizeof info};
     if (libdecode_plan_get_info(launcher->plan, &info) != LIBDECODE_OK ||
         libdecode_prepare(context, &launcher->plan, 1) != LIBDECODE_OK)
@@ -139,8 +131,7 @@ static bool measure_plan(struct bench_machine *machine, struct bench_batch *batc
 }
 
 bool bench_measure(struct bench_machine *machine, struct bench_batch *batch, libdecode_context *context, bool programmatic,
-                   bool host_time, struct bench_result *ret_result)
-{
+                   bool host_time, struct bench_result *ret_result) {
     struct bench_result result = {.percent_of_ceiling = NAN};
     struct launcher launcher = {.device = &batch->device, .launch_flags = programmatic ? LIBDECODE_LAUNCH_PROGRAMMATIC : 0u};
     if (libdecode_plan_create(context, &batch->host.problem, &machine->device, &launcher.plan) != LIBDECODE_OK)

@@ -15,8 +15,7 @@
 #define V_CHANNEL_FACTOR 10.0
 #define V_TOKEN_FACTOR 5.0
 
-struct case_palettes *case_palettes_make(const struct case_shape *shape)
-{
+struct case_palettes *case_palettes_make(const struct case_shape *shape) {
     struct case_palettes *palettes = malloc(sizeof *palettes);
     if (palettes == NULL)
         return NULL;
@@ -34,8 +33,8 @@ struct case_palettes *case_palettes_make(const struct case_shape *shape)
 }
 
 /* Strides of one tensor; returns the elements of a page. `gap`: elements left free behind every row, head and page. */
-static int64_t set_strides(const libdecode_problem *problem, bool nhd, int64_t gap, int64_t *page, int64_t *head, int64_t *token)
-{
+static int64_t set_strides(const libdecode_problem *problem, bool nhd, int64_t gap, int64_t *page, int64_t *head,
+                           int64_t *token) {
     int64_t row = problem->head_dim + gap;
     *head = nhd ? row : problem->page_size * row + gap;
     *token = nhd ? problem->num_kv_heads * row + gap : row;
@@ -43,8 +42,7 @@ static int64_t set_strides(const libdecode_problem *problem, bool nhd, int64_t g
     return *page;
 }
 
-static bool make_pools(struct making *making)
-{
+static bool make_pools(struct making *making) {
     libdecode_problem *problem = making->problem;
     struct host_case *result = making->result;
     const bool padded = has(making, CASE_PADDED_STRIDES), combined = has(making, CASE_COMBINED_POOL);
@@ -86,20 +84,17 @@ static bool make_pools(struct making *making)
  * Tokens that a kernel is most likely to forget: those at the borders of tiles, the first and the last one that is visible.
  * Their values are larger in every case, so that each of them is missed; with CASE_OUTLIERS their keys are larger, too.
  */
-static bool is_beacon(const struct making *making, int32_t request, int32_t sequence, int32_t token)
-{
+static bool is_beacon(const struct making *making, int32_t request, int32_t sequence, int32_t token) {
     const int32_t in_tile = token % TILE_TOKENS;
     return in_tile == 0 || in_tile == TILE_TOKENS - 1 || !is_visible(making, request, sequence, token - 1) ||
            token + 1 == making->seq_lens[sequence] || !is_visible(making, request, sequence, token + 1);
 }
 
-static bool is_outlier_channel(const struct making *making, int32_t element)
-{
+static bool is_outlier_channel(const struct making *making, int32_t element) {
     return has(making, CASE_OUTLIERS) && element % 43 == 5;
 }
 
-static void write_code(const struct making *making, uint8_t *row, int32_t element, uint16_t code)
-{
+static void write_code(const struct making *making, uint8_t *row, int32_t element, uint16_t code) {
     if (making->element_bytes == 2)
         memcpy(row + 2 * element, &code, 2);
     else
@@ -107,8 +102,7 @@ static void write_code(const struct making *making, uint8_t *row, int32_t elemen
 }
 
 /* One row of K, and of V with its square. */
-static void write_row(struct making *making, uint8_t *k_row, uint8_t *v_row, uint8_t *squared_row, bool beacon)
-{
+static void write_row(struct making *making, uint8_t *k_row, uint8_t *v_row, uint8_t *squared_row, bool beacon) {
     const int outlier_token = beacon && has(making, CASE_OUTLIERS);
     for (int32_t element = 0; element < making->problem->head_dim; element++) {
         const int outlier_channel = is_outlier_channel(making, element);
@@ -125,8 +119,7 @@ static void write_row(struct making *making, uint8_t *k_row, uint8_t *v_row, uin
 
 /* Offset in bytes of a row, or SIZE_MAX where the page id names no page. */
 static size_t row_offset(const struct making *making, const int32_t *ids, int32_t token, int32_t head, int64_t page_stride,
-                         int64_t head_stride, int64_t token_stride)
-{
+                         int64_t head_stride, int64_t token_stride) {
     const libdecode_problem *problem = making->problem;
     int64_t page = ids[token / problem->page_size];
     if (page < 0 || page >= problem->num_pages)
@@ -134,8 +127,7 @@ static size_t row_offset(const struct making *making, const int32_t *ids, int32_
     return (size_t)(page * page_stride + head * head_stride + token % problem->page_size * token_stride) * making->element_bytes;
 }
 
-static void write_visible_rows(struct making *making)
-{
+static void write_visible_rows(struct making *making) {
     const libdecode_problem *problem = making->problem;
     for (int32_t request = 0; request < problem->batch_size; request++) {
         for (int32_t head = 0; head < problem->num_kv_heads; head++) {
@@ -158,8 +150,7 @@ static void write_visible_rows(struct making *making)
     }
 }
 
-bool make_kv_cache(struct making *making)
-{
+bool make_kv_cache(struct making *making) {
     if (!make_pools(making))
         return false;
     write_visible_rows(making);

@@ -10,7 +10,8 @@
 #include "random.h"
 
 #define POISON_BYTE 0xff /* 0xffff is NaN in bf16 and fp16, 0xff in e4m3 */
-#define TILE_TOKENS 64   /* huge tokens and split borders lie at multiples of this: the tiles of all variants are such multiples \
+#define TILE_TOKENS                                                                                                              \
+    64 /* huge tokens and split borders lie at multiples of this: the tiles of all variants are such multiples \
                           */
 
 struct making {

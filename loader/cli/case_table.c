@@ -110,8 +110,7 @@ static const uint32_t drawn_flags[] = {CASE_LSE,         CASE_SINKS,          CA
                                        CASE_OUTLIERS,    CASE_DEVICE_SCALES,  CASE_LOW_HINT,      CASE_PROGRAMMATIC,
                                        CASE_FOREIGN_IDS, CASE_PADDED_STRIDES, CASE_COMBINED_POOL, CASE_QUERY_POSITIONS};
 
-void draw_test_case(const struct test_case *test, uint64_t seed, struct test_case *ret_drawn, int32_t lens[24])
-{
+void draw_test_case(const struct test_case *test, uint64_t seed, struct test_case *ret_drawn, int32_t lens[24]) {
     static const int32_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 40};
     struct random random = {seed};
     struct test_case drawn = *test;

@@ -17,8 +17,7 @@
 #define SPARE_ENTRIES 3 /* of a page table row, behind its last page */
 #define LOG2_E 1.4426950408889634
 
-void *new_buffer(struct making *making, size_t bytes, size_t field)
-{
+void *new_buffer(struct making *making, size_t bytes, size_t field) {
     struct host_case *result = making->result;
     /* a multiple of the alignment, as aligned_alloc wants; never empty */
     void *data = aligned_alloc(256, (bytes + 256) / 256 * 256);
@@ -32,8 +31,7 @@ void *new_buffer(struct making *making, size_t bytes, size_t field)
 
 /* ------------------------------------------------------------------------------------------------ lengths and pages */
 
-static int32_t base_length(const struct making *making, int32_t request, int sm_count)
-{
+static int32_t base_length(const struct making *making, int32_t request, int sm_count) {
     const int32_t page = making->test->page_size;
     if (has(making, CASE_PAGE_EDGES)) {
         const int32_t edges[] = {0, 1, page - 1, page, page + 1, 2 * page - 1, 2 * page, 2 * page + 1, 3 * page};
@@ -43,8 +41,7 @@ static int32_t base_length(const struct making *making, int32_t request, int sm_
     return has(making, CASE_SPLIT_EDGES) ? len + TILE_TOKENS * 2 * sm_count : len;
 }
 
-static bool make_lengths(struct making *making, int sm_count)
-{
+static bool make_lengths(struct making *making, int sm_count) {
     libdecode_problem *problem = making->problem;
     problem->batch_size = has(making, CASE_PAGE_EDGES) ? 9 : making->test->num_lens;
     making->tables_per_request = has(making, CASE_PER_HEAD) ? problem->num_kv_heads : 1;
@@ -67,14 +64,12 @@ static bool make_lengths(struct making *making, int sm_count)
     return true;
 }
 
-static int32_t pages_of(const struct making *making, int32_t sequence)
-{
+static int32_t pages_of(const struct making *making, int32_t sequence) {
     return (making->seq_lens[sequence] + making->problem->page_size - 1) / making->problem->page_size;
 }
 
 /* One tensor's page ids: pages of a random order for what is live, a page of NaN behind it. */
-static bool fill_page_ids(struct making *making, size_t first_entry)
-{
+static bool fill_page_ids(struct making *making, size_t first_entry) {
     libdecode_problem *problem = making->problem;
     const int32_t num_sequences = problem->batch_size * making->tables_per_request;
     int32_t *order = malloc((size_t)problem->num_pages * sizeof order[0]);
@@ -98,8 +93,7 @@ static bool fill_page_ids(struct making *making, size_t first_entry)
     return true;
 }
 
-static bool make_page_table(struct making *making)
-{
+static bool make_page_table(struct making *making) {
     libdecode_problem *problem = making->problem;
     const int32_t num_sequences = problem->batch_size * making->tables_per_request;
     int64_t used = 0;
@@ -120,8 +114,7 @@ static bool make_page_table(struct making *making)
     return !has(making, CASE_V_PAGE_TABLE) || fill_page_ids(making, (size_t)making->table_width);
 }
 
-static bool make_query_positions(struct making *making)
-{
+static bool make_query_positions(struct making *making) {
     static const int32_t moves[] = {0, -5, 7, -64, 1, -100000, -1};
     libdecode_problem *problem = making->problem;
     if (!has(making, CASE_QUERY_POSITIONS))
@@ -137,8 +130,7 @@ static bool make_query_positions(struct making *making)
     return true;
 }
 
-bool is_visible(const struct making *making, int32_t request, int32_t sequence, int32_t token)
-{
+bool is_visible(const struct making *making, int32_t request, int32_t sequence, int32_t token) {
     const libdecode_problem *problem = making->problem;
     int64_t stride = problem->position_stride, offset = problem->position_offset;
     int64_t position = token * stride + offset;
@@ -150,8 +142,7 @@ bool is_visible(const struct making *making, int32_t request, int32_t sequence, 
 
 /* ------------------------------------------------------------------------------------------------ query and scalars */
 
-static bool make_query(struct making *making)
-{
+static bool make_query(struct making *making) {
     libdecode_problem *problem = making->problem;
     const int64_t gap = has(making, CASE_PADDED_STRIDES) ? 8 : 0;
     problem->query_head_stride = problem->head_dim + gap;
@@ -171,8 +162,7 @@ static bool make_query(struct making *making)
     return query != NULL;
 }
 
-static bool make_sinks(struct making *making)
-{
+static bool make_sinks(struct making *making) {
     if (!has(making, CASE_SINKS))
         return true;
     float *sinks = NEW_BUFFER(making, making->problem->num_qo_heads, sizeof(float), sinks);
@@ -184,8 +174,7 @@ static bool make_sinks(struct making *making)
 }
 
 /* Scalars in device memory; whatever they override gets a value that would be noticed. */
-static bool make_scales(struct making *making)
-{
+static bool make_scales(struct making *making) {
     struct host_case *result = making->result;
     result->bmm1_scale = (float)(1.0 / sqrt((double)making->problem->head_dim));
     result->bmm2_scale = has(making, CASE_DEVICE_SCALES | CASE_DEVICE_SCALE_LOG2 | CASE_SINKS) ? 0.75f : 1.0f;
@@ -211,8 +200,7 @@ static bool make_scales(struct making *making)
     return true;
 }
 
-static void set_problem(struct making *making, const struct case_shape *shape)
-{
+static void set_problem(struct making *making, const struct case_shape *shape) {
     libdecode_problem *problem = making->problem;
     const struct test_case *test = making->test;
     *problem = (libdecode_problem){.struct_size = sizeof *problem, .op = LIBDECODE_OP_BATCH_DECODE, .q_len = 1};
@@ -238,8 +226,7 @@ static void set_problem(struct making *making, const struct case_shape *shape)
 }
 
 bool host_case_make(const struct test_case *test, const struct case_shape *shape, const struct case_palettes *palettes,
-                    uint64_t seed, int sm_count, struct host_case *ret_case)
-{
+                    uint64_t seed, int sm_count, struct host_case *ret_case) {
     struct host_case *result = ret_case;
     *result = (struct host_case){.test = test, .seed = seed};
     if ((test->flags & CASE_RANDOM) != 0)
@@ -264,8 +251,7 @@ bool host_case_make(const struct test_case *test, const struct case_shape *shape
     return true;
 }
 
-void host_case_free(struct host_case *host_case)
-{
+void host_case_free(struct host_case *host_case) {
     for (size_t buffer = 0; buffer < host_case->num_buffers; buffer++)
         free(host_case->buffers[buffer].data);
     free(host_case->squared_buffer);

@@ -10,8 +10,7 @@
 
 #define STEP_BYTES (16u << 10) /* the kernel copies such pieces */
 
-static const struct kernel_record *find_record(const libdecode_context *context, uint32_t gpu_bit_wanted)
-{
+static const struct kernel_record *find_record(const libdecode_context *context, uint32_t gpu_bit_wanted) {
     for (size_t index = 0; index < context->table.count; index++) {
         const struct kernel_record *record = &context->table.records[index];
         if (record->kernel->contract.family == KERNEL_FAMILY_READ_CEILING && (context->table.gpus[index] & gpu_bit_wanted) != 0)
@@ -20,8 +19,7 @@ static const struct kernel_record *find_record(const libdecode_context *context,
     return NULL;
 }
 
-bool ceiling_open(struct gpu *gpu, libdecode_context *context, const libdecode_device *device, struct ceiling *ret_ceiling)
-{
+bool ceiling_open(struct gpu *gpu, libdecode_context *context, const libdecode_device *device, struct ceiling *ret_ceiling) {
     struct ceiling ceiling = {0};
     const struct kernel_record *record = find_record(context, gpu_bit(device->compute_capability));
     if (record == NULL)
@@ -53,8 +51,7 @@ struct rotation {
     uint64_t pool, bytes, regions;
 };
 
-static bool enqueue_read(void *cookie, int call, libdecode_stream stream)
-{
+static bool enqueue_read(void *cookie, int call, libdecode_stream stream) {
     const struct rotation *rotation = cookie;
     const struct ceiling *ceiling = rotation->ceiling;
     struct read_ceiling_params params = {.data =
@@ -75,8 +72,7 @@ static bool enqueue_read(void *cookie, int call, libdecode_stream stream)
 }
 
 bool ceiling_time(struct gpu *gpu, const struct ceiling *ceiling, libdecode_stream stream, uint64_t pool, uint64_t pool_bytes,
-                  uint64_t bytes, int calls, struct timing *ret_timing)
-{
+                  uint64_t bytes, int calls, struct timing *ret_timing) {
     struct rotation rotation = {.gpu = gpu, .ceiling = ceiling, .pool = pool};
     rotation.bytes = (bytes + STEP_BYTES - 1) / STEP_BYTES * STEP_BYTES;
     if (rotation.bytes > pool_bytes)

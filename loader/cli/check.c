@@ -38,14 +38,12 @@ static const struct option check_options[] = {
 
 #define CHECK_GROUPS(args, session)                                                                                              \
     {                                                                                                                            \
-        {"What to check", check_options, args}, {"Bundles and output", bundle_options, session},                                 \
-        {                                                                                                                        \
+        {"What to check", check_options, args}, {"Bundles and output", bundle_options, session}, {                               \
             "GPU", device_options, session                                                                                       \
         }                                                                                                                        \
     }
 
-void help_check(void)
-{
+void help_check(void) {
     struct check_args args = {0};
     struct session_args session = {0};
     const struct option_group groups[] = CHECK_GROUPS(&args, &session);
@@ -92,24 +90,21 @@ struct checker {
 
 /* -------------------------------------------------------------------------------------------------------- variants */
 
-static bool named(const struct texts *globs, const char *name)
-{
+static bool named(const struct texts *globs, const char *name) {
     bool found = globs->count == 0;
     for (size_t glob = 0; glob < globs->count; glob++)
         found = found || glob_matches(globs->items[glob], name);
     return found;
 }
 
-static bool open_variant(const struct session_args *session, const libdecode_kernel_info *info, struct variant *ret_variant)
-{
+static bool open_variant(const struct session_args *session, const libdecode_kernel_info *info, struct variant *ret_variant) {
     char policy[192];
     snprintf(policy, sizeof policy, "force=%s", info->name);
     ret_variant->info = *info; /* its strings live as long as checker->context */
     return session_open(session, policy, &ret_variant->context);
 }
 
-static bool open_variants(struct checker *checker, const struct session_args *session, const struct texts *globs)
-{
+static bool open_variants(struct checker *checker, const struct session_args *session, const struct texts *globs) {
     const size_t count = libdecode_kernel_count(checker->context);
     const uint32_t bit = gpu_bit(checker->device.compute_capability);
     checker->variants = calloc(count + 1, sizeof checker->variants[0]);
@@ -134,16 +129,14 @@ static bool open_variants(struct checker *checker, const struct session_args *se
                     checker->device.name, checker->device.compute_capability / 10, checker->device.compute_capability % 10);
 }
 
-static bool same_shape(const struct case_shape *shape, const libdecode_kernel_info *info)
-{
+static bool same_shape(const struct case_shape *shape, const libdecode_kernel_info *info) {
     return shape->query_dtype == info->query_dtype && shape->kv_dtype == info->kv_dtype && shape->head_dim == info->head_dim;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- running */
 
 static void record_failure(struct checker *checker, struct variant *variant, const struct host_case *host,
-                           const struct failure *failure)
-{
+                           const struct failure *failure) {
     if (variant->failed++ < SHOWN_FAILURES && !checker->json) {
         progress_clear();
         printf("FAIL %s case %s seed %d: %s\n", variant->info.name, host->test->name, checker->args->seed, failure->text);
@@ -159,8 +152,7 @@ static void record_failure(struct checker *checker, struct variant *variant, con
         (struct failure_record){.kernel = variant->info.name, .test = host->test->name, .failure = *failure};
 }
 
-static void run_variant(struct checker *checker, struct variant *variant, const struct device_case *device_case)
-{
+static void run_variant(struct checker *checker, struct variant *variant, const struct device_case *device_case) {
     libdecode_plan *plan = NULL;
     struct failure failure = {0};
     double worst = 0;
@@ -185,8 +177,7 @@ static void run_variant(struct checker *checker, struct variant *variant, const 
         variant->passed++;
 }
 
-static void run_variants(struct checker *checker, const struct case_shape *shape, const struct device_case *device_case)
-{
+static void run_variants(struct checker *checker, const struct case_shape *shape, const struct device_case *device_case) {
     struct variant *last = NULL;
     for (size_t index = 0; index < checker->num_variants && !checker->gpu.broken; index++) {
         if (!same_shape(shape, &checker->variants[index].info))
@@ -205,8 +196,7 @@ static void run_variants(struct checker *checker, const struct case_shape *shape
 
 /* False: nothing more can be done. */
 static bool run_case(struct checker *checker, const struct case_shape *shape, const struct case_palettes *palettes,
-                     const struct test_case *test)
-{
+                     const struct test_case *test) {
     struct host_case host;
     struct device_case device_case = {0};
     struct expectation expectation = {0};
@@ -235,15 +225,13 @@ static bool run_case(struct checker *checker, const struct case_shape *shape, co
     return good && !checker->gpu.broken;
 }
 
-static bool wanted_case(const struct check_args *args, const struct test_case *test)
-{
+static bool wanted_case(const struct check_args *args, const struct test_case *test) {
     if (args->only != NULL)
         return glob_matches(args->only, test->name);
     return !args->quick || (test->flags & CASE_QUICK) != 0;
 }
 
-static bool run_shape(struct checker *checker, const struct case_shape *shape)
-{
+static bool run_shape(struct checker *checker, const struct case_shape *shape) {
     struct case_palettes *palettes = case_palettes_make(shape);
     bool good = palettes != NULL || complain("out of memory");
     for (size_t index = 0; good && index < num_test_cases; index++) {
@@ -263,8 +251,7 @@ static bool run_shape(struct checker *checker, const struct case_shape *shape)
 }
 
 /* Every distinct shape among the variants, once. */
-static bool run_shapes(struct checker *checker)
-{
+static bool run_shapes(struct checker *checker) {
     bool good = check_rig_open(&checker->gpu, checker->context, &checker->rig);
     for (size_t index = 0; good && index < checker->num_variants; index++) {
         const libdecode_kernel_info *info = &checker->variants[index].info;
@@ -284,8 +271,7 @@ static bool run_shapes(struct checker *checker)
 
 static bool variant_passed(const struct variant *variant) { return variant->failed == 0 && variant->passed > 0; }
 
-static void print_results(const struct checker *checker, size_t num_passed, size_t num_failed, double seconds)
-{
+static void print_results(const struct checker *checker, size_t num_passed, size_t num_failed, double seconds) {
     printf("\n%-44s %6s %7s %7s  %s\n", "kernel", "", "cases", "failed", "largest error / allowed");
     for (size_t index = 0; index < checker->num_variants; index++) {
         const struct variant *variant = &checker->variants[index];
@@ -303,8 +289,7 @@ static void print_results(const struct checker *checker, size_t num_passed, size
     printf("%zu passed, %zu failed\n", num_passed, num_failed);
 }
 
-static void print_failures_json(const struct checker *checker, struct json *json)
-{
+static void print_failures_json(const struct checker *checker, struct json *json) {
     json_begin(json, "failures", '[');
     for (size_t index = 0; index < checker->num_failures; index++) {
         const struct failure_record *record = &checker->failures[index];
@@ -330,8 +315,7 @@ static void print_failures_json(const struct checker *checker, struct json *json
     json_end(json, ']');
 }
 
-static void print_results_json(const struct checker *checker, size_t num_passed, size_t num_failed, double seconds)
-{
+static void print_results_json(const struct checker *checker, size_t num_passed, size_t num_failed, double seconds) {
     struct json json = {0};
     json_begin(&json, NULL, '{');
     json_text(&json, "libdecode", libdecode_version());
@@ -360,8 +344,7 @@ static void print_results_json(const struct checker *checker, size_t num_passed,
     json_end(&json, '}');
 }
 
-static int check_all(struct checker *checker, const struct session_args *session, const struct texts *globs)
-{
+static int check_all(struct checker *checker, const struct session_args *session, const struct texts *globs) {
     double begin = seconds_now();
     checker->device = (libdecode_device){.struct_size = sizeof checker->device};
     if (!session_open(session, NULL, &checker->context))
@@ -387,15 +370,13 @@ static int check_all(struct checker *checker, const struct session_args *session
     return complete && num_failed == 0 ? EXIT_PASSED : EXIT_FAILED;
 }
 
-static int list_cases(void)
-{
+static int list_cases(void) {
     for (size_t index = 0; index < num_test_cases; index++)
         printf("%s%s\n", test_cases[index].name, (test_cases[index].flags & CASE_QUICK) != 0 ? "  (quick)" : "");
     return EXIT_PASSED;
 }
 
-static int name_missing_case(const char *only)
-{
+static int name_missing_case(const char *only) {
     for (size_t index = 0; index < num_test_cases; index++) {
         if (glob_matches(only, test_cases[index].name))
             return EXIT_PASSED;
@@ -404,8 +385,7 @@ static int name_missing_case(const char *only)
     return EXIT_USAGE;
 }
 
-int run_check(int argc, char **argv)
-{
+int run_check(int argc, char **argv) {
     struct check_args args = {.seed = DEFAULT_SEED, .repeats = -1};
     struct session_args session = {0};
     struct texts globs = {0};

@@ -20,8 +20,7 @@
 /* -------------------------------------------------------------------------------------------------- guarded memory */
 
 /* Makes room for `bytes`, and poisons it and its bands. */
-static bool guarded_prepare(struct gpu *gpu, struct guarded *memory, size_t bytes, const char *what)
-{
+static bool guarded_prepare(struct gpu *gpu, struct guarded *memory, size_t bytes, const char *what) {
     if (memory->capacity < bytes + 2 * GUARD_BYTES) {
         gpu_free(gpu, &memory->base);
         memory->capacity = 0;
@@ -36,16 +35,14 @@ static bool guarded_prepare(struct gpu *gpu, struct guarded *memory, size_t byte
 static uint64_t guarded_address(const struct guarded *memory) { return memory->base + GUARD_BYTES; }
 
 /* Offset of the first byte that is not poison, or `bytes`. */
-static size_t first_written(const uint8_t *data, size_t bytes)
-{
+static size_t first_written(const uint8_t *data, size_t bytes) {
     size_t offset = 0;
     while (offset < bytes && data[offset] == POISON_BYTE)
         offset++;
     return offset;
 }
 
-static bool grow_host(struct check_rig *rig, size_t bytes)
-{
+static bool grow_host(struct check_rig *rig, size_t bytes) {
     if (rig->host_bytes >= bytes)
         return true;
     free(rig->host);
@@ -56,14 +53,12 @@ static bool grow_host(struct check_rig *rig, size_t bytes)
     return rig->host_bytes > 0 || complain("out of memory");
 }
 
-bool check_rig_open(struct gpu *gpu, libdecode_context *context, struct check_rig *ret_rig)
-{
+bool check_rig_open(struct gpu *gpu, libdecode_context *context, struct check_rig *ret_rig) {
     *ret_rig = (struct check_rig){.gpu = gpu, .context = context};
     return gpu_stream_create(gpu, &ret_rig->stream) && gpu_stream_create(gpu, &ret_rig->load_stream);
 }
 
-void check_rig_close(struct check_rig *rig)
-{
+void check_rig_close(struct check_rig *rig) {
     struct results *both[] = {&rig->results, &rig->load};
     for (int index = 0; index < 2; index++) {
         gpu_free(rig->gpu, &both[index]->out.base);
@@ -79,23 +74,21 @@ void check_rig_close(struct check_rig *rig)
 
 /* ------------------------------------------------------------------------------------------------ the case on the GPU */
 
-static void set_pointer(libdecode_tensors *tensors, size_t field, uint64_t address)
-{
+static void set_pointer(libdecode_tensors *tensors, size_t field, uint64_t address) {
     void *pointer = gpu_pointer(address);
     memcpy((char *)tensors + field, &pointer, sizeof pointer);
 }
 
 /* Bytes from the first to behind the last element of a tensor [tokens, heads, row]. */
-static size_t extent(int64_t tokens, int64_t token_stride, int64_t heads, int64_t head_stride, int64_t row, size_t element_bytes)
-{
+static size_t extent(int64_t tokens, int64_t token_stride, int64_t heads, int64_t head_stride, int64_t row,
+                     size_t element_bytes) {
     if (tokens == 0)
         return 0;
     return (size_t)((tokens - 1) * token_stride + (heads - 1) * head_stride + row) * element_bytes;
 }
 
 bool device_case_make(struct gpu *gpu, const struct host_case *host, const struct expectation *expectation,
-                      struct device_case *ret_case)
-{
+                      struct device_case *ret_case) {
     struct device_case *made = ret_case;
     struct problem checked;
     *made = (struct device_case){.host = host, .expectation = expectation, .tensors = host->tensors};
@@ -119,8 +112,7 @@ bool device_case_make(struct gpu *gpu, const struct host_case *host, const struc
     return true;
 }
 
-bool device_case_unchanged(struct gpu *gpu, const struct device_case *device_case, const char **ret_field)
-{
+bool device_case_unchanged(struct gpu *gpu, const struct device_case *device_case, const char **ret_field) {
     static const struct {
         size_t field;
         const char *name;
@@ -145,16 +137,14 @@ bool device_case_unchanged(struct gpu *gpu, const struct device_case *device_cas
     return same;
 }
 
-void device_case_free(struct gpu *gpu, struct device_case *device_case)
-{
+void device_case_free(struct gpu *gpu, struct device_case *device_case) {
     for (size_t index = 0; index < CASE_MAX_BUFFERS; index++)
         gpu_free(gpu, &device_case->buffers[index]);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- running */
 
-static void fail_as(struct failure *failure, const char *what, const char *text)
-{
+static void fail_as(struct failure *failure, const char *what, const char *text) {
     snprintf(failure->what, sizeof failure->what, "%s", what);
     snprintf(failure->text, sizeof failure->text, "%s", text);
 }
@@ -162,8 +152,7 @@ static void fail_as(struct failure *failure, const char *what, const char *text)
 static bool failed(const struct failure *failure) { return failure->what[0] != '\0'; }
 
 static bool prepare_results(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan,
-                            struct results *results, libdecode_stream stream, struct failure *failure)
-{
+                            struct results *results, libdecode_stream stream, struct failure *failure) {
     size_t workspace_bytes = libdecode_plan_workspace_bytes(plan);
     if (!guarded_prepare(rig->gpu, &results->out, device_case->out_bytes, "out") ||
         !guarded_prepare(rig->gpu, &results->lse, device_case->lse_bytes, "lse") ||
@@ -179,8 +168,7 @@ static bool prepare_results(struct check_rig *rig, const struct device_case *dev
     return true;
 }
 
-static libdecode_tensors tensors_with(const struct device_case *device_case, const struct results *results)
-{
+static libdecode_tensors tensors_with(const struct device_case *device_case, const struct results *results) {
     libdecode_tensors tensors = device_case->tensors;
     tensors.out = gpu_pointer(guarded_address(&results->out));
     tensors.lse = device_case->lse_bytes > 0 ? (float *)gpu_pointer(guarded_address(&results->lse)) : NULL;
@@ -190,8 +178,7 @@ static libdecode_tensors tensors_with(const struct device_case *device_case, con
 }
 
 static bool launch(const struct device_case *device_case, libdecode_plan *plan, const struct results *results,
-                   libdecode_stream stream, struct failure *failure)
-{
+                   libdecode_stream stream, struct failure *failure) {
     libdecode_tensors tensors = tensors_with(device_case, results);
     if (libdecode_plan_launch(plan, &tensors, stream) != LIBDECODE_OK)
         fail_as(failure, "launch", libdecode_error_message());
@@ -200,8 +187,7 @@ static bool launch(const struct device_case *device_case, libdecode_plan *plan, 
 
 /* The launch as the only node of a graph. */
 static bool launch_in_graph(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan,
-                            struct failure *failure)
-{
+                            struct failure *failure) {
     struct gpu *gpu = rig->gpu;
     gpu_graph graph = NULL;
     gpu_exec exec = NULL;
@@ -222,8 +208,7 @@ static bool launch_in_graph(struct check_rig *rig, const struct device_case *dev
 }
 
 /* Reads out, then lse, one behind the other, into `to`; both without their bands. */
-static bool read_results(struct check_rig *rig, const struct results *results, uint8_t *to, struct failure *failure)
-{
+static bool read_results(struct check_rig *rig, const struct results *results, uint8_t *to, struct failure *failure) {
     bool good = gpu_download(rig->gpu, to, guarded_address(&results->out), results->out.bytes) &&
                 gpu_download(rig->gpu, to + results->out.bytes, guarded_address(&results->lse), results->lse.bytes);
     if (!good)
@@ -231,8 +216,7 @@ static bool read_results(struct check_rig *rig, const struct results *results, u
     return good;
 }
 
-static bool bands_intact(struct check_rig *rig, const struct guarded *memory, const char *name, struct failure *failure)
-{
+static bool bands_intact(struct check_rig *rig, const struct guarded *memory, const char *name, struct failure *failure) {
     uint8_t band[GUARD_BYTES];
     for (int behind = 0; behind < 2; behind++) {
         uint64_t address = behind != 0 ? guarded_address(memory) + memory->bytes : memory->base;
@@ -252,8 +236,7 @@ static bool bands_intact(struct check_rig *rig, const struct guarded *memory, co
 }
 
 /* Whether anything but the rows of out and lse was written; spoils `data`. */
-static bool gaps_intact(const struct device_case *device_case, uint8_t *data, struct failure *failure)
-{
+static bool gaps_intact(const struct device_case *device_case, uint8_t *data, struct failure *failure) {
     struct problem checked;
     if (problem_check(&device_case->host->problem, &checked) != LIBDECODE_OK)
         return true; /* it was launched, so it is good */
@@ -279,8 +262,7 @@ static bool gaps_intact(const struct device_case *device_case, uint8_t *data, st
 }
 
 static bool compare_results(struct check_rig *rig, const struct device_case *device_case, struct failure *failure,
-                            double *ret_worst)
-{
+                            double *ret_worst) {
     const struct host_case *host = device_case->host;
     if (device_case->out_bytes == 0)
         return true;
@@ -304,8 +286,7 @@ static bool compare_results(struct check_rig *rig, const struct device_case *dev
 }
 
 static bool same_bits(struct check_rig *rig, const struct device_case *device_case, const struct results *results,
-                      const char *when, struct failure *failure)
-{
+                      const char *when, struct failure *failure) {
     const size_t bytes = device_case->out_bytes + device_case->lse_bytes;
     if (!read_results(rig, results, rig->host, failure))
         return false;
@@ -322,8 +303,7 @@ static bool same_bits(struct check_rig *rig, const struct device_case *device_ca
     return false;
 }
 
-static bool poison_results(struct check_rig *rig, struct results *results, struct failure *failure)
-{
+static bool poison_results(struct check_rig *rig, struct results *results, struct failure *failure) {
     if (gpu_fill(rig->gpu, guarded_address(&results->out), POISON_BYTE, results->out.bytes) &&
         gpu_fill(rig->gpu, guarded_address(&results->lse), POISON_BYTE, results->lse.bytes))
         return true;
@@ -333,8 +313,7 @@ static bool poison_results(struct check_rig *rig, struct results *results, struc
 
 /* The same launch over and over, while a second stream runs others of its kind on a workspace of their own. */
 static void repeat_under_load(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan, int repeats,
-                              struct failure *failure)
-{
+                              struct failure *failure) {
     if (!prepare_results(rig, device_case, plan, &rig->load, rig->load_stream, failure))
         return;
     for (int repeat = 0; repeat < repeats && !failed(failure); repeat++) {
@@ -352,8 +331,7 @@ static void repeat_under_load(struct check_rig *rig, const struct device_case *d
 }
 
 static void run_steps(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan, int repeats,
-                      struct failure *failure, double *ret_worst)
-{
+                      struct failure *failure, double *ret_worst) {
     const uint32_t flags = device_case->host->drawn.flags;
     if (!grow_host(rig, device_case->out_bytes + device_case->lse_bytes + 1)) {
         fail_as(failure, "launch", "out of memory");
@@ -384,8 +362,7 @@ static void run_steps(struct check_rig *rig, const struct device_case *device_ca
 }
 
 void check_run(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan, int repeats,
-               struct failure *ret_failure, double *ret_worst)
-{
+               struct failure *ret_failure, double *ret_worst) {
     *ret_failure = (struct failure){0};
     *ret_worst = 0;
     run_steps(rig, device_case, plan, repeats, ret_failure, ret_worst);

@@ -30,8 +30,7 @@ struct start {
     char kernel[128];
 };
 
-static bool launch_once(struct start *start)
-{
+static bool launch_once(struct start *start) {
     libdecode_tensors tensors = device_batch_tensors(&start->device, 0);
     if (libdecode_plan_launch(start->plan, &tensors, start->stream) != LIBDECODE_OK)
         return complain("%s", libdecode_error_message());
@@ -39,8 +38,7 @@ static bool launch_once(struct start *start)
            gpu_download(&start->gpu, start->out, start->device.out, start->device.out_bytes);
 }
 
-static bool run_step(struct start *start, const struct session_args *session, int step)
-{
+static bool run_step(struct start *start, const struct session_args *session, int step) {
     libdecode_status status = LIBDECODE_OK;
     switch (step) {
     case STEP_OPEN:
@@ -59,8 +57,7 @@ static bool run_step(struct start *start, const struct session_args *session, in
     return status == LIBDECODE_OK || complain("%s", libdecode_error_message());
 }
 
-static bool run_steps(struct start *start, const struct session_args *session)
-{
+static bool run_steps(struct start *start, const struct session_args *session) {
     for (int step = 0; step < NUM_STEPS; step++) {
         double begin = seconds_now();
         if (!run_step(start, session, step))
@@ -74,8 +71,7 @@ static bool run_steps(struct start *start, const struct session_args *session)
     return device_batch_check(&start->gpu, &start->device, 0, 0, 0, &nothing);
 }
 
-static void print_steps(const struct start *start, bool as_json)
-{
+static void print_steps(const struct start *start, bool as_json) {
     double total = 0;
     for (int step = 0; step <= STEP_FIRST; step++)
         total += start->step_ms[step];
@@ -100,8 +96,7 @@ static void print_steps(const struct start *start, bool as_json)
     printf("  %8.3f ms  libdecode_open to first result (without the second launch)\n", total);
 }
 
-int run_cold_start(const struct session_args *session, const struct workload *workload)
-{
+int run_cold_start(const struct session_args *session, const struct workload *workload) {
     struct start start = {0};
     double begin = seconds_now();
     int result = session_open_gpu("bench", session, &start.gpu);

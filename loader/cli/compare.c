@@ -56,8 +56,7 @@ struct dense_result {
 };
 
 static bool run_dense(const struct expectation_input *input, const libdecode_tensors *tensors, const char *label,
-                      struct dense_result *result)
-{
+                      struct dense_result *result) {
     libdecode_problem problem = *input->problem;
     libdecode_tensors dense = *tensors;
     problem.features |= LIBDECODE_FEATURE_LSE;
@@ -68,8 +67,7 @@ static bool run_dense(const struct expectation_input *input, const libdecode_ten
 }
 
 /* The second run: doubled logits, squared values. */
-static bool run_squared(const struct expectation_input *input, struct dense_result *result)
-{
+static bool run_squared(const struct expectation_input *input, struct dense_result *result) {
     libdecode_tensors tensors = *input->tensors;
     const int32_t num_heads = input->problem->num_qo_heads;
     float *sinks = NULL;
@@ -91,8 +89,7 @@ static bool run_squared(const struct expectation_input *input, struct dense_resu
 }
 
 static void set_tolerances(const struct expectation_input *input, const struct dense_result *squared,
-                           struct expectation *expectation, double *row_squared)
-{
+                           struct expectation *expectation, double *row_squared) {
     const libdecode_dtype dtype = input->problem->query_dtype;
     const size_t row = (size_t)expectation->head_dim, row_bytes = row * (size_t)dtype_bits(dtype) / 8;
     size_t rule = 0;
@@ -115,8 +112,7 @@ static void set_tolerances(const struct expectation_input *input, const struct d
 }
 
 static bool fill_expectation(const struct expectation_input *input, const char *label, struct expectation *expectation,
-                             struct dense_result *result, double *scratch)
-{
+                             struct dense_result *result, double *scratch) {
     const libdecode_dtype dtype = input->problem->query_dtype;
     const size_t row = (size_t)expectation->head_dim, row_bytes = row * (size_t)dtype_bits(dtype) / 8;
     if (!run_dense(input, input->tensors, label, result))
@@ -131,8 +127,7 @@ static bool fill_expectation(const struct expectation_input *input, const char *
     return true;
 }
 
-bool expectation_make(const struct expectation_input *input, const char *label, struct expectation *ret_expectation)
-{
+bool expectation_make(const struct expectation_input *input, const char *label, struct expectation *ret_expectation) {
     const libdecode_problem *problem = input->problem;
     struct expectation expectation = {.head_dim = problem->head_dim, .num_qo_heads = problem->num_qo_heads};
     expectation.num_rows = (size_t)problem->batch_size * (size_t)problem->num_qo_heads;
@@ -157,8 +152,7 @@ bool expectation_make(const struct expectation_input *input, const char *label, 
     return good;
 }
 
-void expectation_free(struct expectation *expectation)
-{
+void expectation_free(struct expectation *expectation) {
     free(expectation->out);
     free(expectation->out_tolerance);
     free(expectation->lse);
@@ -166,16 +160,14 @@ void expectation_free(struct expectation *expectation)
 }
 
 /* Equal infinities agree; NaN never does. */
-static double error_of(double got, double expected)
-{
+static double error_of(double got, double expected) {
     if (got == expected)
         return 0.0;
     double error = fabs(got - expected);
     return isnan(error) ? (double)INFINITY : error;
 }
 
-static void note(struct mismatch *mismatch, bool in_lse, size_t position[3], double got, double expected, double tolerance)
-{
+static void note(struct mismatch *mismatch, bool in_lse, size_t position[3], double got, double expected, double tolerance) {
     double error = error_of(got, expected);
     mismatch->compared++;
     if (error > 0)
@@ -194,8 +186,7 @@ static void note(struct mismatch *mismatch, bool in_lse, size_t position[3], dou
 }
 
 void expectation_compare(const struct expectation *expectation, const libdecode_problem *problem, const void *out,
-                         const float *lse, struct mismatch *ret_mismatch)
-{
+                         const float *lse, struct mismatch *ret_mismatch) {
     const libdecode_dtype dtype = problem->query_dtype;
     struct problem checked;
     struct mismatch mismatch = {0};
@@ -222,8 +213,7 @@ void expectation_compare(const struct expectation *expectation, const libdecode_
     *ret_mismatch = mismatch;
 }
 
-void mismatch_describe(const struct mismatch *mismatch, char *text, size_t size)
-{
+void mismatch_describe(const struct mismatch *mismatch, char *text, size_t size) {
     char element[32] = "";
     if (!mismatch->in_lse)
         snprintf(element, sizeof element, ", element %zu", mismatch->element);

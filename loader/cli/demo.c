@@ -38,8 +38,7 @@ static const struct option demo_options[] = {
         {"The batch", demo_options, args}, {"Bundles and output", bundle_options, session}, { "GPU", device_options, session }   \
     }
 
-void help_demo(void)
-{
+void help_demo(void) {
     struct demo_args args = {0};
     struct session_args session = {0};
     const struct option_group groups[] = DEMO_GROUPS(&args, &session);
@@ -52,9 +51,7 @@ void help_demo(void)
     options_print(groups, 3);
 }
 
-static const struct model {
-    const char *name, *heads;
-} models[] = {{"Llama-3-8B", "32/8"}, {"Llama-3-70B", "64/8"}};
+static const struct model { const char *name, *heads; } models[] = {{"Llama-3-8B", "32/8"}, {"Llama-3-70B", "64/8"}};
 #define NUM_MODELS (sizeof models / sizeof models[0])
 
 static const char *const presets[NUM_PRESETS] = {"sm_90", "sm_100", "sm_103", "sm_120", "sm_121"};
@@ -67,8 +64,7 @@ struct demo {
 };
 
 /* "866,311", into `text`. */
-static const char *grouped(int64_t number, char text[32])
-{
+static const char *grouped(int64_t number, char text[32]) {
     char digits[32];
     int length = snprintf(digits, sizeof digits, "%lld", (long long)number), out = 0;
     for (int index = 0; index < length; index++) {
@@ -80,8 +76,7 @@ static const char *grouped(int64_t number, char text[32])
     return text;
 }
 
-static int compare_lengths(const void *left, const void *right)
-{
+static int compare_lengths(const void *left, const void *right) {
     int32_t a = *(const int32_t *)left, b = *(const int32_t *)right;
     return (a > b) - (a < b);
 }
@@ -89,8 +84,7 @@ static int compare_lengths(const void *left, const void *right)
 /* ------------------------------------------------------------------------------------------------------- introduction */
 
 /* Shortest, median and longest length. False: out of memory. */
-static bool spread_of(const struct workload *workload, int32_t ret_spread[3])
-{
+static bool spread_of(const struct workload *workload, int32_t ret_spread[3]) {
     const size_t count = (size_t)workload->problem.batch_size;
     int32_t *sorted = malloc(count * sizeof sorted[0]);
     if (sorted == NULL)
@@ -104,8 +98,7 @@ static bool spread_of(const struct workload *workload, int32_t ret_spread[3])
     return true;
 }
 
-static bool introduce(struct demo *demo, const struct kv_batch *batch)
-{
+static bool introduce(struct demo *demo, const struct kv_batch *batch) {
     const struct workload *workload = batch->workload;
     int32_t spread[3] = {0};
     char a[32], b[32], c[32], d[32];
@@ -138,8 +131,7 @@ static bool introduce(struct demo *demo, const struct kv_batch *batch)
     return true;
 }
 
-static void introduce_model(const struct demo *demo, const struct model *model, const struct workload *workload)
-{
+static void introduce_model(const struct demo *demo, const struct model *model, const struct workload *workload) {
     char bytes[32];
     format_bytes((double)workload_kv_bytes(workload), bytes, sizeof bytes);
     if (!demo->session->json)
@@ -151,15 +143,13 @@ static void introduce_model(const struct demo *demo, const struct model *model, 
 
 /* -------------------------------------------------------------------------------------------------------- with a GPU */
 
-static const char *reason_of(const libdecode_plan *plan)
-{
+static const char *reason_of(const libdecode_plan *plan) {
     libdecode_plan_info info = {.struct_size = sizeof info};
     return libdecode_plan_get_info(plan, &info) == LIBDECODE_OK ? info.reason : "";
 }
 
 static void print_gpu_result(struct demo *demo, const struct model *model, const struct bench_batch *batch,
-                             const struct bench_result *result, const char *reason)
-{
+                             const struct bench_result *result, const char *reason) {
     const size_t elements = batch->expectation.num_rows * (size_t)batch->expectation.head_dim;
     char compared[32];
     if (demo->session->json) {
@@ -188,8 +178,7 @@ static void print_gpu_result(struct demo *demo, const struct model *model, const
 }
 
 static bool run_model_on_gpu(struct demo *demo, struct bench_machine *machine, const struct model *model,
-                             const struct workload *workload)
-{
+                             const struct workload *workload) {
     struct bench_batch batch;
     struct bench_result result;
     libdecode_plan *plan = NULL;
@@ -206,8 +195,7 @@ static bool run_model_on_gpu(struct demo *demo, struct bench_machine *machine, c
     return good;
 }
 
-static int run_on_gpu(struct demo *demo, struct bench_machine *machine)
-{
+static int run_on_gpu(struct demo *demo, struct bench_machine *machine) {
     int result = EXIT_PASSED;
     if (demo->session->json)
         json_text(&demo->json, "gpu", machine->device.name);
@@ -227,8 +215,7 @@ static int run_on_gpu(struct demo *demo, struct bench_machine *machine)
 /* ------------------------------------------------------------------------------------------------------ without a GPU */
 
 /* As many KV heads as fit into REFERENCE_SECONDS, at least the first. False: the reference failed. */
-static bool run_reference(const struct kv_part *part, const char *label, int32_t *ret_heads, double *ret_seconds)
-{
+static bool run_reference(const struct kv_part *part, const char *label, int32_t *ret_heads, double *ret_seconds) {
     const int32_t all = part->problem.num_kv_heads;
     const double begin = seconds_now();
     if (!host_reference(&part->problem, &part->tensors, 0, 1, label))
@@ -244,8 +231,7 @@ static bool run_reference(const struct kv_part *part, const char *label, int32_t
 }
 
 static void print_reference(struct demo *demo, const struct model *model, const struct kv_part *part, int32_t heads,
-                            double seconds)
-{
+                            double seconds) {
     double values[4];
     element_decode_row(part->problem.query_dtype, part->tensors.out, 4, values);
     if (demo->session->json) {
@@ -273,8 +259,7 @@ static void print_reference(struct demo *demo, const struct model *model, const 
     fflush(stdout);
 }
 
-static bool run_model_on_host(struct demo *demo, const struct model *model, const struct workload *workload)
-{
+static bool run_model_on_host(struct demo *demo, const struct model *model, const struct workload *workload) {
     struct kv_batch batch;
     struct kv_part part;
     double seconds = 0;
@@ -299,8 +284,7 @@ struct choice {
     int32_t predicted_ns;
 };
 
-static void keep_choice(void *cookie, const libdecode_verdict *verdict)
-{
+static void keep_choice(void *cookie, const libdecode_verdict *verdict) {
     struct choice *choice = cookie;
     if (verdict->chosen == 0)
         return;
@@ -309,8 +293,7 @@ static void keep_choice(void *cookie, const libdecode_verdict *verdict)
 }
 
 static void print_choice(struct demo *demo, libdecode_context *context, const char *preset, const struct model *model,
-                         const struct workload *workload)
-{
+                         const struct workload *workload) {
     libdecode_device device = {.struct_size = sizeof device};
     struct choice choice = {0};
     libdecode_status status = libdecode_device_preset(preset, &device);
@@ -331,8 +314,7 @@ static void print_choice(struct demo *demo, libdecode_context *context, const ch
     }
 }
 
-static bool print_choices(struct demo *demo)
-{
+static bool print_choices(struct demo *demo) {
     libdecode_context *context;
     if (!session_open(demo->session, NULL, &context))
         return false;
@@ -355,8 +337,7 @@ static bool print_choices(struct demo *demo)
     return true;
 }
 
-static int run_on_host(struct demo *demo, const char *why)
-{
+static int run_on_host(struct demo *demo, const char *why) {
     int result = EXIT_PASSED;
     if (demo->session->json) {
         json_text(&demo->json, "gpu", NULL);
@@ -376,8 +357,7 @@ static int run_on_host(struct demo *demo, const char *why)
 
 /* ----------------------------------------------------------------------------------------------------------- the rest */
 
-static bool make_workloads(struct demo *demo, const struct demo_args *args)
-{
+static bool make_workloads(struct demo *demo, const struct demo_args *args) {
     for (size_t model = 0; model < NUM_MODELS; model++) {
         struct problem_args problem = PROBLEM_ARGS_DEFAULT;
         problem.trace = demo->trace;
@@ -390,8 +370,7 @@ static bool make_workloads(struct demo *demo, const struct demo_args *args)
     return true;
 }
 
-static int run_prepared(struct demo *demo, const struct demo_args *args)
-{
+static int run_prepared(struct demo *demo, const struct demo_args *args) {
     struct bench_machine machine;
     struct gpu gpu;
     struct kv_batch batch;
@@ -423,8 +402,7 @@ static int run_prepared(struct demo *demo, const struct demo_args *args)
     return result;
 }
 
-int run_demo(int argc, char **argv)
-{
+int run_demo(int argc, char **argv) {
     struct demo_args args = {.page = 16};
     struct session_args session = {0};
     const struct option_group groups[] = DEMO_GROUPS(&args, &session);

@@ -10,18 +10,15 @@
 
 #define POISON_BYTE 0xff
 
-static size_t row_bytes(const libdecode_problem *problem)
-{
+static size_t row_bytes(const libdecode_problem *problem) {
     return (size_t)problem->num_qo_heads * (size_t)problem->head_dim * (size_t)dtype_bits(problem->query_dtype) / 8;
 }
 
-static bool copy_new(struct gpu *gpu, const void *data, size_t bytes, const char *what, uint64_t *ret_address)
-{
+static bool copy_new(struct gpu *gpu, const void *data, size_t bytes, const char *what, uint64_t *ret_address) {
     return gpu_alloc(gpu, bytes, what, ret_address) && gpu_upload(gpu, *ret_address, data, bytes);
 }
 
-bool device_batch_make(struct gpu *gpu, const struct kv_batch *batch, struct device_batch *ret_device)
-{
+bool device_batch_make(struct gpu *gpu, const struct kv_batch *batch, struct device_batch *ret_device) {
     const libdecode_problem *problem = &batch->problem;
     struct device_batch *device = ret_device;
     *device = (struct device_batch){.batch = batch};
@@ -52,8 +49,7 @@ bool device_batch_make(struct gpu *gpu, const struct kv_batch *batch, struct dev
     return good;
 }
 
-void device_batch_free(struct gpu *gpu, struct device_batch *device)
-{
+void device_batch_free(struct gpu *gpu, struct device_batch *device) {
     uint64_t *const addresses[] = {&device->pool, &device->page_table, &device->seq_lens, &device->query,
                                    &device->out,  &device->lse,        &device->sinks,    &device->workspace};
     for (size_t index = 0; index < sizeof addresses / sizeof addresses[0]; index++)
@@ -61,8 +57,7 @@ void device_batch_free(struct gpu *gpu, struct device_batch *device)
 }
 
 bool device_batch_workspace(struct gpu *gpu, struct device_batch *device, libdecode_context *context, const libdecode_plan *plan,
-                            libdecode_stream stream)
-{
+                            libdecode_stream stream) {
     const size_t bytes = libdecode_plan_workspace_bytes(plan);
     if (bytes > device->workspace_bytes || device->workspace == 0) {
         gpu_free(gpu, &device->workspace);
@@ -76,8 +71,7 @@ bool device_batch_workspace(struct gpu *gpu, struct device_batch *device, libdec
     return gpu_wait(gpu, stream);
 }
 
-libdecode_tensors device_batch_tensors(const struct device_batch *device, int32_t region)
-{
+libdecode_tensors device_batch_tensors(const struct device_batch *device, int32_t region) {
     const struct kv_batch *batch = device->batch;
     const libdecode_problem *problem = &batch->problem;
     libdecode_tensors tensors = {.struct_size = sizeof tensors};
@@ -97,8 +91,7 @@ libdecode_tensors device_batch_tensors(const struct device_batch *device, int32_
 }
 
 /* The index of the first element that is not finite, or `count`. */
-static size_t first_not_finite(libdecode_dtype dtype, const uint8_t *data, size_t count, size_t row)
-{
+static size_t first_not_finite(libdecode_dtype dtype, const uint8_t *data, size_t count, size_t row) {
     double values[512];
     for (size_t index = 0; index < count; index += row) {
         element_decode_row(dtype, data + index * (size_t)dtype_bits(dtype) / 8, row, values);
@@ -111,8 +104,7 @@ static size_t first_not_finite(libdecode_dtype dtype, const uint8_t *data, size_
 }
 
 bool device_batch_check(struct gpu *gpu, const struct device_batch *device, int32_t region, int32_t first, int32_t count,
-                        const struct expectation *expectation)
-{
+                        const struct expectation *expectation) {
     const libdecode_problem *problem = &device->batch->problem;
     const size_t row = (size_t)problem->head_dim;
     const size_t elements = (size_t)problem->batch_size * (size_t)problem->num_qo_heads * row;

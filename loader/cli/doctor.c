@@ -12,13 +12,10 @@
 
 #define DOCTOR_GROUPS(session)                                                                                                   \
     {                                                                                                                            \
-        {                                                                                                                        \
-            "Bundles and output", bundle_options, session                                                                        \
-        }                                                                                                                        \
+        { "Bundles and output", bundle_options, session }                                                                        \
     }
 
-void help_doctor(void)
-{
+void help_doctor(void) {
     struct session_args session = {0};
     const struct option_group groups[] = DOCTOR_GROUPS(&session);
     printf("usage: libdecode doctor [OPTIONS]\n\n"
@@ -35,8 +32,7 @@ struct diagnosis {
 };
 
 /* One line of "What to do"; `broken`: as it is, kernels cannot run. */
-__attribute__((format(printf, 3, 4))) static void advise(struct diagnosis *diagnosis, bool broken, const char *format, ...)
-{
+__attribute__((format(printf, 3, 4))) static void advise(struct diagnosis *diagnosis, bool broken, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     diagnosis->num_broken += broken;
@@ -47,8 +43,7 @@ __attribute__((format(printf, 3, 4))) static void advise(struct diagnosis *diagn
 
 /* ------------------------------------------------------------------------------------------------------ driver and GPUs */
 
-static void show_device(struct diagnosis *diagnosis, struct gpu *gpu, int ordinal, const libdecode_context *context)
-{
+static void show_device(struct diagnosis *diagnosis, struct gpu *gpu, int ordinal, const libdecode_context *context) {
     struct gpu_facts facts;
     char memory[32];
     size_t num_kernels = 0;
@@ -85,8 +80,7 @@ static void show_device(struct diagnosis *diagnosis, struct gpu *gpu, int ordina
 }
 
 /* The newest driver that one of the bundles asks for. */
-static int oldest_driver(const libdecode_context *context)
-{
+static int oldest_driver(const libdecode_context *context) {
     uint32_t oldest = 0;
     for (size_t index = 0; context != NULL && index < context->num_bundles; index++) {
         const struct bundle_header *header = bundle_header(context->bundles[index]);
@@ -96,8 +90,7 @@ static int oldest_driver(const libdecode_context *context)
 }
 
 /* Whether there is a GPU. */
-static bool show_driver(struct diagnosis *diagnosis, const libdecode_context *context)
-{
+static bool show_driver(struct diagnosis *diagnosis, const libdecode_context *context) {
     struct gpu gpu;
     char why[256];
     enum gpu_presence presence = gpu_find(&gpu, why, sizeof why);
@@ -133,8 +126,7 @@ static bool show_driver(struct diagnosis *diagnosis, const libdecode_context *co
 
 /* -------------------------------------------------------------------------------------------------------------- bundles */
 
-static void show_bundle(struct diagnosis *diagnosis, const libdecode_bundle_info *info)
-{
+static void show_bundle(struct diagnosis *diagnosis, const libdecode_bundle_info *info) {
     char gpus[64], bytes[32];
     format_gpus(info->gpus, gpus, sizeof gpus);
     format_bytes((double)info->file_bytes, bytes, sizeof bytes);
@@ -155,8 +147,7 @@ static void show_bundle(struct diagnosis *diagnosis, const libdecode_bundle_info
     putchar('\n');
 }
 
-static void show_bundles(struct diagnosis *diagnosis, libdecode_context *context)
-{
+static void show_bundles(struct diagnosis *diagnosis, libdecode_context *context) {
     const size_t count = context != NULL ? libdecode_bundle_count(context) : 0;
     bool verified = false;
     if (diagnosis->json != NULL)
@@ -189,16 +180,14 @@ static void show_bundles(struct diagnosis *diagnosis, libdecode_context *context
 
 /* ---------------------------------------------------------------------------------------------------------- environment */
 
-static void show_variable(struct diagnosis *diagnosis, const char *name, const char *value)
-{
+static void show_variable(struct diagnosis *diagnosis, const char *name, const char *value) {
     if (diagnosis->json != NULL)
         json_text(diagnosis->json, name, value);
     else if (value != NULL)
         printf("variable   %s=%s\n", name, value);
 }
 
-static void show_environment(struct diagnosis *diagnosis)
-{
+static void show_environment(struct diagnosis *diagnosis) {
     static const char *const levels[] = {NULL, "none", "error", "warn", "info", "debug"};
     struct environment environment;
     if (environment_read(&environment) != LIBDECODE_OK) {
@@ -216,8 +205,7 @@ static void show_environment(struct diagnosis *diagnosis)
         json_end(diagnosis->json, '}');
 }
 
-static int conclude(struct diagnosis *diagnosis, bool has_gpu)
-{
+static int conclude(struct diagnosis *diagnosis, bool has_gpu) {
     const int result = diagnosis->num_broken > 0 ? EXIT_FAILED : has_gpu ? EXIT_PASSED : EXIT_NO_GPU;
     if (diagnosis->json != NULL) {
         json_begin(diagnosis->json, "advice", '[');
@@ -236,8 +224,7 @@ static int conclude(struct diagnosis *diagnosis, bool has_gpu)
     return result;
 }
 
-int run_doctor(int argc, char **argv)
-{
+int run_doctor(int argc, char **argv) {
     struct session_args session = {0};
     const struct option_group groups[] = DOCTOR_GROUPS(&session);
     if (!options_parse("doctor", groups, 1, argc, argv, NULL))

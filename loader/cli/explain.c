@@ -30,14 +30,12 @@ static const struct option explain_options[] = {
 #define EXPLAIN_GROUPS(args, problem, session)                                                                                   \
     {                                                                                                                            \
         {"What to explain", explain_options, args}, {"The problem", problem_options, problem},                                   \
-            {"Bundles and output", bundle_options, session},                                                                     \
-        {                                                                                                                        \
+            {"Bundles and output", bundle_options, session}, {                                                                   \
             "GPU", device_options, session                                                                                       \
         }                                                                                                                        \
     }
 
-void help_explain(void)
-{
+void help_explain(void) {
     struct explain_args args = {0};
     struct problem_args problem = {0};
     struct session_args session = {0};
@@ -63,8 +61,7 @@ struct explanation {
 };
 
 /* Keeps the choice, so that it can be printed above the others. */
-static void keep_choice(void *cookie, const libdecode_verdict *verdict)
-{
+static void keep_choice(void *cookie, const libdecode_verdict *verdict) {
     struct explanation *explanation = cookie;
     explanation->impossible += verdict->eligible == 0;
     if (verdict->chosen != 0) {
@@ -74,8 +71,7 @@ static void keep_choice(void *cookie, const libdecode_verdict *verdict)
     }
 }
 
-static void show_verdict(void *cookie, const libdecode_verdict *verdict)
-{
+static void show_verdict(void *cookie, const libdecode_verdict *verdict) {
     struct explanation *explanation = cookie;
     keep_choice(cookie, verdict);
     if (explanation->json != NULL) {
@@ -91,8 +87,7 @@ static void show_verdict(void *cookie, const libdecode_verdict *verdict)
     }
 }
 
-static bool explain_text(libdecode_context *context, const libdecode_problem *problem, const libdecode_device *device, bool all)
-{
+static bool explain_text(libdecode_context *context, const libdecode_problem *problem, const libdecode_device *device, bool all) {
     struct explanation choice = {0}, explanation = {.all = all};
     printf("\n%s\n", device->name);
     if (libdecode_explain(context, problem, device, keep_choice, &choice) != LIBDECODE_OK) {
@@ -109,8 +104,7 @@ static bool explain_text(libdecode_context *context, const libdecode_problem *pr
 }
 
 static bool explain_json(struct json *json, libdecode_context *context, const libdecode_problem *problem,
-                         const libdecode_device *device)
-{
+                         const libdecode_device *device) {
     struct explanation explanation = {.json = json};
     json_begin(json, NULL, '{');
     json_text(json, "gpu", device->name);
@@ -129,8 +123,7 @@ static bool explain_json(struct json *json, libdecode_context *context, const li
 
 /* The GPUs asked for. An exit code; EXIT_PASSED: they stand in ret_devices. */
 static int read_devices(const struct explain_args *args, const struct session_args *session, libdecode_context *context,
-                        libdecode_device ret_devices[NUM_PRESETS], size_t *ret_count)
-{
+                        libdecode_device ret_devices[NUM_PRESETS], size_t *ret_count) {
     struct gpu gpu;
     char why[256];
     const char *wanted = args->gpu;
@@ -162,8 +155,7 @@ static int read_devices(const struct explain_args *args, const struct session_ar
 }
 
 static int explain_devices(libdecode_context *context, const struct explain_args *args, const struct session_args *session,
-                           const struct workload *workload)
-{
+                           const struct workload *workload) {
     libdecode_device devices[NUM_PRESETS];
     size_t num_devices, served = 0;
     char text[256];
@@ -190,8 +182,7 @@ static int explain_devices(libdecode_context *context, const struct explain_args
     return served == num_devices ? EXIT_PASSED : EXIT_FAILED;
 }
 
-int run_explain(int argc, char **argv)
-{
+int run_explain(int argc, char **argv) {
     struct explain_args args = {0};
     struct problem_args problem = PROBLEM_ARGS_DEFAULT;
     struct session_args session = {0};

@@ -24,9 +24,7 @@ struct symbol {
     size_t offset;
 };
 #define SYMBOL(name, field)                                                                                                      \
-    {                                                                                                                            \
-        name, offsetof(struct gpu_calls, field)                                                                                  \
-    }
+    { name, offsetof(struct gpu_calls, field) }
 static const struct symbol symbols[] = {
     SYMBOL("cuInit", init),
     SYMBOL("cuDriverGetVersion", driver_version),
@@ -65,8 +63,7 @@ static const struct symbol symbols[] = {
     SYMBOL("cuLaunchKernelEx", launch),
 };
 
-static const char *result_name(const struct gpu *gpu, int result)
-{
+static const char *result_name(const struct gpu *gpu, int result) {
     const char *name = NULL;
     if (gpu->call.error_name == NULL || gpu->call.error_name(result, &name) != 0 || name == NULL)
         return "unknown error";
@@ -74,8 +71,7 @@ static const char *result_name(const struct gpu *gpu, int result)
 }
 
 /* Fills the table; the name of the first call that the driver lacks, or NULL. */
-static const char *find_symbols(struct gpu *gpu)
-{
+static const char *find_symbols(struct gpu *gpu) {
     for (size_t index = 0; index < sizeof symbols / sizeof symbols[0]; index++) {
         void *address = dlsym(gpu->library, symbols[index].name);
         if (address == NULL)
@@ -86,15 +82,13 @@ static const char *find_symbols(struct gpu *gpu)
     return NULL;
 }
 
-static enum gpu_presence give_up(struct gpu *gpu, enum gpu_presence presence)
-{
+static enum gpu_presence give_up(struct gpu *gpu, enum gpu_presence presence) {
     dlclose(gpu->library);
     gpu->library = NULL;
     return presence;
 }
 
-enum gpu_presence gpu_find(struct gpu *ret_gpu, char *ret_why, size_t why_size)
-{
+enum gpu_presence gpu_find(struct gpu *ret_gpu, char *ret_why, size_t why_size) {
     *ret_gpu = (struct gpu){.device = -1};
     struct gpu *gpu = ret_gpu;
     gpu->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -128,8 +122,7 @@ enum gpu_presence gpu_find(struct gpu *ret_gpu, char *ret_why, size_t why_size)
     return GPU_PRESENT;
 }
 
-bool gpu_ok(struct gpu *gpu, int result, const char *call)
-{
+bool gpu_ok(struct gpu *gpu, int result, const char *call) {
     if (result == 0)
         return true;
     /* Everything but a refused allocation may be the echo of a kernel that crashed: the context is lost then. */
@@ -138,8 +131,7 @@ bool gpu_ok(struct gpu *gpu, int result, const char *call)
     return complain("%s: %s (%d)", call, result_name(gpu, result), result);
 }
 
-bool gpu_open(struct gpu *gpu, int ordinal)
-{
+bool gpu_open(struct gpu *gpu, int ordinal) {
     if (ordinal < 0 || ordinal >= gpu->num_devices)
         return complain("--device %d: this machine has %d GPU%s, counted from 0", ordinal, gpu->num_devices,
                         gpu->num_devices == 1 ? "" : "s");
@@ -153,8 +145,7 @@ bool gpu_open(struct gpu *gpu, int ordinal)
     return gpu_ok(gpu, gpu->call.context_set(context), "cuCtxSetCurrent");
 }
 
-void gpu_close(struct gpu *gpu)
-{
+void gpu_close(struct gpu *gpu) {
     if (gpu->library == NULL)
         return;
     if (gpu->device >= 0) {
@@ -165,8 +156,7 @@ void gpu_close(struct gpu *gpu)
     gpu->library = NULL;
 }
 
-bool gpu_get_facts(struct gpu *gpu, int ordinal, struct gpu_facts *ret_facts)
-{
+bool gpu_get_facts(struct gpu *gpu, int ordinal, struct gpu_facts *ret_facts) {
     struct gpu_facts facts = {0};
     int device, major, minor;
     if (!gpu_ok(gpu, gpu->call.device_get(&device, ordinal), "cuDeviceGet") ||
@@ -181,8 +171,7 @@ bool gpu_get_facts(struct gpu *gpu, int ordinal, struct gpu_facts *ret_facts)
     return true;
 }
 
-bool gpu_alloc(struct gpu *gpu, size_t bytes, const char *what, uint64_t *ret_address)
-{
+bool gpu_alloc(struct gpu *gpu, size_t bytes, const char *what, uint64_t *ret_address) {
     uint64_t address = 0;
     int result = gpu->call.memory_alloc(&address, bytes > 0 ? bytes : 1);
     if (result == RESULT_OUT_OF_MEMORY) {
@@ -197,32 +186,27 @@ bool gpu_alloc(struct gpu *gpu, size_t bytes, const char *what, uint64_t *ret_ad
     return true;
 }
 
-void gpu_free(struct gpu *gpu, uint64_t *address)
-{
+void gpu_free(struct gpu *gpu, uint64_t *address) {
     /* not checked: what a lost context answers is known, and nothing could be done about it */
     if (*address != 0)
         gpu->call.memory_free(*address);
     *address = 0;
 }
 
-bool gpu_upload(struct gpu *gpu, uint64_t to, const void *from, size_t bytes)
-{
+bool gpu_upload(struct gpu *gpu, uint64_t to, const void *from, size_t bytes) {
     /* a copy from pageable memory may return before it has arrived, and streams made here do not wait for it: so wait */
     return bytes == 0 || (gpu_ok(gpu, gpu->call.copy_to_device(to, from, bytes), "cuMemcpyHtoD_v2") && gpu_wait(gpu, NULL));
 }
 
-bool gpu_download(struct gpu *gpu, void *to, uint64_t from, size_t bytes)
-{
+bool gpu_download(struct gpu *gpu, void *to, uint64_t from, size_t bytes) {
     return bytes == 0 || gpu_ok(gpu, gpu->call.copy_from_device(to, from, bytes), "cuMemcpyDtoH_v2");
 }
 
-bool gpu_fill(struct gpu *gpu, uint64_t to, int byte, size_t bytes)
-{
+bool gpu_fill(struct gpu *gpu, uint64_t to, int byte, size_t bytes) {
     return bytes == 0 || (gpu_ok(gpu, gpu->call.fill(to, (unsigned char)byte, bytes), "cuMemsetD8_v2") && gpu_wait(gpu, NULL));
 }
 
-bool gpu_spread(struct gpu *gpu, uint64_t to, size_t bytes, const void *block, size_t block_bytes)
-{
+bool gpu_spread(struct gpu *gpu, uint64_t to, size_t bytes, const void *block, size_t block_bytes) {
     size_t done = bytes < block_bytes ? bytes : block_bytes;
     if (!gpu_upload(gpu, to, block, done))
         return false;
@@ -235,29 +219,24 @@ bool gpu_spread(struct gpu *gpu, uint64_t to, size_t bytes, const void *block, s
     return gpu_wait(gpu, NULL);
 }
 
-bool gpu_stream_create(struct gpu *gpu, libdecode_stream *ret_stream)
-{
+bool gpu_stream_create(struct gpu *gpu, libdecode_stream *ret_stream) {
     return gpu_ok(gpu, gpu->call.stream_create(ret_stream, STREAM_NON_BLOCKING), "cuStreamCreate");
 }
 
-void gpu_stream_destroy(struct gpu *gpu, libdecode_stream *stream)
-{
+void gpu_stream_destroy(struct gpu *gpu, libdecode_stream *stream) {
     if (*stream != NULL)
         gpu->call.stream_destroy(*stream);
     *stream = NULL;
 }
 
-bool gpu_wait(struct gpu *gpu, libdecode_stream stream)
-{
+bool gpu_wait(struct gpu *gpu, libdecode_stream stream) {
     return gpu_ok(gpu, gpu->call.stream_wait(stream), "cuStreamSynchronize");
 }
 
-bool gpu_capture_begin(struct gpu *gpu, libdecode_stream stream)
-{
+bool gpu_capture_begin(struct gpu *gpu, libdecode_stream stream) {
     return gpu_ok(gpu, gpu->call.capture_begin(stream, CAPTURE_THREAD_LOCAL), "cuStreamBeginCapture_v2");
 }
 
-bool gpu_capture_end(struct gpu *gpu, libdecode_stream stream, gpu_graph *ret_graph)
-{
+bool gpu_capture_end(struct gpu *gpu, libdecode_stream stream, gpu_graph *ret_graph) {
     return gpu_ok(gpu, gpu->call.capture_end(stream, ret_graph), "cuStreamEndCapture");
 }

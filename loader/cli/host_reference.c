@@ -28,16 +28,14 @@ struct job {
     char message[256];
 };
 
-static const void *skip(const void *tensor, int64_t elements, libdecode_dtype dtype)
-{
+static const void *skip(const void *tensor, int64_t elements, libdecode_dtype dtype) {
     return tensor != NULL ? (const char *)tensor + elements * dtype_bits(dtype) / 8 : NULL;
 }
 
 static const int32_t *skip_words(const int32_t *tensor, int64_t elements) { return tensor != NULL ? tensor + elements : NULL; }
 
 /* The part of the problem that one request and KV head are. */
-static libdecode_status run_task(const struct job *job, uint32_t task)
-{
+static libdecode_status run_task(const struct job *job, uint32_t task) {
     const libdecode_problem *whole = &job->problem.given;
     const int64_t request = task / job->num_kv_heads, head = job->first_kv_head + task % job->num_kv_heads;
     const int64_t token = request * whole->q_len, q_head = head * job->problem.group_size;
@@ -64,8 +62,7 @@ static libdecode_status run_task(const struct job *job, uint32_t task)
     return libdecode_reference(&part, &tensors);
 }
 
-static void *work(void *argument)
-{
+static void *work(void *argument) {
     struct job *job = argument;
     for (;;) {
         uint32_t task = atomic_fetch_add(&job->next, 1);
@@ -86,15 +83,13 @@ static void *work(void *argument)
     }
 }
 
-int host_reference_threads(void)
-{
+int host_reference_threads(void) {
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     return processors < 1 ? 1 : processors > MAX_THREADS ? MAX_THREADS : (int)processors;
 }
 
 bool host_reference(const libdecode_problem *problem, const libdecode_tensors *tensors, int first_kv_head, int num_kv_heads,
-                    const char *label)
-{
+                    const char *label) {
     struct job job = {.tensors = tensors, .label = label, .first_kv_head = (uint32_t)first_kv_head};
     if (problem_check(problem, &job.problem) != LIBDECODE_OK)
         return complain("%s", libdecode_error_message());

@@ -14,8 +14,7 @@
 #define MAX_REGIONS 64
 #define SEED 20
 
-int32_t kv_batch_regions(uint64_t kv_bytes)
-{
+int32_t kv_batch_regions(uint64_t kv_bytes) {
     /* what a single call of 400 MB and more leaves in the L2 cache, it has itself overwritten */
     if (kv_bytes == 0 || (double)kv_bytes >= 2 * COLD_BYTES)
         return 1;
@@ -29,8 +28,7 @@ static int32_t pages_for(int64_t tokens, int32_t page_size) { return (int32_t)((
  * Page numbers before they are shuffled: 0, 1, 2, ... as they are first needed. Prompt blocks of 512 tokens that are whole
  * and known own their pages together; everything else is the request's own.
  */
-static int64_t number_pages(struct kv_batch *batch, bool share_prefixes, int64_t *block_first_page)
-{
+static int64_t number_pages(struct kv_batch *batch, bool share_prefixes, int64_t *block_first_page) {
     const struct workload *workload = batch->workload;
     const int32_t page_size = batch->problem.page_size;
     const int32_t pages_per_block = TRACE_BLOCK_TOKENS / page_size;
@@ -60,8 +58,7 @@ static int64_t number_pages(struct kv_batch *batch, bool share_prefixes, int64_t
     return next;
 }
 
-static bool make_page_table(struct kv_batch *batch, bool share_prefixes)
-{
+static bool make_page_table(struct kv_batch *batch, bool share_prefixes) {
     const struct workload *workload = batch->workload;
     int32_t largest_block = 0;
     for (size_t index = 0; index < workload->trace.num_block_ids; index++)
@@ -100,8 +97,7 @@ static bool make_page_table(struct kv_batch *batch, bool share_prefixes)
     return good;
 }
 
-static bool make_blocks(struct kv_batch *batch)
-{
+static bool make_blocks(struct kv_batch *batch) {
     const libdecode_dtype dtype = batch->problem.kv_dtype;
     const size_t bytes = (size_t)batch->block_pages * batch->page_bytes;
     uint8_t **const blocks[] = {&batch->k_block, &batch->v_block, &batch->v_block_squared};
@@ -123,8 +119,7 @@ static bool make_blocks(struct kv_batch *batch)
     return good;
 }
 
-static bool make_query(struct kv_batch *batch)
-{
+static bool make_query(struct kv_batch *batch) {
     const libdecode_problem *problem = &batch->problem;
     const size_t bytes = (size_t)problem->batch_size * (size_t)problem->num_qo_heads * (size_t)problem->head_dim *
                          (size_t)dtype_bits(problem->query_dtype) / 8;
@@ -146,8 +141,7 @@ static bool make_query(struct kv_batch *batch)
     return good;
 }
 
-bool kv_batch_make(const struct workload *workload, bool share_prefixes, int32_t regions, struct kv_batch *ret_batch)
-{
+bool kv_batch_make(const struct workload *workload, bool share_prefixes, int32_t regions, struct kv_batch *ret_batch) {
     struct kv_batch batch = {.workload = workload, .regions = regions};
     struct problem checked;
     if (problem_check(&workload->problem, &checked) != LIBDECODE_OK)
@@ -168,8 +162,7 @@ bool kv_batch_make(const struct workload *workload, bool share_prefixes, int32_t
     return true;
 }
 
-void kv_batch_free(struct kv_batch *batch)
-{
+void kv_batch_free(struct kv_batch *batch) {
     free(batch->page_table);
     free(batch->folded_table);
     free(batch->k_block);
@@ -180,8 +173,7 @@ void kv_batch_free(struct kv_batch *batch)
     *batch = (struct kv_batch){0};
 }
 
-void kv_batch_part(const struct kv_batch *batch, int32_t region, int32_t first, int32_t count, struct kv_part *ret_part)
-{
+void kv_batch_part(const struct kv_batch *batch, int32_t region, int32_t first, int32_t count, struct kv_part *ret_part) {
     const libdecode_problem *problem = &batch->problem;
     struct kv_part part = {.problem = *problem};
     part.problem.batch_size = count;
@@ -200,8 +192,7 @@ void kv_batch_part(const struct kv_batch *batch, int32_t region, int32_t first, 
 }
 
 bool kv_batch_expect(const struct kv_batch *batch, int32_t region, int32_t first, int32_t count, const char *label,
-                     struct expectation *ret_expectation)
-{
+                     struct expectation *ret_expectation) {
     struct kv_part part;
     struct expectation_input input = {.problem = &part.problem,
                                       .tensors = &part.tensors,

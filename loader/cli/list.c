@@ -28,8 +28,7 @@ static const struct option list_options[] = {
         {"Filters", list_options, args}, { "Bundles and output", bundle_options, session }                                       \
     }
 
-void help_list(void)
-{
+void help_list(void) {
     struct list_args args = {0};
     struct session_args session = {0};
     const struct option_group groups[] = LIST_GROUPS(&args, &session);
@@ -42,8 +41,8 @@ void help_list(void)
     options_print(groups, 2);
 }
 
-static bool wanted(const struct list_args *args, const struct texts *globs, const libdecode_kernel_info *info, uint32_t gpu_mask)
-{
+static bool wanted(const struct list_args *args, const struct texts *globs, const libdecode_kernel_info *info,
+                   uint32_t gpu_mask) {
     bool named = globs->count == 0;
     for (size_t glob = 0; glob < globs->count; glob++)
         named = named || glob_matches(globs->items[glob], info->name);
@@ -51,8 +50,7 @@ static bool wanted(const struct list_args *args, const struct texts *globs, cons
            (args->kv == NULL || strcmp(args->kv, dtype_name(info->kv_dtype)) == 0);
 }
 
-static void print_row(const libdecode_kernel_info *info)
-{
+static void print_row(const libdecode_kernel_info *info) {
     char gpus[64], image[24], compressed[24];
     format_gpus(info->gpus, gpus, sizeof gpus);
     format_bytes((double)info->image_bytes, image, sizeof image);
@@ -61,8 +59,7 @@ static void print_row(const libdecode_kernel_info *info)
            info->registers, image, compressed);
 }
 
-static void print_json(struct json *json, const libdecode_kernel_info *info)
-{
+static void print_json(struct json *json, const libdecode_kernel_info *info) {
     json_begin(json, NULL, '{');
     json_text(json, "name", info->name);
     json_text(json, "bundle", info->bundle);
@@ -83,8 +80,7 @@ static void print_json(struct json *json, const libdecode_kernel_info *info)
 }
 
 /* Bits of the GPUs asked for; 0 after saying that the name is none. */
-static uint32_t read_gpu_mask(const char *gpu)
-{
+static uint32_t read_gpu_mask(const char *gpu) {
     libdecode_device device = {.struct_size = sizeof device};
     if (gpu == NULL)
         return UINT32_MAX;
@@ -96,8 +92,7 @@ static uint32_t read_gpu_mask(const char *gpu)
 }
 
 static int print_kernels(const libdecode_context *context, const struct list_args *args, const struct texts *globs, uint32_t mask,
-                         bool as_json)
-{
+                         bool as_json) {
     struct json json = {0};
     size_t shown = 0, count = libdecode_kernel_count(context);
     if (as_json)
@@ -126,8 +121,7 @@ static int print_kernels(const libdecode_context *context, const struct list_arg
     return EXIT_FAILED;
 }
 
-int run_list(int argc, char **argv)
-{
+int run_list(int argc, char **argv) {
     struct list_args args = {0};
     struct session_args session = {0};
     struct texts globs = {0};

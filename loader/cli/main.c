@@ -22,8 +22,7 @@ static const struct {
 };
 #define NUM_COMMANDS (sizeof commands / sizeof commands[0])
 
-static void print_help(void)
-{
+static void print_help(void) {
     printf("libdecode %s: LLM decode attention with kernels compiled ahead of time\n\n"
            "usage: libdecode COMMAND [OPTIONS]\n\n",
            libdecode_version());
@@ -46,8 +45,7 @@ static void print_help(void)
 }
 
 /* The index of a subcommand, or NUM_COMMANDS after naming the nearest. */
-static size_t find_command(const char *name)
-{
+static size_t find_command(const char *name) {
     const char *names[NUM_COMMANDS + 1];
     for (size_t index = 0; index < NUM_COMMANDS; index++) {
         names[index] = commands[index].name;
@@ -63,8 +61,7 @@ static size_t find_command(const char *name)
     return NUM_COMMANDS;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "help";
     if (strcmp(name, "--version") == 0) {
         printf("libdecode %s\n", libdecode_version());

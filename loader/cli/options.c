@@ -10,8 +10,7 @@
 
 #define MAX_WORD 48
 
-bool complain(const char *format, ...)
-{
+bool complain(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     fflush(stdout);
@@ -22,8 +21,7 @@ bool complain(const char *format, ...)
     return false;
 }
 
-bool glob_matches(const char *pattern, const char *text)
-{
+bool glob_matches(const char *pattern, const char *text) {
     if (pattern == NULL)
         return true;
     const char *star = NULL, *resume = NULL;
@@ -49,8 +47,7 @@ bool glob_matches(const char *pattern, const char *text)
 static size_t smaller(size_t left, size_t right) { return left < right ? left : right; }
 
 /* Levenshtein distance of two words; longer words count as far away. */
-static size_t edit_distance(const char *left, const char *right)
-{
+static size_t edit_distance(const char *left, const char *right) {
     size_t left_length = strlen(left), right_length = strlen(right);
     if (left_length >= MAX_WORD || right_length >= MAX_WORD)
         return MAX_WORD;
@@ -70,8 +67,7 @@ static size_t edit_distance(const char *left, const char *right)
     return row[right_length];
 }
 
-const char *nearest_word(const char *word, const char *const *words, size_t num_words)
-{
+const char *nearest_word(const char *word, const char *const *words, size_t num_words) {
     const char *nearest = NULL;
     size_t limit = strlen(word) / 3 + 2, nearest_distance = limit;
     for (size_t index = 0; index < num_words; index++) {
@@ -87,8 +83,7 @@ const char *nearest_word(const char *word, const char *const *words, size_t num_
 }
 
 static const struct option *find_option(const struct option_group *groups, size_t num_groups, const char *name, size_t length,
-                                        void **ret_target)
-{
+                                        void **ret_target) {
     for (size_t group = 0; group < num_groups; group++) {
         for (const struct option *option = groups[group].options; option->name != NULL; option++) {
             if (strlen(option->name) == length && strncmp(option->name, name, length) == 0) {
@@ -100,8 +95,7 @@ static const struct option *find_option(const struct option_group *groups, size_
     return NULL;
 }
 
-static bool unknown_option(const char *command, const struct option_group *groups, size_t num_groups, const char *name)
-{
+static bool unknown_option(const char *command, const struct option_group *groups, size_t num_groups, const char *name) {
     const char *words[96];
     size_t num_words = 0;
     for (size_t group = 0; group < num_groups; group++) {
@@ -115,8 +109,7 @@ static bool unknown_option(const char *command, const struct option_group *group
     return complain("%s: unknown option '%s' ('libdecode help %s' shows all)", command, name, command);
 }
 
-static bool store_int(const char *command, const struct option *option, const char *value, int32_t *ret_field)
-{
+static bool store_int(const char *command, const struct option *option, const char *value, int32_t *ret_field) {
     char *end;
     errno = 0;
     long number = strtol(value, &end, 10);
@@ -127,8 +120,7 @@ static bool store_int(const char *command, const struct option *option, const ch
     return true;
 }
 
-static bool store_number(const char *command, const struct option *option, const char *value, float *ret_field)
-{
+static bool store_number(const char *command, const struct option *option, const char *value, float *ret_field) {
     char *end;
     float number = strtof(value, &end);
     if (end == value || *end != '\0')
@@ -137,16 +129,14 @@ static bool store_number(const char *command, const struct option *option, const
     return true;
 }
 
-static bool store_text(const char *command, const struct option *option, const char *value, struct texts *ret_field)
-{
+static bool store_text(const char *command, const struct option *option, const char *value, struct texts *ret_field) {
     if (ret_field->count == TEXTS_MAX)
         return complain("%s: %s %s: at most %d are accepted", command, option->name, value, TEXTS_MAX);
     ret_field->items[ret_field->count++] = value;
     return true;
 }
 
-static bool store(const char *command, const struct option *option, void *target, const char *value)
-{
+static bool store(const char *command, const struct option *option, void *target, const char *value) {
     void *field = (char *)target + option->field;
     switch (option->kind) {
     case OPTION_FLAG:
@@ -166,8 +156,7 @@ static bool store(const char *command, const struct option *option, void *target
 }
 
 bool options_parse(const char *command, const struct option_group *groups, size_t num_groups, int argc, char **argv,
-                   struct texts *positionals)
-{
+                   struct texts *positionals) {
     for (int index = 0; index < argc; index++) {
         const char *word = argv[index];
         if (word[0] != '-' || word[1] == '\0') {
@@ -202,8 +191,7 @@ bool options_parse(const char *command, const struct option_group *groups, size_
 #define HELP_COLUMN 26
 #define HELP_WIDTH 72
 
-static void print_wrapped(const char *text)
-{
+static void print_wrapped(const char *text) {
     size_t column = 0;
     while (*text != '\0') {
         size_t length = strcspn(text, " ");
@@ -222,8 +210,7 @@ static void print_wrapped(const char *text)
     putchar('\n');
 }
 
-void options_print(const struct option_group *groups, size_t num_groups)
-{
+void options_print(const struct option_group *groups, size_t num_groups) {
     for (size_t group = 0; group < num_groups; group++) {
         printf("\n%s:\n", groups[group].title);
         for (const struct option *option = groups[group].options; option->name != NULL; option++) {

@@ -37,8 +37,7 @@ const struct option problem_options[] = {
     {0},
 };
 
-libdecode_dtype dtype_from_name(const char *name)
-{
+libdecode_dtype dtype_from_name(const char *name) {
     for (int dtype = LIBDECODE_DTYPE_BF16; dtype <= LIBDECODE_DTYPE_NVFP4; dtype++) {
         if (strcmp(name, dtype_name((libdecode_dtype)dtype)) == 0)
             return (libdecode_dtype)dtype;
@@ -46,8 +45,7 @@ libdecode_dtype dtype_from_name(const char *name)
     return LIBDECODE_DTYPE_DEFAULT;
 }
 
-static bool read_dtype(const char *command, const char *option, const char *name, libdecode_dtype *ret_dtype)
-{
+static bool read_dtype(const char *command, const char *option, const char *name, libdecode_dtype *ret_dtype) {
     if (name == NULL)
         return true;
     *ret_dtype = dtype_from_name(name);
@@ -55,23 +53,20 @@ static bool read_dtype(const char *command, const char *option, const char *name
            complain("%s: %s %s: bf16, fp16, e4m3 or nvfp4 is accepted", command, option, name);
 }
 
-static bool read_heads(const char *command, const char *heads, libdecode_problem *problem)
-{
+static bool read_heads(const char *command, const char *heads, libdecode_problem *problem) {
     char end;
     if (sscanf(heads, "%d/%d%c", &problem->num_qo_heads, &problem->num_kv_heads, &end) != 2)
         return complain("%s: --heads %s: query heads / KV heads is accepted, like 32/8", command, heads);
     return true;
 }
 
-static bool allocate_lens(struct workload *workload, size_t count)
-{
+static bool allocate_lens(struct workload *workload, size_t count) {
     workload->problem.batch_size = (int32_t)count;
     workload->seq_lens = calloc(count > 0 ? count : 1, sizeof workload->seq_lens[0]);
     return workload->seq_lens != NULL || complain("out of memory");
 }
 
-static bool read_lens(const char *command, const char *lens, struct workload *workload)
-{
+static bool read_lens(const char *command, const char *lens, struct workload *workload) {
     size_t count = 1;
     for (const char *comma = lens; (comma = strchr(comma, ',')) != NULL; comma++)
         count++;
@@ -90,8 +85,7 @@ static bool read_lens(const char *command, const char *lens, struct workload *wo
     return true;
 }
 
-static bool read_lengths(const char *command, const struct problem_args *args, struct workload *workload)
-{
+static bool read_lengths(const char *command, const struct problem_args *args, struct workload *workload) {
     if (args->lens != NULL && args->trace != NULL)
         return complain("%s: --lens and --trace exclude each other", command);
     if (args->lens != NULL)
@@ -110,8 +104,7 @@ static bool read_lengths(const char *command, const struct problem_args *args, s
     return true;
 }
 
-static bool read_shape(const char *command, const struct problem_args *args, libdecode_problem *problem)
-{
+static bool read_shape(const char *command, const struct problem_args *args, libdecode_problem *problem) {
     *problem = (libdecode_problem){.struct_size = sizeof *problem, .op = LIBDECODE_OP_BATCH_DECODE};
     problem->head_dim = args->head_dim;
     problem->page_size = args->page;
@@ -135,8 +128,7 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
     return true;
 }
 
-bool workload_make(const char *command, const struct problem_args *args, struct workload *ret_workload)
-{
+bool workload_make(const char *command, const struct problem_args *args, struct workload *ret_workload) {
     struct workload workload = {0};
     if (!read_shape(command, args, &workload.problem) || !read_lengths(command, args, &workload)) {
         workload_free(&workload);
@@ -159,20 +151,17 @@ bool workload_make(const char *command, const struct problem_args *args, struct 
     return true;
 }
 
-void workload_free(struct workload *workload)
-{
+void workload_free(struct workload *workload) {
     free(workload->seq_lens);
     trace_free(&workload->trace);
     *workload = (struct workload){0};
 }
 
-static libdecode_dtype kv_dtype(const libdecode_problem *problem)
-{
+static libdecode_dtype kv_dtype(const libdecode_problem *problem) {
     return problem->kv_dtype != LIBDECODE_DTYPE_DEFAULT ? problem->kv_dtype : problem->query_dtype;
 }
 
-void workload_describe(const struct workload *workload, char *text, size_t size)
-{
+void workload_describe(const struct workload *workload, char *text, size_t size) {
     const libdecode_problem *problem = &workload->problem;
     int32_t shortest = INT32_MAX, longest = 0;
     for (int32_t request = 0; request < problem->batch_size; request++) {
@@ -194,8 +183,7 @@ void workload_describe(const struct workload *workload, char *text, size_t size)
              (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? ", lse" : "");
 }
 
-uint64_t workload_kv_bytes(const struct workload *workload)
-{
+uint64_t workload_kv_bytes(const struct workload *workload) {
     const libdecode_problem *problem = &workload->problem;
     uint64_t tokens = 0;
     for (int32_t request = 0; request < problem->batch_size; request++) {

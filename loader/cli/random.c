@@ -9,8 +9,7 @@
 
 #define TWO_PI 6.283185307179586
 
-uint64_t random_bits(struct random *random)
-{
+uint64_t random_bits(struct random *random) {
     uint64_t bits = random->state += 0x9e3779b97f4a7c15u;
     bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;
     bits = (bits ^ (bits >> 27)) * 0x94d049bb133111ebu;
@@ -19,16 +18,14 @@ uint64_t random_bits(struct random *random)
 
 uint32_t random_below(struct random *random, uint32_t limit) { return (uint32_t)(((random_bits(random) >> 32) * limit) >> 32); }
 
-double random_normal(struct random *random)
-{
+double random_normal(struct random *random) {
     /* Box-Muller; both uniforms lie strictly inside (0, 1) */
     double radius = ((double)(random_bits(random) >> 12) + 0.5) / 4503599627370496.0;
     double angle = ((double)(random_bits(random) >> 12) + 0.5) / 4503599627370496.0;
     return sqrt(-2.0 * log(radius)) * cos(TWO_PI * angle);
 }
 
-void random_permutation(struct random *random, int32_t *ret_order, size_t count)
-{
+void random_permutation(struct random *random, int32_t *ret_order, size_t count) {
     for (size_t index = 0; index < count; index++) {
         size_t other = random_below(random, (uint32_t)index + 1);
         ret_order[index] = ret_order[other];
@@ -36,8 +33,7 @@ void random_permutation(struct random *random, int32_t *ret_order, size_t count)
     }
 }
 
-static uint16_t encode(libdecode_dtype dtype, double value)
-{
+static uint16_t encode(libdecode_dtype dtype, double value) {
     switch (dtype) {
     case LIBDECODE_DTYPE_BF16:
         return bf16_encode(value);
@@ -48,8 +44,7 @@ static uint16_t encode(libdecode_dtype dtype, double value)
     }
 }
 
-void palette_make(struct palette *ret_palette, libdecode_dtype dtype, double factor, bool squared)
-{
+void palette_make(struct palette *ret_palette, libdecode_dtype dtype, double factor, bool squared) {
     struct random random = {1};
     ret_palette->largest = 0;
     for (size_t index = 0; index < PALETTE_SIZE; index++) {
@@ -60,8 +55,7 @@ void palette_make(struct palette *ret_palette, libdecode_dtype dtype, double fac
     }
 }
 
-void palette_fill(const struct palette *palette, libdecode_dtype dtype, struct random *random, void *to, size_t bytes)
-{
+void palette_fill(const struct palette *palette, libdecode_dtype dtype, struct random *random, void *to, size_t bytes) {
     const bool wide = dtype_bits(dtype) == 16;
     const size_t count = wide ? bytes / 2 : bytes;
     uint16_t *words = to;

@@ -13,8 +13,7 @@
 
 #include "select.h"
 
-static void json_string(const char *text)
-{
+static void json_string(const char *text) {
     putchar('"');
     for (; *text != '\0'; text++) {
         unsigned char byte = (unsigned char)*text;
@@ -29,8 +28,7 @@ static void json_string(const char *text)
 }
 
 /* Comma, new line, indentation and key before a value. */
-static void json_lead(struct json *json, const char *key)
-{
+static void json_lead(struct json *json, const char *key) {
     if (json->depth > 0) {
         printf("%s\n%*s", json->filled[json->depth] ? "," : "", 2 * json->depth, "");
         json->filled[json->depth] = true;
@@ -41,15 +39,13 @@ static void json_lead(struct json *json, const char *key)
     }
 }
 
-void json_begin(struct json *json, const char *key, char bracket)
-{
+void json_begin(struct json *json, const char *key, char bracket) {
     json_lead(json, key);
     putchar(bracket);
     json->filled[++json->depth] = false;
 }
 
-void json_end(struct json *json, char bracket)
-{
+void json_end(struct json *json, char bracket) {
     bool filled = json->filled[json->depth--];
     if (filled)
         printf("\n%*s", 2 * json->depth, "");
@@ -58,8 +54,7 @@ void json_end(struct json *json, char bracket)
         putchar('\n');
 }
 
-void json_text(struct json *json, const char *key, const char *value)
-{
+void json_text(struct json *json, const char *key, const char *value) {
     json_lead(json, key);
     if (value == NULL)
         fputs("null", stdout);
@@ -67,14 +62,12 @@ void json_text(struct json *json, const char *key, const char *value)
         json_string(value);
 }
 
-void json_integer(struct json *json, const char *key, int64_t value)
-{
+void json_integer(struct json *json, const char *key, int64_t value) {
     json_lead(json, key);
     printf("%lld", (long long)value);
 }
 
-void json_number(struct json *json, const char *key, double value)
-{
+void json_number(struct json *json, const char *key, double value) {
     json_lead(json, key);
     if (isfinite(value))
         printf("%.9g", value);
@@ -82,14 +75,12 @@ void json_number(struct json *json, const char *key, double value)
         fputs("null", stdout);
 }
 
-void json_bool(struct json *json, const char *key, bool value)
-{
+void json_bool(struct json *json, const char *key, bool value) {
     json_lead(json, key);
     fputs(value ? "true" : "false", stdout);
 }
 
-void json_hash(struct json *json, const char *key, const uint8_t hash[32])
-{
+void json_hash(struct json *json, const char *key, const uint8_t hash[32]) {
     json_lead(json, key);
     putchar('"');
     for (int byte = 0; byte < 32; byte++)
@@ -99,8 +90,7 @@ void json_hash(struct json *json, const char *key, const uint8_t hash[32])
 
 #define NUM_GPUS 5
 
-void json_gpus(struct json *json, const char *key, uint32_t gpus)
-{
+void json_gpus(struct json *json, const char *key, uint32_t gpus) {
     json_begin(json, key, '[');
     for (unsigned gpu = 0; gpu < NUM_GPUS; gpu++) {
         if ((gpus & (1u << gpu)) != 0)
@@ -109,8 +99,7 @@ void json_gpus(struct json *json, const char *key, uint32_t gpus)
     json_end(json, ']');
 }
 
-void format_gpus(uint32_t gpus, char *text, size_t size)
-{
+void format_gpus(uint32_t gpus, char *text, size_t size) {
     size_t used = 0;
     text[0] = '\0';
     for (unsigned gpu = 0; gpu < NUM_GPUS && used < size; gpu++) {
@@ -119,8 +108,7 @@ void format_gpus(uint32_t gpus, char *text, size_t size)
     }
 }
 
-void format_bytes(double bytes, char *text, size_t size)
-{
+void format_bytes(double bytes, char *text, size_t size) {
     static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};
     size_t unit = 0;
     for (; bytes >= 999.5 && unit < 4; unit++)
@@ -130,8 +118,7 @@ void format_bytes(double bytes, char *text, size_t size)
 
 static bool progress_shown;
 
-void progress(const char *format, ...)
-{
+void progress(const char *format, ...) {
     if (!isatty(STDERR_FILENO))
         return;
     va_list arguments;
@@ -144,8 +131,7 @@ void progress(const char *format, ...)
     progress_shown = true;
 }
 
-void progress_clear(void)
-{
+void progress_clear(void) {
     if (!progress_shown)
         return;
     fputs("\r\033[K", stderr);
@@ -153,21 +139,18 @@ void progress_clear(void)
     progress_shown = false;
 }
 
-double seconds_now(void)
-{
+double seconds_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static int compare_doubles(const void *left, const void *right)
-{
+static int compare_doubles(const void *left, const void *right) {
     double a = *(const double *)left, b = *(const double *)right;
     return (a > b) - (a < b);
 }
 
-double median(double *values, size_t count)
-{
+double median(double *values, size_t count) {
     qsort(values, count, sizeof values[0], compare_doubles);
     return count % 2 == 1 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
 }

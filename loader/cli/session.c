@@ -19,8 +19,7 @@ const struct option device_options[] = {
     {0},
 };
 
-bool session_open(const struct session_args *args, const char *policy, libdecode_context **ret_context)
-{
+bool session_open(const struct session_args *args, const char *policy, libdecode_context **ret_context) {
     libdecode_open_options options = {.struct_size = sizeof options};
     options.bundle_paths = args->bundles.items;
     options.num_bundle_paths = args->bundles.count;
@@ -30,8 +29,7 @@ bool session_open(const struct session_args *args, const char *policy, libdecode
     return true;
 }
 
-int session_open_gpu(const char *command, const struct session_args *args, struct gpu *ret_gpu)
-{
+int session_open_gpu(const char *command, const struct session_args *args, struct gpu *ret_gpu) {
     char why[256];
     switch (gpu_find(ret_gpu, why, sizeof why)) {
     case GPU_ABSENT:
@@ -46,8 +44,7 @@ int session_open_gpu(const char *command, const struct session_args *args, struc
     return gpu_open(ret_gpu, args->device) ? EXIT_PASSED : EXIT_FAILED;
 }
 
-bool session_find_kernel(const libdecode_context *context, const char *name, libdecode_kernel_info *ret_info)
-{
+bool session_find_kernel(const libdecode_context *context, const char *name, libdecode_kernel_info *ret_info) {
     size_t count = libdecode_kernel_count(context);
     for (size_t index = 0; index < count; index++) {
         libdecode_kernel_info info = {.struct_size = sizeof info};

@@ -8,15 +8,14 @@
 #include "report.h"
 
 #define WARM_UP_REPLAYS 3
-#define HOST_ROUNDS 21        /* median of this many */
+#define HOST_ROUNDS 21 /* median of this many */
 #define WARM_UP_LAUNCHES 10
 #define LAUNCHES_PER_ROUND 50 /* far fewer than what a stream queues before it makes the host wait */
 #define ATTRIBUTE_CLUSTER_DIMENSION 4
 #define ATTRIBUTE_PROGRAMMATIC 6
 
 static bool capture(struct gpu *gpu, libdecode_stream stream, enqueue_function enqueue, void *cookie, int calls,
-                    gpu_graph *ret_graph)
-{
+                    gpu_graph *ret_graph) {
     bool good = gpu_capture_begin(gpu, stream);
     if (!good)
         return false;
@@ -32,8 +31,7 @@ static bool capture(struct gpu *gpu, libdecode_stream stream, enqueue_function e
     return good;
 }
 
-static bool replay(struct gpu *gpu, libdecode_stream stream, gpu_exec exec, gpu_event begin, gpu_event end, double *ret_us)
-{
+static bool replay(struct gpu *gpu, libdecode_stream stream, gpu_exec exec, gpu_event begin, gpu_event end, double *ret_us) {
     float milliseconds = 0;
     if (!gpu_ok(gpu, gpu->call.event_record(begin, stream), "cuEventRecord") ||
         !gpu_ok(gpu, gpu->call.graph_launch(exec, stream), "cuGraphLaunch") ||
@@ -44,8 +42,7 @@ static bool replay(struct gpu *gpu, libdecode_stream stream, gpu_exec exec, gpu_
     return true;
 }
 
-static bool replay_all(struct gpu *gpu, libdecode_stream stream, gpu_exec exec, int calls, struct timing *ret_timing)
-{
+static bool replay_all(struct gpu *gpu, libdecode_stream stream, gpu_exec exec, int calls, struct timing *ret_timing) {
     gpu_event begin = NULL, end = NULL;
     double us[WARM_UP_REPLAYS + TIMING_REPLAYS] = {0};
     bool good = gpu_ok(gpu, gpu->call.event_create(&begin, 0), "cuEventCreate") &&
@@ -67,8 +64,7 @@ static bool replay_all(struct gpu *gpu, libdecode_stream stream, gpu_exec exec, 
 }
 
 bool time_graph(struct gpu *gpu, libdecode_stream stream, enqueue_function enqueue, void *cookie, int calls,
-                struct timing *ret_timing)
-{
+                struct timing *ret_timing) {
     gpu_graph graph = NULL;
     gpu_exec exec = NULL;
     if (!capture(gpu, stream, enqueue, cookie, calls, &graph))
@@ -90,8 +86,7 @@ struct bare_launch {
     void **parameters, **extra;
 };
 
-static bool enqueue_bare(void *cookie, int call, libdecode_stream stream)
-{
+static bool enqueue_bare(void *cookie, int call, libdecode_stream stream) {
     struct bare_launch *bare = cookie;
     (void)call;
     bare->config.stream = stream;
@@ -99,8 +94,7 @@ static bool enqueue_bare(void *cookie, int call, libdecode_stream stream)
     return gpu_ok(bare->gpu, result, "cuLaunchKernelEx");
 }
 
-static void copy_attribute(struct bare_launch *bare, gpu_node node, int id)
-{
+static void copy_attribute(struct bare_launch *bare, gpu_node node, int id) {
     struct gpu_launch_attribute *attribute = &bare->attributes[bare->config.num_attributes];
     *attribute = (struct gpu_launch_attribute){.id = id};
     int first_word = 0; /* cluster width, or whether it is programmatic: 0 means that the attribute is not set */
@@ -113,8 +107,7 @@ static void copy_attribute(struct bare_launch *bare, gpu_node node, int id)
 }
 
 /* False, without a word, if the graph is not one kernel. */
-static bool bare_from_graph(struct gpu *gpu, gpu_graph graph, struct bare_launch *bare)
-{
+static bool bare_from_graph(struct gpu *gpu, gpu_graph graph, struct bare_launch *bare) {
     gpu_node node = NULL;
     size_t count = 0;
     struct gpu_node_params params = {0};
@@ -135,8 +128,7 @@ static bool bare_from_graph(struct gpu *gpu, gpu_graph graph, struct bare_launch
     return true;
 }
 
-static bool enqueue_times(enqueue_function enqueue, void *cookie, libdecode_stream stream, int times)
-{
+static bool enqueue_times(enqueue_function enqueue, void *cookie, libdecode_stream stream, int times) {
     for (int launch = 0; launch < times; launch++) {
         if (!enqueue(cookie, 0, stream))
             return false;
@@ -148,8 +140,7 @@ static bool enqueue_times(enqueue_function enqueue, void *cookie, libdecode_stre
  * Of one call, over a round of them; the stream is empty before and after. The first calls find the host's caches cold, since
  * the round before ended with a wait of up to 50 ms for the GPU; they are not counted.
  */
-static bool time_round(struct gpu *gpu, libdecode_stream stream, enqueue_function enqueue, void *cookie, double *ret_us)
-{
+static bool time_round(struct gpu *gpu, libdecode_stream stream, enqueue_function enqueue, void *cookie, double *ret_us) {
     if (!enqueue_times(enqueue, cookie, stream, WARM_UP_LAUNCHES))
         return false;
     double begin = seconds_now();
@@ -161,8 +152,7 @@ static bool time_round(struct gpu *gpu, libdecode_stream stream, enqueue_functio
 
 /* In turns, so that what slows the host down for a while falls on both. `bare` may be NULL. */
 static bool time_in_turns(struct gpu *gpu, libdecode_stream stream, enqueue_function enqueue, void *cookie,
-                          struct bare_launch *bare, struct host_timing *ret_timing)
-{
+                          struct bare_launch *bare, struct host_timing *ret_timing) {
     double launch_us[HOST_ROUNDS], bare_us[HOST_ROUNDS];
     bool good = time_round(gpu, stream, enqueue, cookie, &launch_us[0]); /* the first is not counted */
     for (int round = 0; good && round < HOST_ROUNDS; round++) {
@@ -176,8 +166,7 @@ static bool time_in_turns(struct gpu *gpu, libdecode_stream stream, enqueue_func
     return true;
 }
 
-bool time_host(struct gpu *gpu, libdecode_stream stream, enqueue_function enqueue, void *cookie, struct host_timing *ret_timing)
-{
+bool time_host(struct gpu *gpu, libdecode_stream stream, enqueue_function enqueue, void *cookie, struct host_timing *ret_timing) {
     struct bare_launch bare;
     gpu_graph graph = NULL;
     if (!capture(gpu, stream, enqueue, cookie, 1, &graph))

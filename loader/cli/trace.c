@@ -19,8 +19,7 @@
 #define MAX_TOKENS (1 << 26) /* of one request; more is a damaged file */
 #define MAX_BLOCK_ID (1 << 30)
 
-const char *trace_shipped_path(void)
-{
+const char *trace_shipped_path(void) {
     static const char from_command[] = "/../share/libdecode/" SHIPPED_NAME; /* of an installation that was moved as a whole */
     static const char *const places[] = {LIBDECODE_TRACE_DIR "/" SHIPPED_NAME, "packaging/traces/" SHIPPED_NAME};
     static char moved[4096];
@@ -40,8 +39,7 @@ const char *trace_shipped_path(void)
 }
 
 /* Splits FILE:FIRST:COUNT. Without numbers: the whole file. */
-static bool split_range(const char *where, char **ret_path, size_t *ret_first, size_t *ret_count)
-{
+static bool split_range(const char *where, char **ret_path, size_t *ret_first, size_t *ret_count) {
     char *path = strdup(where);
     if (path == NULL)
         return complain("out of memory");
@@ -62,8 +60,7 @@ static bool split_range(const char *where, char **ret_path, size_t *ret_first, s
 }
 
 /* The number at *text; moves past it. */
-static bool read_number(const char **text, long limit, int32_t *ret_number)
-{
+static bool read_number(const char **text, long limit, int32_t *ret_number) {
     char *end;
     errno = 0;
     long number = strtol(*text, &end, 10);
@@ -74,8 +71,7 @@ static bool read_number(const char **text, long limit, int32_t *ret_number)
     return true;
 }
 
-static bool append_block(struct trace *trace, size_t *capacity, int32_t block)
-{
+static bool append_block(struct trace *trace, size_t *capacity, int32_t block) {
     if (trace->num_block_ids == *capacity) {
         size_t grown = *capacity > 0 ? 2 * *capacity : 1024;
         int32_t *block_ids = realloc(trace->block_ids, grown * sizeof block_ids[0]);
@@ -89,8 +85,7 @@ static bool append_block(struct trace *trace, size_t *capacity, int32_t block)
 }
 
 /* Where the value of `"key":` begins in a line of JSON, or NULL. */
-static const char *json_value(const char *line, const char *key)
-{
+static const char *json_value(const char *line, const char *key) {
     const char *found = strstr(line, key);
     if (found == NULL)
         return NULL;
@@ -99,8 +94,7 @@ static const char *json_value(const char *line, const char *key)
 }
 
 /* One line of either format into `request` and trace->block_ids. */
-static bool parse_line(const char *line, struct trace *trace, size_t *capacity, struct trace_request *request)
-{
+static bool parse_line(const char *line, struct trace *trace, size_t *capacity, struct trace_request *request) {
     const char *input = line, *output, *blocks;
     const bool is_json = line[0] == '{';
     if (is_json && (input = json_value(line, "\"input_length")) == NULL)
@@ -129,8 +123,7 @@ static bool parse_line(const char *line, struct trace *trace, size_t *capacity, 
     return strchr(is_json ? "]" : "\r\n", *blocks) != NULL; /* the end of the line counts */
 }
 
-static bool append_request(struct trace *trace, size_t *capacity, const struct trace_request *request)
-{
+static bool append_request(struct trace *trace, size_t *capacity, const struct trace_request *request) {
     if (trace->num_requests == *capacity) {
         size_t grown = *capacity > 0 ? 2 * *capacity : 64;
         struct trace_request *requests = realloc(trace->requests, grown * sizeof requests[0]);
@@ -143,8 +136,7 @@ static bool append_request(struct trace *trace, size_t *capacity, const struct t
     return true;
 }
 
-static bool read_lines(FILE *file, size_t first, size_t count, struct trace *trace)
-{
+static bool read_lines(FILE *file, size_t first, size_t count, struct trace *trace) {
     char *line = NULL;
     size_t line_size = 0, line_number = 0, index = 0, request_capacity = 0, block_capacity = 0;
     bool good = true;
@@ -165,8 +157,7 @@ static bool read_lines(FILE *file, size_t first, size_t count, struct trace *tra
     return good;
 }
 
-bool trace_read(const char *where, struct trace *ret_trace)
-{
+bool trace_read(const char *where, struct trace *ret_trace) {
     struct trace trace = {0};
     size_t first, count;
     bool good = split_range(where, &trace.path, &first, &count);
@@ -183,8 +174,7 @@ bool trace_read(const char *where, struct trace *ret_trace)
     return good;
 }
 
-void trace_free(struct trace *trace)
-{
+void trace_free(struct trace *trace) {
     free(trace->requests);
     free(trace->block_ids);
     free(trace->path);

@@ -39,8 +39,7 @@ static int broken, launches;
 /* What an asynchronous error makes of every later call. */
 static cuda_result answer(cuda_result result) { return broken != 0 ? ILLEGAL_ADDRESS : result; }
 
-int host_gpu_has_defect(const char *name)
-{
+int host_gpu_has_defect(const char *name) {
     const char *defect = getenv("HOST_GPU_DEFECT");
     return defect != NULL && strcmp(defect, name) == 0;
 }
@@ -52,46 +51,39 @@ int host_gpu_has_defect(const char *name)
 CALL cuInit(unsigned flags);
 CALL cuInit(unsigned flags) { return flags == 0 ? SUCCESS : INVALID_VALUE; }
 CALL cuDriverGetVersion(int *version);
-CALL cuDriverGetVersion(int *version)
-{
+CALL cuDriverGetVersion(int *version) {
     *version = 13000;
     return SUCCESS;
 }
 CALL cuGetErrorName(cuda_result result, const char **name);
-CALL cuGetErrorName(cuda_result result, const char **name)
-{
+CALL cuGetErrorName(cuda_result result, const char **name) {
     *name = result == ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
             : result == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
                                       : "CUDA_ERROR_OTHER";
     return SUCCESS;
 }
 CALL cuDeviceGetCount(int *count);
-CALL cuDeviceGetCount(int *count)
-{
+CALL cuDeviceGetCount(int *count) {
     *count = 1;
     return SUCCESS;
 }
 CALL cuDeviceGet(cuda_device *device, int ordinal);
-CALL cuDeviceGet(cuda_device *device, int ordinal)
-{
+CALL cuDeviceGet(cuda_device *device, int ordinal) {
     *device = 0;
     return ordinal == 0 ? SUCCESS : INVALID_VALUE;
 }
 CALL cuDeviceGetName(char *name, int bytes, cuda_device device);
-CALL cuDeviceGetName(char *name, int bytes, cuda_device device)
-{
+CALL cuDeviceGetName(char *name, int bytes, cuda_device device) {
     snprintf(name, (size_t)bytes, "this processor (%d)", device);
     return SUCCESS;
 }
 CALL cuDeviceTotalMem_v2(size_t *bytes, cuda_device device);
-CALL cuDeviceTotalMem_v2(size_t *bytes, cuda_device device)
-{
+CALL cuDeviceTotalMem_v2(size_t *bytes, cuda_device device) {
     *bytes = device == 0 ? FREE_BYTES : 0;
     return SUCCESS;
 }
 CALL cuDeviceGetAttribute(int *value, int attribute, cuda_device device);
-CALL cuDeviceGetAttribute(int *value, int attribute, cuda_device device)
-{
+CALL cuDeviceGetAttribute(int *value, int attribute, cuda_device device) {
     const char *text = getenv("HOST_GPU_CAPABILITY");
     const int capability = text != NULL ? atoi(text) : 90;
     const int shared_bytes = capability >= 120 ? 102400 : 233472;
@@ -124,34 +116,29 @@ CALL cuDeviceGetAttribute(int *value, int attribute, cuda_device device)
 /* ------------------------------------------------------------------------------------------------------------- context */
 
 CALL cuDevicePrimaryCtxRetain(cuda_context *context, cuda_device device);
-CALL cuDevicePrimaryCtxRetain(cuda_context *context, cuda_device device)
-{
+CALL cuDevicePrimaryCtxRetain(cuda_context *context, cuda_device device) {
     *context = (cuda_context)(void *)&context_object;
     return device == 0 ? SUCCESS : INVALID_VALUE;
 }
 CALL cuDevicePrimaryCtxRelease_v2(cuda_device device);
 CALL cuDevicePrimaryCtxRelease_v2(cuda_device device) { return device == 0 ? SUCCESS : INVALID_VALUE; }
 CALL cuCtxSetCurrent(cuda_context context);
-CALL cuCtxSetCurrent(cuda_context context)
-{
+CALL cuCtxSetCurrent(cuda_context context) {
     current = context != NULL;
     return SUCCESS;
 }
 CALL cuCtxGetCurrent(cuda_context *context);
-CALL cuCtxGetCurrent(cuda_context *context)
-{
+CALL cuCtxGetCurrent(cuda_context *context) {
     *context = current != 0 ? (cuda_context)(void *)&context_object : NULL;
     return SUCCESS;
 }
 CALL cuCtxGetDevice(cuda_device *device);
-CALL cuCtxGetDevice(cuda_device *device)
-{
+CALL cuCtxGetDevice(cuda_device *device) {
     *device = 0;
     return current != 0 ? SUCCESS : CUDA_RESULT_INVALID_CONTEXT;
 }
 CALL cuCtxGetId(cuda_context context, unsigned long long *id);
-CALL cuCtxGetId(cuda_context context, unsigned long long *id)
-{
+CALL cuCtxGetId(cuda_context context, unsigned long long *id) {
     *id = context == NULL || context == (cuda_context)(void *)&context_object ? 1 : 0;
     return *id != 0 ? SUCCESS : CUDA_RESULT_INVALID_CONTEXT;
 }
@@ -163,51 +150,43 @@ CALL cuCtxPopCurrent_v2(cuda_context *context) { return cuCtxGetCurrent(context)
 /* -------------------------------------------------------------------------------------------------------------- memory */
 
 CALL cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes);
-CALL cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
-{
+CALL cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
     *free_bytes = *total_bytes = FREE_BYTES;
     return answer(SUCCESS);
 }
 CALL cuMemAlloc_v2(cuda_address *address, size_t bytes);
-CALL cuMemAlloc_v2(cuda_address *address, size_t bytes)
-{
+CALL cuMemAlloc_v2(cuda_address *address, size_t bytes) {
     void *memory = bytes <= FREE_BYTES ? aligned_alloc(512, (bytes + 511) / 512 * 512) : NULL;
     *address = (uintptr_t)memory;
     return answer(memory != NULL ? SUCCESS : OUT_OF_MEMORY);
 }
 CALL cuMemFree_v2(cuda_address address);
-CALL cuMemFree_v2(cuda_address address)
-{
+CALL cuMemFree_v2(cuda_address address) {
     free((void *)(uintptr_t)address);
     return answer(SUCCESS);
 }
 CALL cuMemcpyHtoD_v2(cuda_address to, const void *from, size_t bytes);
-CALL cuMemcpyHtoD_v2(cuda_address to, const void *from, size_t bytes)
-{
+CALL cuMemcpyHtoD_v2(cuda_address to, const void *from, size_t bytes) {
     memcpy((void *)(uintptr_t)to, from, bytes);
     return answer(SUCCESS);
 }
 CALL cuMemcpyDtoH_v2(void *to, cuda_address from, size_t bytes);
-CALL cuMemcpyDtoH_v2(void *to, cuda_address from, size_t bytes)
-{
+CALL cuMemcpyDtoH_v2(void *to, cuda_address from, size_t bytes) {
     memcpy(to, (const void *)(uintptr_t)from, bytes);
     return answer(SUCCESS);
 }
 CALL cuMemcpyDtoD_v2(cuda_address to, cuda_address from, size_t bytes);
-CALL cuMemcpyDtoD_v2(cuda_address to, cuda_address from, size_t bytes)
-{
+CALL cuMemcpyDtoD_v2(cuda_address to, cuda_address from, size_t bytes) {
     memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
     return answer(SUCCESS);
 }
 CALL cuMemsetD8_v2(cuda_address to, unsigned char byte, size_t bytes);
-CALL cuMemsetD8_v2(cuda_address to, unsigned char byte, size_t bytes)
-{
+CALL cuMemsetD8_v2(cuda_address to, unsigned char byte, size_t bytes) {
     memset((void *)(uintptr_t)to, byte, bytes);
     return answer(SUCCESS);
 }
 CALL cuMemsetD32Async(cuda_address to, unsigned word, size_t count, libdecode_stream stream);
-CALL cuMemsetD32Async(cuda_address to, unsigned word, size_t count, libdecode_stream stream)
-{
+CALL cuMemsetD32Async(cuda_address to, unsigned word, size_t count, libdecode_stream stream) {
     unsigned *words = (unsigned *)(uintptr_t)to;
     (void)stream;
     for (size_t index = 0; index < count; index++)
@@ -218,16 +197,14 @@ CALL cuMemsetD32Async(cuda_address to, unsigned word, size_t count, libdecode_st
 /* ------------------------------------------------------------------------------------------------ modules and launches */
 
 CALL cuModuleLoadData(cuda_module *module, const void *image);
-CALL cuModuleLoadData(cuda_module *module, const void *image)
-{
+CALL cuModuleLoadData(cuda_module *module, const void *image) {
     *module = (cuda_module)(void *)&context_object;
     return answer(image != NULL ? SUCCESS : INVALID_VALUE);
 }
 CALL cuModuleUnload(cuda_module module);
 CALL cuModuleUnload(cuda_module module) { return answer(module != NULL ? SUCCESS : INVALID_HANDLE); }
 CALL cuModuleGetFunction(cuda_function *function, cuda_module module, const char *name);
-CALL cuModuleGetFunction(cuda_function *function, cuda_module module, const char *name)
-{
+CALL cuModuleGetFunction(cuda_function *function, cuda_module module, const char *name) {
     static struct cuda_function functions[256]; /* handles that outlive their modules do no harm here */
     static size_t num_functions;
     if (module == NULL || host_gpu_parameter_bytes(name) == 0)
@@ -245,8 +222,7 @@ CALL cuModuleGetFunction(cuda_function *function, cuda_module module, const char
     return answer(SUCCESS);
 }
 CALL cuFuncSetAttribute(cuda_function function, int attribute, int value);
-CALL cuFuncSetAttribute(cuda_function function, int attribute, int value)
-{
+CALL cuFuncSetAttribute(cuda_function function, int attribute, int value) {
     (void)attribute;
     return answer(function != NULL && value >= 0 ? SUCCESS : INVALID_VALUE);
 }
@@ -255,8 +231,7 @@ CALL cuTensorMapEncodeTiled(struct libdecode_tensor_map *map, int data_type, uin
                             int swizzle, int promotion, int fill);
 CALL cuTensorMapEncodeTiled(struct libdecode_tensor_map *map, int data_type, uint32_t rank, void *address, const uint64_t *dims,
                             const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave,
-                            int swizzle, int promotion, int fill)
-{
+                            int swizzle, int promotion, int fill) {
     struct host_gpu_map host_map = {.address = (uintptr_t)address,
                                     .num_pages = dims[4],
                                     .token_stride = strides[0],
@@ -274,8 +249,7 @@ CALL cuTensorMapEncodeTiled(struct libdecode_tensor_map *map, int data_type, uin
     return answer(SUCCESS);
 }
 
-static void execute(const struct node *node)
-{
+static void execute(const struct node *node) {
     launches++;
     host_gpu_execute(node->function->name, node->parameters);
     if (host_gpu_has_defect("crash"))
@@ -283,8 +257,7 @@ static void execute(const struct node *node)
 }
 
 CALL cuLaunchKernelEx(const struct cuda_launch_config *config, cuda_function function, void **parameters, void **extra);
-CALL cuLaunchKernelEx(const struct cuda_launch_config *config, cuda_function function, void **parameters, void **extra)
-{
+CALL cuLaunchKernelEx(const struct cuda_launch_config *config, cuda_function function, void **parameters, void **extra) {
     struct node *node = calloc(1, sizeof *node);
     if (function == NULL || extra != NULL || config->grid_x == 0 || config->block_x == 0 || config->num_attributes > 2 ||
         node == NULL) {
@@ -310,31 +283,26 @@ CALL cuLaunchKernelEx(const struct cuda_launch_config *config, cuda_function fun
 /* --------------------------------------------------------------------------------------------- streams, graphs, events */
 
 CALL cuStreamCreate(libdecode_stream *stream, unsigned flags);
-CALL cuStreamCreate(libdecode_stream *stream, unsigned flags)
-{
+CALL cuStreamCreate(libdecode_stream *stream, unsigned flags) {
     *stream = calloc(1, sizeof **stream);
     return answer(*stream != NULL && flags <= 1 ? SUCCESS : INVALID_VALUE);
 }
 CALL cuStreamDestroy_v2(libdecode_stream stream);
-CALL cuStreamDestroy_v2(libdecode_stream stream)
-{
+CALL cuStreamDestroy_v2(libdecode_stream stream) {
     free(stream);
     return answer(SUCCESS);
 }
 CALL cuStreamSynchronize(libdecode_stream stream);
-CALL cuStreamSynchronize(libdecode_stream stream)
-{
+CALL cuStreamSynchronize(libdecode_stream stream) {
     return answer(stream == NULL || stream->capture == NULL ? SUCCESS : INVALID_VALUE);
 }
 CALL cuStreamIsCapturing(libdecode_stream stream, int *status);
-CALL cuStreamIsCapturing(libdecode_stream stream, int *status)
-{
+CALL cuStreamIsCapturing(libdecode_stream stream, int *status) {
     *status = stream != NULL && stream->capture != NULL;
     return answer(SUCCESS);
 }
 CALL cuThreadExchangeStreamCaptureMode(int *mode);
-CALL cuThreadExchangeStreamCaptureMode(int *mode)
-{
+CALL cuThreadExchangeStreamCaptureMode(int *mode) {
     static int thread_mode;
     int before = thread_mode;
     thread_mode = *mode;
@@ -342,23 +310,20 @@ CALL cuThreadExchangeStreamCaptureMode(int *mode)
     return answer(SUCCESS);
 }
 CALL cuStreamBeginCapture_v2(libdecode_stream stream, int mode);
-CALL cuStreamBeginCapture_v2(libdecode_stream stream, int mode)
-{
+CALL cuStreamBeginCapture_v2(libdecode_stream stream, int mode) {
     if (stream == NULL || stream->capture != NULL || mode < 0 || mode > 2)
         return INVALID_VALUE;
     stream->capture = calloc(1, sizeof *stream->capture);
     return answer(stream->capture != NULL ? SUCCESS : OUT_OF_MEMORY);
 }
 CALL cuStreamEndCapture(libdecode_stream stream, struct graph **graph);
-CALL cuStreamEndCapture(libdecode_stream stream, struct graph **graph)
-{
+CALL cuStreamEndCapture(libdecode_stream stream, struct graph **graph) {
     *graph = stream->capture;
     stream->capture = NULL;
     return answer(*graph != NULL ? SUCCESS : INVALID_VALUE);
 }
 CALL cuGraphGetNodes(struct graph *graph, struct node **nodes, size_t *count);
-CALL cuGraphGetNodes(struct graph *graph, struct node **nodes, size_t *count)
-{
+CALL cuGraphGetNodes(struct graph *graph, struct node **nodes, size_t *count) {
     for (size_t index = 0; nodes != NULL && index < *count && index < graph->num_nodes; index++)
         nodes[index] = graph->nodes[index];
     *count = graph->num_nodes;
@@ -372,8 +337,7 @@ struct node_params {
     void *kernel, *context;
 };
 CALL cuGraphKernelNodeGetParams_v2(struct node *node, struct node_params *params);
-CALL cuGraphKernelNodeGetParams_v2(struct node *node, struct node_params *params)
-{
+CALL cuGraphKernelNodeGetParams_v2(struct node *node, struct node_params *params) {
     *params = (struct node_params){.function = node->function,
                                    .grid_x = node->config.grid_x,
                                    .grid_y = node->config.grid_y,
@@ -386,8 +350,7 @@ CALL cuGraphKernelNodeGetParams_v2(struct node *node, struct node_params *params
     return answer(SUCCESS);
 }
 CALL cuGraphKernelNodeGetAttribute(struct node *node, int attribute, void *value);
-CALL cuGraphKernelNodeGetAttribute(struct node *node, int attribute, void *value)
-{
+CALL cuGraphKernelNodeGetAttribute(struct node *node, int attribute, void *value) {
     memset(value, 0, sizeof node->attributes[0].value);
     for (unsigned index = 0; index < node->config.num_attributes; index++) {
         if (node->attributes[index].id == attribute)
@@ -396,22 +359,19 @@ CALL cuGraphKernelNodeGetAttribute(struct node *node, int attribute, void *value
     return answer(SUCCESS);
 }
 CALL cuGraphInstantiateWithFlags(struct graph **exec, struct graph *graph, unsigned long long flags);
-CALL cuGraphInstantiateWithFlags(struct graph **exec, struct graph *graph, unsigned long long flags)
-{
+CALL cuGraphInstantiateWithFlags(struct graph **exec, struct graph *graph, unsigned long long flags) {
     *exec = graph; /* the command keeps a graph for as long as what it made of it */
     return answer(flags == 0 ? SUCCESS : INVALID_VALUE);
 }
 CALL cuGraphLaunch(struct graph *exec, libdecode_stream stream);
-CALL cuGraphLaunch(struct graph *exec, libdecode_stream stream)
-{
+CALL cuGraphLaunch(struct graph *exec, libdecode_stream stream) {
     for (size_t index = 0; index < exec->num_nodes; index++)
         execute(exec->nodes[index]);
     (void)stream;
     return answer(SUCCESS);
 }
 CALL cuGraphDestroy(struct graph *graph);
-CALL cuGraphDestroy(struct graph *graph)
-{
+CALL cuGraphDestroy(struct graph *graph) {
     for (size_t index = 0; index < graph->num_nodes; index++)
         free(graph->nodes[index]);
     free(graph);
@@ -424,28 +384,24 @@ struct event {
     struct timespec time;
 };
 CALL cuEventCreate(struct event **event, unsigned flags);
-CALL cuEventCreate(struct event **event, unsigned flags)
-{
+CALL cuEventCreate(struct event **event, unsigned flags) {
     *event = calloc(1, sizeof **event);
     return answer(*event != NULL && flags == 0 ? SUCCESS : INVALID_VALUE);
 }
 CALL cuEventRecord(struct event *event, libdecode_stream stream);
-CALL cuEventRecord(struct event *event, libdecode_stream stream)
-{
+CALL cuEventRecord(struct event *event, libdecode_stream stream) {
     (void)stream;
     clock_gettime(CLOCK_MONOTONIC, &event->time);
     return answer(SUCCESS);
 }
 CALL cuEventElapsedTime(float *milliseconds, struct event *begin, struct event *end);
-CALL cuEventElapsedTime(float *milliseconds, struct event *begin, struct event *end)
-{
+CALL cuEventElapsedTime(float *milliseconds, struct event *begin, struct event *end) {
     *milliseconds =
         (float)(1e3 * (double)(end->time.tv_sec - begin->time.tv_sec) + 1e-6 * (double)(end->time.tv_nsec - begin->time.tv_nsec));
     return answer(SUCCESS);
 }
 CALL cuEventDestroy_v2(struct event *event);
-CALL cuEventDestroy_v2(struct event *event)
-{
+CALL cuEventDestroy_v2(struct event *event) {
     free(event);
     return answer(SUCCESS);
 }

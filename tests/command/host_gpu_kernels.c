@@ -14,8 +14,7 @@
 #define TILE_TOKENS 64
 #define MAX_HEAD_DIM 256
 
-size_t host_gpu_parameter_bytes(const char *kernel)
-{
+size_t host_gpu_parameter_bytes(const char *kernel) {
     if (strncmp(kernel, "gqa_decode_", 11) == 0)
         return sizeof(struct gqa_decode_params);
     if (strncmp(kernel, "read_ceiling_", 13) == 0)
@@ -24,8 +23,7 @@ size_t host_gpu_parameter_bytes(const char *kernel)
 }
 
 /* The number behind `prefix` in a variant's name. */
-static int name_number(const char *kernel, const char *prefix)
-{
+static int name_number(const char *kernel, const char *prefix) {
     const char *found = strstr(kernel, prefix);
     return found != NULL ? atoi(found + strlen(prefix)) : 0;
 }
@@ -43,8 +41,7 @@ struct row {
 };
 
 /* Through a table: most of the time goes here. */
-static float decode(int is_bf16, const void *element)
-{
+static float decode(int is_bf16, const void *element) {
     static float values[2][65536];
     static int is_filled;
     for (unsigned code = 0; is_filled == 0 && code < 65536; code++) {
@@ -57,14 +54,12 @@ static float decode(int is_bf16, const void *element)
     return values[is_bf16 != 0][code];
 }
 
-static float round_16(int is_bf16, float value)
-{
+static float round_16(int is_bf16, float value) {
     return (float)(is_bf16 != 0 ? bf16_decode(bf16_encode((double)value)) : fp16_decode(fp16_encode((double)value)));
 }
 
 /* The row of a token, or NULL where its page id names no page: zeros. */
-static const char *kv_row(const struct row *row, const struct libdecode_tensor_map *map, const int32_t *ids, int token)
-{
+static const char *kv_row(const struct row *row, const struct libdecode_tensor_map *map, const int32_t *ids, int token) {
     struct host_gpu_map host_map;
     memcpy(&host_map, map->opaque, sizeof host_map);
     int64_t page = ids[token / row->params->page_size];
@@ -74,8 +69,7 @@ static const char *kv_row(const struct row *row, const struct libdecode_tensor_m
            (uint64_t)row->kv_head * host_map.head_stride + (uint64_t)(token % row->params->page_size) * host_map.token_stride;
 }
 
-static float score(const struct row *row, int token, float scale_log2)
-{
+static float score(const struct row *row, int token, float scale_log2) {
     const char *k = kv_row(row, &row->params->k_map, row->k_ids, token);
     float sum = 0;
     for (int element = 0; k != NULL && element < row->head_dim; element++)
@@ -83,15 +77,13 @@ static float score(const struct row *row, int token, float scale_log2)
     return sum * scale_log2;
 }
 
-static int is_visible(const struct row *row, int64_t query_position, int token)
-{
+static int is_visible(const struct row *row, int64_t query_position, int token) {
     int64_t position = (int64_t)token * row->params->position_stride.value + row->params->position_offset;
     return token < row->seq_len && position <= query_position &&
            (row->params->window_left < 0 || position >= query_position - row->params->window_left);
 }
 
-static void add_tile(struct row *row, int first, int end, int64_t query_position, float scale_log2)
-{
+static void add_tile(struct row *row, int first, int end, int64_t query_position, float scale_log2) {
     float scores[TILE_TOKENS], tile_max = row->max;
     for (int token = first; token < end; token++) {
         scores[token - first] = is_visible(row, query_position, token) ? score(row, token, scale_log2) : (float)-INFINITY;
@@ -116,8 +108,7 @@ static void add_tile(struct row *row, int first, int end, int64_t query_position
     }
 }
 
-static void store(const struct row *row, float bmm2_scale)
-{
+static void store(const struct row *row, float bmm2_scale) {
     const struct gqa_decode_params *params = row->params;
     char *out = (char *)params->out + 2 * (row->request * params->out_token_stride + row->q_head * params->out_head_stride);
     static unsigned stores;
@@ -145,8 +136,7 @@ static void store(const struct row *row, float bmm2_scale)
     }
 }
 
-static void decode_row(const struct gqa_decode_params *params, struct row *row)
-{
+static void decode_row(const struct gqa_decode_params *params, struct row *row) {
     float scale_log2 = params->bmm1_scale_log2, bmm2_scale = params->bmm2_scale;
     if (params->bmm1_scale_device != NULL)
         scale_log2 = *params->bmm1_scale_device * 1.4426950408889634f;
@@ -175,13 +165,11 @@ static void decode_row(const struct gqa_decode_params *params, struct row *row)
     store(row, bmm2_scale);
 }
 
-static int num_kv_heads(const struct gqa_decode_params *params)
-{
+static int num_kv_heads(const struct gqa_decode_params *params) {
     return params->heads_per_sequence * (int)params->sequences_per_request.value;
 }
 
-static void damage(const struct gqa_decode_params *params, int head_dim)
-{
+static void damage(const struct gqa_decode_params *params, int head_dim) {
     int64_t last = (params->batch_size - 1) * params->out_token_stride +
                    ((int64_t)num_kv_heads(params) * params->group_size - 1) * params->out_head_stride;
     if (host_gpu_has_defect("wild_write"))
@@ -192,8 +180,7 @@ static void damage(const struct gqa_decode_params *params, int head_dim)
         ((int32_t *)(uintptr_t)params->page_table)[params->page_table_request_stride - 1] = 0;
 }
 
-static void gqa_decode(const char *kernel, const struct gqa_decode_params *params)
-{
+static void gqa_decode(const char *kernel, const struct gqa_decode_params *params) {
     struct row row = {.params = params, .head_dim = name_number(kernel + 11, "_d"), .is_bf16 = strstr(kernel, "qbf16") != NULL};
     for (row.request = 0; row.request < params->batch_size; row.request++) {
         for (row.kv_head = 0; row.kv_head < num_kv_heads(params); row.kv_head++) {
@@ -211,8 +198,7 @@ static void gqa_decode(const char *kernel, const struct gqa_decode_params *param
     damage(params, row.head_dim);
 }
 
-void host_gpu_execute(const char *kernel, const void *parameters)
-{
+void host_gpu_execute(const char *kernel, const void *parameters) {
     if (strncmp(kernel, "gqa_decode_", 11) == 0) {
         gqa_decode(kernel, parameters);
         return;

@@ -9,8 +9,7 @@
 #include "bundle_fixture.h"
 #include "decode_fixture.h"
 
-static void write_read_ceiling(const char *folder, uint32_t target)
-{
+static void write_read_ceiling(const char *folder, uint32_t target) {
     char name[64], path[512];
     size_t bytes;
     (void)snprintf(name, sizeof name, "read_ceiling_sm%u", target);
@@ -23,8 +22,7 @@ static void write_read_ceiling(const char *folder, uint32_t target)
     free(data);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static const uint32_t targets[GRID_TARGETS] = {90, 100, 120};
     if (argc != 2) {
         (void)fprintf(stderr, "usage: write_bundles FOLDER\n");

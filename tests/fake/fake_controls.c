@@ -13,8 +13,7 @@
 struct fake_state state = {.lock = PTHREAD_MUTEX_INITIALIZER, .meeting_is_over = PTHREAD_COND_INITIALIZER};
 _Thread_local struct fake_thread thread;
 
-int named_value(const struct named_value *values, const char *name)
-{
+int named_value(const struct named_value *values, const char *name) {
     for (int index = 0; index < MAX_NAMED; index++)
         if (strcmp(values[index].name, name) == 0)
             return values[index].value;
@@ -23,35 +22,30 @@ int named_value(const struct named_value *values, const char *name)
 
 int is_alive(struct context_reference reference) { return reference.context && reference.context->id == reference.id; }
 
-int context_id_is_alive(unsigned long long id)
-{
+int context_id_is_alive(unsigned long long id) {
     for (int index = 0; index < MAX_CONTEXTS; index++)
         if (state.contexts[index].id == id)
             return 1;
     return 0;
 }
 
-struct context_reference current_context(void)
-{
+struct context_reference current_context(void) {
     return thread.stack_depth ? thread.stack[thread.stack_depth - 1] : (struct context_reference){NULL, 0};
 }
 
-int capture_status(libdecode_stream stream)
-{
+int capture_status(libdecode_stream stream) {
     for (int index = 0; index < MAX_STREAMS; index++)
         if (state.captures[index].status && state.captures[index].stream == stream)
             return state.captures[index].status;
     return 0;
 }
 
-void sleep_microseconds(int microseconds)
-{
+void sleep_microseconds(int microseconds) {
     struct timespec time = {microseconds / 1000000, microseconds % 1000000 * 1000L};
     (void)nanosleep(&time, NULL);
 }
 
-void wait_at_meeting(const char *name)
-{
+void wait_at_meeting(const char *name) {
     struct timespec deadline;
     if (!state.meeting.awaited || strcmp(state.meeting.name, name) != 0)
         return;
@@ -64,8 +58,7 @@ void wait_at_meeting(const char *name)
             state.meeting.was_missed = 1;
 }
 
-struct fake_cuda_call *new_record(const char *name)
-{
+struct fake_cuda_call *new_record(const char *name) {
     if (state.num_records == state.records_capacity) {
         state.records_capacity = state.records_capacity ? 2 * state.records_capacity : 256;
         state.records = realloc(state.records, state.records_capacity * sizeof *state.records);
@@ -84,8 +77,7 @@ struct fake_cuda_call *new_record(const char *name)
     return record;
 }
 
-static void set_named(struct named_value *values, const char *name, int value)
-{
+static void set_named(struct named_value *values, const char *name, int value) {
     int free_index = -1;
     for (int index = MAX_NAMED - 1; index >= 0; index--) {
         if (strcmp(values[index].name, name) == 0) {
@@ -101,21 +93,18 @@ static void set_named(struct named_value *values, const char *name, int value)
     values[free_index].value = value;
 }
 
-static void set_current_context(cuda_context context)
-{
+static void set_current_context(cuda_context context) {
     if (!thread.stack_depth)
         thread.stack_depth = 1;
     thread.stack[thread.stack_depth - 1] = (struct context_reference){context, context ? context->id : 0};
 }
 
-static void set_attribute(int ordinal, int attribute, int value)
-{
+static void set_attribute(int ordinal, int attribute, int value) {
     state.devices[ordinal].attributes[attribute] = value;
     state.devices[ordinal].is_set[attribute] = 1;
 }
 
-static void describe_device(int ordinal, int compute_capability)
-{
+static void describe_device(int ordinal, int compute_capability) {
     static const struct {
         int compute_capability;
         const char *name;
@@ -146,16 +135,14 @@ static void describe_device(int ordinal, int compute_capability)
     abort(); /* a test asks for a GPU that is none of the five; set its attributes one by one instead */
 }
 
-static void free_records(void)
-{
+static void free_records(void) {
     for (size_t index = 0; index < state.num_records; index++)
         free(state.records[index]);
     state.num_records = 0;
     state.fail_at_record = 0;
 }
 
-static void free_modules(void)
-{
+static void free_modules(void) {
     while (state.functions) {
         struct cuda_function *next = state.functions->next;
         free(state.functions);
@@ -169,8 +156,7 @@ static void free_modules(void)
     }
 }
 
-static cuda_context create_context(int ordinal)
-{
+static cuda_context create_context(int ordinal) {
     for (int index = 0; index < MAX_CONTEXTS; index++) {
         if (state.contexts[index].id)
             continue;
@@ -180,8 +166,7 @@ static cuda_context create_context(int ordinal)
     return NULL;
 }
 
-static void reset(void)
-{
+static void reset(void) {
     (void)pthread_mutex_lock(&state.lock);
     free_records();
     free_modules();
@@ -206,11 +191,11 @@ static void reset(void)
 
 __attribute__((constructor)) static void start(void) { reset(); }
 
-#define LOCKED(statement)                        \
-    do {                                         \
-        (void)pthread_mutex_lock(&state.lock);   \
-        statement;                               \
-        (void)pthread_mutex_unlock(&state.lock); \
+#define LOCKED(statement)                                                                                                        \
+    do {                                                                                                                         \
+        (void)pthread_mutex_lock(&state.lock);                                                                                   \
+        statement;                                                                                                               \
+        (void)pthread_mutex_unlock(&state.lock);                                                                                 \
     } while (0)
 
 static void set_device_count(int count) { LOCKED(state.num_devices = count); }
@@ -222,32 +207,27 @@ static void context_destroy(cuda_context context) { LOCKED(context->id = 0); }
 static void refuse_loads_in_capture(cuda_result result) { LOCKED(state.load_refusal = result); }
 static void fail_call(const char *name, cuda_result result) { LOCKED(set_named(state.failures, name, result)); }
 static void delay_call(const char *name, unsigned microseconds) { LOCKED(set_named(state.delays, name, (int)microseconds)); }
-static void set_parameter_bytes(size_t bytes)
-{
+static void set_parameter_bytes(size_t bytes) {
     LOCKED(state.parameter_bytes = bytes < FAKE_CUDA_MAX_PARAMETER_BYTES ? bytes : FAKE_CUDA_MAX_PARAMETER_BYTES);
 }
 
-static void set_device_name(int ordinal, const char *name)
-{
+static void set_device_name(int ordinal, const char *name) {
     LOCKED((void)snprintf(state.devices[ordinal].name, sizeof state.devices[ordinal].name, "%s", name));
 }
 
-static cuda_context context_create(int ordinal)
-{
+static cuda_context context_create(int ordinal) {
     cuda_context context;
     LOCKED(context = create_context(ordinal));
     return context;
 }
 
-static unsigned long long context_id(cuda_context context)
-{
+static unsigned long long context_id(cuda_context context) {
     unsigned long long id;
     LOCKED(id = context->id);
     return id;
 }
 
-static void set_capture(libdecode_stream stream, int status)
-{
+static void set_capture(libdecode_stream stream, int status) {
     (void)pthread_mutex_lock(&state.lock);
     int slot = 0;
     while (slot < MAX_STREAMS && !(state.captures[slot].status && state.captures[slot].stream == stream))
@@ -262,54 +242,46 @@ static void set_capture(libdecode_stream stream, int status)
     (void)pthread_mutex_unlock(&state.lock);
 }
 
-static int capture(libdecode_stream stream)
-{
+static int capture(libdecode_stream stream) {
     int status;
     LOCKED(status = capture_status(stream));
     return status;
 }
 
-static void fail_at(size_t call, cuda_result result)
-{
+static void fail_at(size_t call, cuda_result result) {
     LOCKED(state.fail_at_record = call ? state.num_records + call : 0; state.fail_at_result = result; state.has_failed = 0);
 }
 
-static void meet_call(const char *name, unsigned threads)
-{
+static void meet_call(const char *name, unsigned threads) {
     LOCKED((void)snprintf(state.meeting.name, sizeof state.meeting.name, "%s", name); state.meeting.awaited = threads;
            state.meeting.was_missed = 0);
 }
 
-static int met(void)
-{
+static int met(void) {
     int answer;
     LOCKED(answer = state.meeting.awaited == 0 && !state.meeting.was_missed);
     return answer;
 }
 
-static int failed(void)
-{
+static int failed(void) {
     int answer;
     LOCKED(answer = state.has_failed);
     return answer;
 }
 
-static size_t calls(void)
-{
+static size_t calls(void) {
     size_t count;
     LOCKED(count = state.num_records);
     return count;
 }
 
-static const struct fake_cuda_call *call_at(size_t index)
-{
+static const struct fake_cuda_call *call_at(size_t index) {
     const struct fake_cuda_call *call;
     LOCKED(call = index < state.num_records ? state.records[index] : NULL);
     return call;
 }
 
-static size_t count_calls(const char *name)
-{
+static size_t count_calls(const char *name) {
     size_t count = 0;
     (void)pthread_mutex_lock(&state.lock);
     for (size_t index = 0; index < state.num_records; index++)
@@ -318,8 +290,7 @@ static size_t count_calls(const char *name)
     return count;
 }
 
-static const struct fake_cuda_call *last_call(const char *name)
-{
+static const struct fake_cuda_call *last_call(const char *name) {
     const struct fake_cuda_call *call = NULL;
     (void)pthread_mutex_lock(&state.lock);
     for (size_t index = state.num_records; index > 0 && !call; index--)
@@ -331,8 +302,7 @@ static const struct fake_cuda_call *last_call(const char *name)
 
 static void forget_calls(void) { LOCKED(free_records()); }
 
-static size_t live_modules(void)
-{
+static size_t live_modules(void) {
     size_t count = 0;
     (void)pthread_mutex_lock(&state.lock);
     for (const struct cuda_module *module = state.modules; module; module = module->next)
@@ -341,15 +311,13 @@ static size_t live_modules(void)
     return count;
 }
 
-static size_t misuses(void)
-{
+static size_t misuses(void) {
     size_t count;
     LOCKED(count = state.num_misuses);
     return count;
 }
 
-const struct fake_cuda *fake_cuda_controls(void)
-{
+const struct fake_cuda *fake_cuda_controls(void) {
     static const struct fake_cuda controls = {
         .reset = reset,
         .set_device_count = set_device_count,

@@ -17,46 +17,40 @@
 
 enum { INVALID_VALUE = 1, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500 };
 
-static struct cuda_module *find_module(cuda_module handle)
-{
+static struct cuda_module *find_module(cuda_module handle) {
     for (struct cuda_module *module = state.modules; module; module = module->next)
         if (module == handle)
             return module;
     return NULL;
 }
 
-static struct cuda_function *find_function(cuda_function handle)
-{
+static struct cuda_function *find_function(cuda_function handle) {
     for (struct cuda_function *function = state.functions; function; function = function->next)
         if (function == handle)
             return function;
     return NULL;
 }
 
-static cuda_result misuse(cuda_result result)
-{
+static cuda_result misuse(cuda_result result) {
     state.num_misuses++;
     return result;
 }
 
-static int any_capture(void)
-{
+static int any_capture(void) {
     for (int index = 0; index < MAX_STREAMS; index++)
         if (state.captures[index].status == 1)
             return 1;
     return 0;
 }
 
-static void invalidate_captures(void)
-{
+static void invalidate_captures(void) {
     for (int index = 0; index < MAX_STREAMS; index++)
         if (state.captures[index].status)
             state.captures[index].status = 2;
 }
 
 /* Opens the record of a call and takes the state.lock until finish(). record->result is the scripted failure, if one is due. */
-static struct fake_cuda_call *begin(const char *name)
-{
+static struct fake_cuda_call *begin(const char *name) {
     (void)pthread_mutex_lock(&state.lock);
     int microseconds = named_value(state.delays, name);
     if (microseconds) {
@@ -77,8 +71,7 @@ static struct fake_cuda_call *begin(const char *name)
 }
 
 /* As begin, for the calls that need cuInit. */
-static struct fake_cuda_call *begin_initialised(const char *name)
-{
+static struct fake_cuda_call *begin_initialised(const char *name) {
     struct fake_cuda_call *record = begin(name);
     if (!record->result && !state.initialised_by)
         record->result = misuse(NOT_INITIALIZED);
@@ -86,8 +79,7 @@ static struct fake_cuda_call *begin_initialised(const char *name)
 }
 
 /* As begin, for the calls that need a living current context. */
-static struct fake_cuda_call *begin_in_context(const char *name)
-{
+static struct fake_cuda_call *begin_in_context(const char *name) {
     struct fake_cuda_call *record = begin_initialised(name);
     if (!record->result && !current_context().context)
         record->result = CUDA_RESULT_INVALID_CONTEXT;
@@ -96,15 +88,13 @@ static struct fake_cuda_call *begin_in_context(const char *name)
     return record;
 }
 
-static cuda_result finish(struct fake_cuda_call *record, cuda_result result)
-{
+static cuda_result finish(struct fake_cuda_call *record, cuda_result result) {
     record->result = result;
     (void)pthread_mutex_unlock(&state.lock);
     return result;
 }
 
-cuda_result cuInit(unsigned flags)
-{
+cuda_result cuInit(unsigned flags) {
     struct fake_cuda_call *call = begin("cuInit");
     if (!call->result && flags != 0)
         call->result = INVALID_VALUE;
@@ -115,16 +105,14 @@ cuda_result cuInit(unsigned flags)
     return finish(call, call->result);
 }
 
-cuda_result cuDriverGetVersion(int *version)
-{
+cuda_result cuDriverGetVersion(int *version) {
     struct fake_cuda_call *call = begin("cuDriverGetVersion");
     if (!call->result)
         *version = state.driver_version;
     return finish(call, call->result);
 }
 
-cuda_result cuGetErrorName(cuda_result result, const char **name)
-{
+cuda_result cuGetErrorName(cuda_result result, const char **name) {
     static const struct {
         cuda_result result;
         const char *name;
@@ -160,16 +148,14 @@ cuda_result cuGetErrorName(cuda_result result, const char **name)
     return finish(call, INVALID_VALUE);
 }
 
-cuda_result cuDeviceGetCount(int *count)
-{
+cuda_result cuDeviceGetCount(int *count) {
     struct fake_cuda_call *call = begin_initialised("cuDeviceGetCount");
     if (!call->result)
         *count = state.num_devices;
     return finish(call, call->result);
 }
 
-cuda_result cuDeviceGet(cuda_device *device, int ordinal)
-{
+cuda_result cuDeviceGet(cuda_device *device, int ordinal) {
     struct fake_cuda_call *call = begin_initialised("cuDeviceGet");
     if (!call->result && (ordinal < 0 || ordinal >= state.num_devices))
         call->result = INVALID_DEVICE;
@@ -178,8 +164,7 @@ cuda_result cuDeviceGet(cuda_device *device, int ordinal)
     return finish(call, call->result);
 }
 
-cuda_result cuDeviceGetAttribute(int *value, int attribute, cuda_device device)
-{
+cuda_result cuDeviceGetAttribute(int *value, int attribute, cuda_device device) {
     struct fake_cuda_call *call = begin_initialised("cuDeviceGetAttribute");
     call->attribute = attribute;
     if (!call->result && (device < 0 || device >= state.num_devices))
@@ -191,8 +176,7 @@ cuda_result cuDeviceGetAttribute(int *value, int attribute, cuda_device device)
     return finish(call, call->result);
 }
 
-cuda_result cuDeviceGetName(char *name, int bytes, cuda_device device)
-{
+cuda_result cuDeviceGetName(char *name, int bytes, cuda_device device) {
     struct fake_cuda_call *call = begin_initialised("cuDeviceGetName");
     if (!call->result && (device < 0 || device >= state.num_devices))
         call->result = INVALID_DEVICE;
@@ -203,24 +187,21 @@ cuda_result cuDeviceGetName(char *name, int bytes, cuda_device device)
     return finish(call, call->result);
 }
 
-cuda_result cuCtxGetCurrent(cuda_context *context)
-{
+cuda_result cuCtxGetCurrent(cuda_context *context) {
     struct fake_cuda_call *call = begin_initialised("cuCtxGetCurrent");
     if (!call->result)
         *context = current_context().context;
     return finish(call, call->result);
 }
 
-cuda_result cuCtxGetDevice(cuda_device *device)
-{
+cuda_result cuCtxGetDevice(cuda_device *device) {
     struct fake_cuda_call *call = begin_in_context("cuCtxGetDevice");
     if (!call->result)
         *device = current_context().context->ordinal;
     return finish(call, call->result);
 }
 
-cuda_result cuCtxGetId(cuda_context context, unsigned long long *id)
-{
+cuda_result cuCtxGetId(cuda_context context, unsigned long long *id) {
     struct fake_cuda_call *call = context ? begin_initialised("cuCtxGetId") : begin_in_context("cuCtxGetId");
     if (!call->result && context && !context->id)
         call->result = CUDA_RESULT_CONTEXT_IS_DESTROYED;
@@ -229,8 +210,7 @@ cuda_result cuCtxGetId(cuda_context context, unsigned long long *id)
     return finish(call, call->result);
 }
 
-cuda_result cuCtxPushCurrent_v2(cuda_context context)
-{
+cuda_result cuCtxPushCurrent_v2(cuda_context context) {
     struct fake_cuda_call *call = begin_initialised("cuCtxPushCurrent_v2");
     if (!call->result && (!context || !context->id || thread.stack_depth == MAX_STACK))
         call->result = misuse(CUDA_RESULT_INVALID_CONTEXT);
@@ -239,8 +219,7 @@ cuda_result cuCtxPushCurrent_v2(cuda_context context)
     return finish(call, call->result);
 }
 
-cuda_result cuCtxPopCurrent_v2(cuda_context *context)
-{
+cuda_result cuCtxPopCurrent_v2(cuda_context *context) {
     struct fake_cuda_call *call = begin_initialised("cuCtxPopCurrent_v2");
     if (!call->result && thread.stack_depth == 0)
         call->result = misuse(CUDA_RESULT_INVALID_CONTEXT);
@@ -250,8 +229,7 @@ cuda_result cuCtxPopCurrent_v2(cuda_context *context)
 }
 
 /* The driver has no length to go by either: it believes the fatbin's header. */
-static size_t fatbin_bytes(const void *image)
-{
+static size_t fatbin_bytes(const void *image) {
     struct {
         uint32_t magic;
         uint16_t version, header_bytes;
@@ -261,8 +239,7 @@ static size_t fatbin_bytes(const void *image)
     return header.magic == FATBIN_MAGIC && header.header_bytes == sizeof header ? sizeof header + (size_t)header.bytes : 0;
 }
 
-cuda_result cuModuleLoadData(cuda_module *ret_module, const void *image)
-{
+cuda_result cuModuleLoadData(cuda_module *ret_module, const void *image) {
     struct fake_cuda_call *call = begin_in_context("cuModuleLoadData");
     call->image_bytes = fatbin_bytes(image);
     call->image_hash = fake_cuda_hash(image, call->image_bytes);
@@ -284,8 +261,7 @@ cuda_result cuModuleLoadData(cuda_module *ret_module, const void *image)
     return finish(call, CUDA_RESULT_SUCCESS);
 }
 
-cuda_result cuModuleUnload(cuda_module handle)
-{
+cuda_result cuModuleUnload(cuda_module handle) {
     struct fake_cuda_call *call = begin_in_context("cuModuleUnload");
     struct cuda_module *module = find_module(handle);
     call->module = handle;
@@ -304,8 +280,7 @@ cuda_result cuModuleUnload(cuda_module handle)
     return finish(call, call->result);
 }
 
-static int image_holds(const struct cuda_module *module, const char *name)
-{
+static int image_holds(const struct cuda_module *module, const char *name) {
     size_t bytes = strlen(name) + 1; /* a symbol's name ends there */
     for (size_t offset = 0; offset + bytes <= module->image_bytes; offset++)
         if (memcmp(module->image + offset, name, bytes) == 0)
@@ -313,8 +288,7 @@ static int image_holds(const struct cuda_module *module, const char *name)
     return 0;
 }
 
-cuda_result cuModuleGetFunction(cuda_function *ret_function, cuda_module handle, const char *name)
-{
+cuda_result cuModuleGetFunction(cuda_function *ret_function, cuda_module handle, const char *name) {
     struct fake_cuda_call *call = begin_in_context("cuModuleGetFunction");
     struct cuda_module *module = find_module(handle);
     call->module = handle;
@@ -337,13 +311,11 @@ cuda_result cuModuleGetFunction(cuda_function *ret_function, cuda_module handle,
     return finish(call, CUDA_RESULT_SUCCESS);
 }
 
-static int is_usable(const struct cuda_function *function)
-{
+static int is_usable(const struct cuda_function *function) {
     return function && !function->module->is_unloaded && context_id_is_alive(function->module->context_id);
 }
 
-cuda_result cuFuncSetAttribute(cuda_function handle, int attribute, int value)
-{
+cuda_result cuFuncSetAttribute(cuda_function handle, int attribute, int value) {
     struct fake_cuda_call *call = begin_in_context("cuFuncSetAttribute");
     struct cuda_function *function = find_function(handle);
     call->function = handle;
@@ -367,8 +339,7 @@ cuda_result cuFuncSetAttribute(cuda_function handle, int attribute, int value)
 }
 
 /* What a driver checks of a launch, as far as the loader can get it wrong. */
-static cuda_result check_launch(const struct cuda_launch_config *config, const struct cuda_function *function)
-{
+static cuda_result check_launch(const struct cuda_launch_config *config, const struct cuda_function *function) {
     unsigned cluster_size = 1;
     if (config->num_attributes > FAKE_CUDA_MAX_ATTRIBUTES || (config->num_attributes && !config->attributes))
         return INVALID_VALUE;
@@ -387,8 +358,7 @@ static cuda_result check_launch(const struct cuda_launch_config *config, const s
     return cluster_size > PORTABLE_CLUSTER_SIZE && !function->non_portable_cluster ? INVALID_VALUE : CUDA_RESULT_SUCCESS;
 }
 
-cuda_result cuLaunchKernelEx(const struct cuda_launch_config *config, cuda_function handle, void **parameters, void **extra)
-{
+cuda_result cuLaunchKernelEx(const struct cuda_launch_config *config, cuda_function handle, void **parameters, void **extra) {
     struct fake_cuda_call *call = begin_in_context("cuLaunchKernelEx");
     struct cuda_function *function = find_function(handle);
     call->function = handle;
@@ -414,8 +384,7 @@ cuda_result cuLaunchKernelEx(const struct cuda_launch_config *config, cuda_funct
     return finish(call, call->result);
 }
 
-cuda_result cuStreamIsCapturing(libdecode_stream stream, int *status)
-{
+cuda_result cuStreamIsCapturing(libdecode_stream stream, int *status) {
     struct fake_cuda_call *call = begin_in_context("cuStreamIsCapturing");
     call->stream = stream;
     if (!call->result)
@@ -423,8 +392,7 @@ cuda_result cuStreamIsCapturing(libdecode_stream stream, int *status)
     return finish(call, call->result);
 }
 
-cuda_result cuThreadExchangeStreamCaptureMode(int *mode)
-{
+cuda_result cuThreadExchangeStreamCaptureMode(int *mode) {
     struct fake_cuda_call *call = begin_initialised("cuThreadExchangeStreamCaptureMode");
     call->value = *mode;
     if (!call->result && (*mode < 0 || *mode > CUDA_CAPTURE_MODE_RELAXED))
@@ -436,8 +404,7 @@ cuda_result cuThreadExchangeStreamCaptureMode(int *mode)
     return finish(call, call->result);
 }
 
-cuda_result cuMemsetD32Async(cuda_address address, unsigned value, size_t count, libdecode_stream stream)
-{
+cuda_result cuMemsetD32Async(cuda_address address, unsigned value, size_t count, libdecode_stream stream) {
     struct fake_cuda_call *call = begin_in_context("cuMemsetD32Async");
     call->address = address;
     call->pattern = value;
@@ -449,8 +416,7 @@ cuda_result cuMemsetD32Async(cuda_address address, unsigned value, size_t count,
 }
 
 /* The documented rules of cuTensorMapEncodeTiled for INTERLEAVE_NONE and whole-byte types. */
-static cuda_result check_tensor_map(const struct fake_cuda_call *call)
-{
+static cuda_result check_tensor_map(const struct fake_cuda_call *call) {
     static const unsigned element_bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
     static const unsigned swizzle_bytes[] = {256 * 8, 32, 64, 128, 128, 128, 128};
     if (call->tensor_map.data_type < 0 || call->tensor_map.data_type > 12 || call->tensor_map.interleave != 0 ||
@@ -472,8 +438,7 @@ static cuda_result check_tensor_map(const struct fake_cuda_call *call)
 
 cuda_result cuTensorMapEncodeTiled(struct libdecode_tensor_map *map, int data_type, uint32_t rank, void *address,
                                    const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
-                                   const uint32_t *element_strides, int interleave, int swizzle, int promotion, int fill)
-{
+                                   const uint32_t *element_strides, int interleave, int swizzle, int promotion, int fill) {
     struct fake_cuda_call *call = begin_initialised("cuTensorMapEncodeTiled");
     call->address = (cuda_address)(uintptr_t)address;
     call->tensor_map.data_type = data_type;

@@ -108,8 +108,7 @@ struct fake_cuda {
 const struct fake_cuda *fake_cuda_controls(void);
 
 /* The controls of the fake that driver.c will find, or NULL. */
-static inline const struct fake_cuda *fake_cuda(void)
-{
+static inline const struct fake_cuda *fake_cuda(void) {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     void *symbol = library ? dlsym(library, "fake_cuda_controls") : NULL;
     const struct fake_cuda *(*controls)(void) = NULL;
@@ -118,8 +117,7 @@ static inline const struct fake_cuda *fake_cuda(void)
 }
 
 /* FNV-1a, 64 bits. */
-static inline uint64_t fake_cuda_hash(const void *data, size_t bytes)
-{
+static inline uint64_t fake_cuda_hash(const void *data, size_t bytes) {
     const uint8_t *byte = (const uint8_t *)data;
     uint64_t hash = 0xcbf29ce484222325ull;
     for (size_t index = 0; index < bytes; index++)

@@ -9,16 +9,14 @@
 
 static const char *folder;
 
-static void write_seed(const char *name, const uint8_t *data, size_t bytes)
-{
+static void write_seed(const char *name, const uint8_t *data, size_t bytes) {
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/%s", folder, name);
     fixture_write_file(path, data, bytes);
 }
 
 /* An uncompressed frame: zstd stores a raw block for bytes that it is told not to compress, so a mutation hits the image. */
-static void write_raw_frame(const struct fixture_kernel *kernel)
-{
+static void write_raw_frame(const struct fixture_kernel *kernel) {
     struct fixture_image_bytes image = {.target = kernel->target, .num_kernels = 1};
     uint8_t *bytes = fixture_image(kernel, 1, &image.num_bytes), frame[8192];
     const uint8_t head[] = {0x28, 0xb5, 0x2f, 0xfd, 0xa0}; /* magic; single segment, 4 bytes of content size */
@@ -39,8 +37,7 @@ static void write_raw_frame(const struct fixture_kernel *kernel)
     free(bytes);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const struct fixture_kernel kernels[] = {{.name = "a_sm90", .target = 90, .image = 1},
                                              {.name = "b_sm90", .target = 90, .image = 1},
                                              {.name = "c_sm100", .target = 100},

@@ -18,14 +18,12 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-static void require(int condition)
-{
+static void require(int condition) {
     if (!condition)
         abort();
 }
 
-static void open_and_read(const uint8_t *data, size_t bytes)
-{
+static void open_and_read(const uint8_t *data, size_t bytes) {
     struct bundle *bundle = NULL;
     struct kernel_table table = {0};
     libdecode_status status = bundle_open_memory(data, bytes, "fuzz", &bundle);
@@ -50,8 +48,7 @@ static void open_and_read(const uint8_t *data, size_t bytes)
 }
 
 /* The SHA-256 of each image that can be decompressed, where the tables lie inside the bytes. */
-static void correct_image_hashes(uint8_t *data, size_t bytes)
-{
+static void correct_image_hashes(uint8_t *data, size_t bytes) {
     const struct bundle_header *header = fixture_header(data);
     uint64_t images_end = sizeof *header + (uint64_t)header->num_kernels * sizeof(struct bundle_kernel) +
                           (uint64_t)header->num_images * sizeof(struct bundle_image);
@@ -74,8 +71,7 @@ static void correct_image_hashes(uint8_t *data, size_t bytes)
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     open_and_read(data, bytes);
     if (bytes < sizeof(struct bundle_header))
         return 0;

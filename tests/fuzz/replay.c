@@ -18,8 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 static size_t num_files, num_mutations;
 
 /* xorshift64*: a fixed seed, so that a failure comes again. */
-static uint64_t random_number(void)
-{
+static uint64_t random_number(void) {
     static uint64_t state = 0x9e3779b97f4a7c15ull;
     state ^= state >> 12;
     state ^= state << 25;
@@ -28,8 +27,7 @@ static uint64_t random_number(void)
 }
 
 /* Into a block of its own size, so that a sanitizer sees every step beyond the end. */
-static void run(const uint8_t *data, size_t bytes, size_t num_changes)
-{
+static void run(const uint8_t *data, size_t bytes, size_t num_changes) {
     uint8_t *copy = malloc(bytes ? bytes : 1);
     if (!copy)
         abort();
@@ -40,8 +38,7 @@ static void run(const uint8_t *data, size_t bytes, size_t num_changes)
     free(copy);
 }
 
-static int run_file(const char *path)
-{
+static int run_file(const char *path) {
     struct stat facts;
     FILE *file = fopen(path, "rb");
     if (!file || stat(path, &facts) != 0) {
@@ -61,8 +58,7 @@ static int run_file(const char *path)
     return 0;
 }
 
-static int run_path(const char *path)
-{
+static int run_path(const char *path) {
     DIR *folder = opendir(path);
     if (!folder)
         return run_file(path);
@@ -78,8 +74,7 @@ static int run_path(const char *path)
     return failed;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int failed = 0, first = 1;
     if (argc > 2 && strcmp(argv[1], "--mutate") == 0) {
         num_mutations = strtoul(argv[2], NULL, 10);

@@ -4,9 +4,28 @@
 #include "variant.cuh"
 
 extern "C" __device__ const struct libdecode_launch_contract VARIANT_CONTRACT = {
-    LIBDECODE_CONTRACT_MAGIC, LIBDECODE_KERNEL_ABI, KERNEL_FAMILY_READ_CEILING, sizeof(struct read_ceiling_params),
-    /* threads, dynamic shared, CTAs per SM, cluster */ 96, 0, 1, 1,
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* flags */ variant::contract_flags, {0, 0, 0}};
+    LIBDECODE_CONTRACT_MAGIC,
+    LIBDECODE_KERNEL_ABI,
+    KERNEL_FAMILY_READ_CEILING,
+    sizeof(struct read_ceiling_params),
+    /* threads, dynamic shared, CTAs per SM, cluster */ 96,
+    0,
+    1,
+    1,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    /* flags */ variant::contract_flags,
+    {0, 0, 0}};
 
 constexpr int values = VARIANT_SPILLS ? 300 : 4; /* 300 are more than a thread has registers */
 
@@ -17,11 +36,14 @@ extern "C" __global__ void __launch_bounds__(96) VARIANT_NAME(const __grid_const
     exchange[threadIdx.x] = data[threadIdx.x];
     __syncthreads();
 #pragma unroll
-    for (int index = 0; index < values; index++) sums[index] = data[index * 96 + threadIdx.x];
+    for (int index = 0; index < values; index++)
+        sums[index] = data[index * 96 + threadIdx.x];
     for (uint64_t round = 0; round < params.bytes; round++) {
 #pragma unroll
-        for (int index = 0; index < values; index++) sums[index] += sums[(index + 1) % values] * exchange[round % 96];
+        for (int index = 0; index < values; index++)
+            sums[index] += sums[(index + 1) % values] * exchange[round % 96];
     }
 #pragma unroll
-    for (int index = 0; index < values; index++) params.sink[index * 96 + threadIdx.x] = __float_as_uint(sums[index]);
+    for (int index = 0; index < values; index++)
+        params.sink[index * 96 + threadIdx.x] = __float_as_uint(sums[index]);
 }

@@ -3,8 +3,7 @@
 #include <libdecode.h>
 #include <stdio.h>
 
-int main(void)
-{
+int main(void) {
     libdecode_context *context = NULL;
 
     if (libdecode_open(NULL, &context) != LIBDECODE_OK) {

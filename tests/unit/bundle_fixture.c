@@ -22,8 +22,7 @@
 #define SYMBOL_IS_ENTRY 0x10u
 #define CODE_BYTES 16u
 
-static void *checked(void *memory)
-{
+static void *checked(void *memory) {
     if (!memory) {
         (void)fprintf(stderr, "bundle_fixture: out of memory\n");
         abort();
@@ -39,8 +38,7 @@ struct buffer {
 };
 
 /* Returns the offset of the appended bytes; `data` NULL appends zeros. */
-static size_t append(struct buffer *buffer, const void *data, size_t bytes)
-{
+static size_t append(struct buffer *buffer, const void *data, size_t bytes) {
     if (buffer->size + bytes > buffer->capacity) {
         buffer->capacity = 2 * (buffer->size + bytes);
         buffer->bytes = checked(realloc(buffer->bytes, buffer->capacity));
@@ -53,13 +51,11 @@ static size_t append(struct buffer *buffer, const void *data, size_t bytes)
     return buffer->size - bytes;
 }
 
-static void append_padding(struct buffer *buffer)
-{
+static void append_padding(struct buffer *buffer) {
     (void)append(buffer, NULL, (FRAME_ALIGNMENT - buffer->size % FRAME_ALIGNMENT) % FRAME_ALIGNMENT);
 }
 
-static uint32_t append_string(struct buffer *buffer, const char *prefix, const char *text)
-{
+static uint32_t append_string(struct buffer *buffer, const char *prefix, const char *text) {
     size_t offset = append(buffer, prefix, strlen(prefix));
     (void)append(buffer, text, strlen(text) + 1);
     return (uint32_t)offset;
@@ -67,8 +63,7 @@ static uint32_t append_string(struct buffer *buffer, const char *prefix, const c
 
 /* ------------------------------------------------------------------------------------------------------------ images */
 
-struct libdecode_launch_contract fixture_contract(void)
-{
+struct libdecode_launch_contract fixture_contract(void) {
     return (struct libdecode_launch_contract){
         .magic = LIBDECODE_CONTRACT_MAGIC,
         .abi = LIBDECODE_KERNEL_ABI,
@@ -92,14 +87,12 @@ struct libdecode_launch_contract fixture_contract(void)
     };
 }
 
-static struct libdecode_launch_contract contract_of(const struct fixture_kernel *kernel)
-{
+static struct libdecode_launch_contract contract_of(const struct fixture_kernel *kernel) {
     return kernel->contract.magic ? kernel->contract : fixture_contract();
 }
 
 /* .nv.info: registers of every kernel, named by its symbol. Symbols are: null, then kernel and contract of each kernel. */
-static void append_register_info(struct buffer *elf, size_t num_kernels)
-{
+static void append_register_info(struct buffer *elf, size_t num_kernels) {
     for (size_t kernel = 0; kernel < num_kernels; kernel++) {
         const uint8_t head[4] = {4, 0x2f, 8, 0};
         const uint32_t words[2] = {(uint32_t)(1 + SYMBOLS_PER_KERNEL * kernel), FIXTURE_REGISTERS};
@@ -109,8 +102,7 @@ static void append_register_info(struct buffer *elf, size_t num_kernels)
 }
 
 /* .nv.info.K: one parameter, and the largest CTA. */
-static void append_kernel_info(struct buffer *elf, const struct libdecode_launch_contract *contract)
-{
+static void append_kernel_info(struct buffer *elf, const struct libdecode_launch_contract *contract) {
     const uint8_t parameter_head[4] = {4, 0x17, 12, 0}, threads_head[4] = {4, 0x05, 12, 0};
     const uint32_t parameter[3] = {0, 0, contract->parameter_bytes << 18}, threads[3] = {contract->threads, 1, 1};
     (void)append(elf, parameter_head, sizeof parameter_head);
@@ -129,8 +121,7 @@ struct cubin {
 enum { SECTION_NAMES = 1, SYMBOL_NAMES = 2, SYMBOLS = 3, INFO = 4, CONTRACTS = 5 };
 
 /* Writes a section's header: its bytes are those from `offset` to the present end of the file. */
-static void close_section(struct cubin *cubin, size_t index, uint32_t type, const char *prefix, const char *name, size_t offset)
-{
+static void close_section(struct cubin *cubin, size_t index, uint32_t type, const char *prefix, const char *name, size_t offset) {
     cubin->sections[index] = (Elf64_Shdr){.sh_name = append_string(&cubin->section_names, prefix, name),
                                           .sh_type = type,
                                           .sh_offset = offset,
@@ -139,8 +130,7 @@ static void close_section(struct cubin *cubin, size_t index, uint32_t type, cons
     append_padding(&cubin->elf);
 }
 
-static void add_contracts(struct cubin *cubin, const struct fixture_kernel *kernels, size_t num_kernels)
-{
+static void add_contracts(struct cubin *cubin, const struct fixture_kernel *kernels, size_t num_kernels) {
     size_t begin = cubin->elf.size;
     for (size_t kernel = 0; kernel < num_kernels; kernel++) {
         struct libdecode_launch_contract contract = contract_of(&kernels[kernel]);
@@ -155,8 +145,7 @@ static void add_contracts(struct cubin *cubin, const struct fixture_kernel *kern
     close_section(cubin, CONTRACTS, SHT_PROGBITS, ".nv.global.init", "", begin);
 }
 
-static void add_kernels(struct cubin *cubin, const struct fixture_kernel *kernels, size_t num_kernels)
-{
+static void add_kernels(struct cubin *cubin, const struct fixture_kernel *kernels, size_t num_kernels) {
     for (size_t kernel = 0; kernel < num_kernels; kernel++) {
         struct libdecode_launch_contract contract = contract_of(&kernels[kernel]);
         size_t section = NUM_COMMON_SECTIONS + SECTIONS_PER_KERNEL * kernel;
@@ -177,8 +166,7 @@ static void add_kernels(struct cubin *cubin, const struct fixture_kernel *kernel
     close_section(cubin, INFO, SECTION_TYPE_INFO, ".nv.info", "", offset);
 }
 
-static void add_tables(struct cubin *cubin, uint32_t target)
-{
+static void add_tables(struct cubin *cubin, uint32_t target) {
     size_t offset = append(&cubin->elf, cubin->symbols, cubin->num_symbols * sizeof *cubin->symbols);
     close_section(cubin, SYMBOLS, SHT_SYMTAB, ".symtab", "", offset);
     cubin->sections[SYMBOLS].sh_entsize = sizeof *cubin->symbols;
@@ -203,8 +191,7 @@ static void add_tables(struct cubin *cubin, uint32_t target)
     memcpy(cubin->elf.bytes, &header, sizeof header);
 }
 
-static struct buffer make_cubin(const struct fixture_kernel *kernels, size_t num_kernels)
-{
+static struct buffer make_cubin(const struct fixture_kernel *kernels, size_t num_kernels) {
     struct cubin cubin = {.num_sections = NUM_COMMON_SECTIONS + SECTIONS_PER_KERNEL * num_kernels,
                           .num_symbols = 1 + SYMBOLS_PER_KERNEL * num_kernels};
     cubin.sections = checked(calloc(cubin.num_sections, sizeof *cubin.sections));
@@ -222,8 +209,7 @@ static struct buffer make_cubin(const struct fixture_kernel *kernels, size_t num
     return cubin.elf;
 }
 
-uint8_t *fixture_image(const struct fixture_kernel *kernels, size_t num_kernels, size_t *ret_bytes)
-{
+uint8_t *fixture_image(const struct fixture_kernel *kernels, size_t num_kernels, size_t *ret_bytes) {
     struct {
         uint32_t magic;
         uint16_t version, header_bytes;
@@ -258,13 +244,11 @@ uint8_t *fixture_image(const struct fixture_kernel *kernels, size_t num_kernels,
 
 /* ----------------------------------------------------------------------------------------------------------- bundles */
 
-static int compare_names(const void *left, const void *right)
-{
+static int compare_names(const void *left, const void *right) {
     return strcmp(((const struct fixture_kernel *)left)->name, ((const struct fixture_kernel *)right)->name);
 }
 
-static uint32_t gpus_of(const struct fixture_kernel *kernel)
-{
+static uint32_t gpus_of(const struct fixture_kernel *kernel) {
     if (kernel->gpus)
         return kernel->gpus;
     return kernel->target == 90    ? BUNDLE_GPU_SM90
@@ -272,8 +256,7 @@ static uint32_t gpus_of(const struct fixture_kernel *kernel)
                                    : BUNDLE_GPU_SM120 | BUNDLE_GPU_SM121;
 }
 
-static void append_frame(struct buffer *bundle, const struct fixture_image_bytes *image, struct bundle_image *record)
-{
+static void append_frame(struct buffer *bundle, const struct fixture_image_bytes *image, struct bundle_image *record) {
     size_t capacity = ZSTD_compressBound(image->num_bytes), frame_bytes = image->frame_bytes;
     uint8_t *frame = checked(malloc(capacity + image->frame_bytes));
     struct sha256 hash;
@@ -294,8 +277,7 @@ static void append_frame(struct buffer *bundle, const struct fixture_image_bytes
 }
 
 uint8_t *fixture_assemble(const struct fixture_kernel *kernels, size_t num_kernels, const struct fixture_image_bytes *images,
-                          size_t num_images, size_t *ret_bytes)
-{
+                          size_t num_images, size_t *ret_bytes) {
     struct fixture_kernel *sorted = checked(malloc(num_kernels * sizeof *sorted));
     struct buffer bundle = {0}, strings = {0};
     struct bundle_header header = {.version = BUNDLE_VERSION,
@@ -338,8 +320,7 @@ uint8_t *fixture_assemble(const struct fixture_kernel *kernels, size_t num_kerne
     return bundle.bytes;
 }
 
-uint8_t *fixture_bundle(const struct fixture_kernel *kernels, size_t num_kernels, size_t *ret_bytes)
-{
+uint8_t *fixture_bundle(const struct fixture_kernel *kernels, size_t num_kernels, size_t *ret_bytes) {
     struct fixture_kernel *placed = checked(malloc(num_kernels * sizeof *placed));
     struct fixture_kernel *siblings = checked(malloc(num_kernels * sizeof *siblings));
     struct fixture_image_bytes *images = checked(calloc(num_kernels, sizeof *images));
@@ -373,22 +354,21 @@ uint8_t *fixture_bundle(const struct fixture_kernel *kernels, size_t num_kernels
     return bundle;
 }
 
-struct bundle_header *fixture_header(uint8_t *bundle) { return (struct bundle_header *)(void *)bundle; }
+struct bundle_header *fixture_header(uint8_t *bundle) {
+    return (struct bundle_header *)(void *)bundle;
+}
 
-struct bundle_kernel *fixture_kernels(uint8_t *bundle)
-{
+struct bundle_kernel *fixture_kernels(uint8_t *bundle) {
     return (struct bundle_kernel *)(void *)(bundle + sizeof(struct bundle_header));
 }
 
-struct bundle_image *fixture_images(uint8_t *bundle)
-{
+struct bundle_image *fixture_images(uint8_t *bundle) {
     return (struct bundle_image *)(void *)(fixture_kernels(bundle) + fixture_header(bundle)->num_kernels);
 }
 
 char *fixture_strings(uint8_t *bundle) { return (char *)(fixture_images(bundle) + fixture_header(bundle)->num_images); }
 
-void fixture_seal(uint8_t *bundle, size_t bytes)
-{
+void fixture_seal(uint8_t *bundle, size_t bytes) {
     struct bundle_header *header = fixture_header(bundle);
     struct sha256 hash;
     if (bytes < sizeof *header || header->tables_bytes < sizeof *header || header->tables_bytes > bytes)
@@ -399,8 +379,7 @@ void fixture_seal(uint8_t *bundle, size_t bytes)
     sha256_finish(&hash, header->root_hash);
 }
 
-void fixture_write_file(const char *path, const void *data, size_t bytes)
-{
+void fixture_write_file(const char *path, const void *data, size_t bytes) {
     FILE *file = fopen(path, "wb");
     if (!file || fwrite(data, 1, bytes, file) != bytes || fclose(file) != 0) {
         (void)fprintf(stderr, "bundle_fixture: cannot write %s\n", path);

@@ -26,8 +26,7 @@ static const struct fixture_kernel scene_kernels[] = {
 enum { NUM_KERNELS = 4, NUM_IMAGES = 3 };
 
 /* A copy of its own size, so that a sanitizer sees every step beyond its end. */
-static inline uint8_t *copy_of(const uint8_t *data, size_t bytes)
-{
+static inline uint8_t *copy_of(const uint8_t *data, size_t bytes) {
     uint8_t *copy = malloc(bytes ? bytes : 1);
     assert_non_null(copy);
     memcpy(copy, data, bytes);
@@ -35,8 +34,7 @@ static inline uint8_t *copy_of(const uint8_t *data, size_t bytes)
 }
 
 /* Reads every image: the first status that is not OK. */
-static inline libdecode_status read_all(struct bundle *bundle)
-{
+static inline libdecode_status read_all(struct bundle *bundle) {
     libdecode_status status = LIBDECODE_OK;
     for (uint32_t image = 0; image < bundle_header(bundle)->num_images && status == LIBDECODE_OK; image++) {
         void *bytes = NULL;
@@ -46,8 +44,7 @@ static inline libdecode_status read_all(struct bundle *bundle)
     return status;
 }
 
-static inline libdecode_status open_and_read(const uint8_t *data, size_t bytes)
-{
+static inline libdecode_status open_and_read(const uint8_t *data, size_t bytes) {
     struct bundle *bundle = NULL;
     libdecode_status status = bundle_open_memory(data, bytes, "memory", &bundle);
     if (status != LIBDECODE_OK) {
@@ -59,8 +56,7 @@ static inline libdecode_status open_and_read(const uint8_t *data, size_t bytes)
     return status;
 }
 
-static inline void assert_message_has(const char *text)
-{
+static inline void assert_message_has(const char *text) {
     if (!strstr(libdecode_error_message(), text))
         fail_msg("'%s' is not in '%s'", text, libdecode_error_message());
 }

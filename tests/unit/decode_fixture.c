@@ -17,16 +17,14 @@
 #define MAX_VALUES 16
 #define MAX_KERNELS 512
 
-static void require(bool condition, const char *what)
-{
+static void require(bool condition, const char *what) {
     if (!condition) {
         (void)fprintf(stderr, "decode_fixture: %s: %s\n", what, libdecode_error_message());
         abort();
     }
 }
 
-libdecode_problem llama3_8b(void)
-{
+libdecode_problem llama3_8b(void) {
     return (libdecode_problem){.struct_size = sizeof(libdecode_problem),
                                .op = LIBDECODE_OP_BATCH_DECODE,
                                .query_dtype = LIBDECODE_DTYPE_BF16,
@@ -40,8 +38,7 @@ libdecode_problem llama3_8b(void)
 
 static _Alignas(256) char room[16][256];
 
-libdecode_tensors some_tensors(void)
-{
+libdecode_tensors some_tensors(void) {
     return (libdecode_tensors){.struct_size = sizeof(libdecode_tensors),
                                .query = room[0],
                                .k_cache = room[1],
@@ -53,8 +50,7 @@ libdecode_tensors some_tensors(void)
                                .workspace_bytes = (size_t)1 << 30};
 }
 
-libdecode_device preset(const char *name)
-{
+libdecode_device preset(const char *name) {
     libdecode_device device = {.struct_size = sizeof device};
     require(libdecode_device_preset(name, &device) == LIBDECODE_OK, name);
     return device;
@@ -62,8 +58,7 @@ libdecode_device preset(const char *name)
 
 /* -------------------------------------------------------------------------------------------------------------- grid */
 
-static char *read_text(const char *path)
-{
+static char *read_text(const char *path) {
     FILE *file = fopen(path, "rb");
     if (!file) {
         (void)fprintf(stderr, "decode_fixture: %s cannot be opened\n", path);
@@ -76,8 +71,7 @@ static char *read_text(const char *path)
 }
 
 /* `key = ["a", 1, ...]` of one [[grid]] section. */
-static size_t read_list(const char *section, const char *key, char values[MAX_VALUES][16])
-{
+static size_t read_list(const char *section, const char *key, char values[MAX_VALUES][16]) {
     char line[64];
     (void)snprintf(line, sizeof line, "\n%s = [", key);
     const char *at = strstr(section, line), *next = strstr(section, "\n[[grid]]");
@@ -98,8 +92,7 @@ static uint32_t dtype_number(const char *name) { return strcmp(name, "fp16") == 
 
 /* Resources like those of the real kernels, so that presets have room for them. */
 static struct libdecode_launch_contract grid_contract(const char *dtype, uint32_t head_dim, uint32_t row_tile,
-                                                      uint32_t cluster_size, uint32_t target)
-{
+                                                      uint32_t cluster_size, uint32_t target) {
     struct libdecode_launch_contract contract = fixture_contract();
     contract.threads = target == 120 ? 160 : 352;
     contract.dynamic_shared_bytes = target == 120 ? 98304 : 180224;
@@ -123,8 +116,7 @@ static const struct {
 
 /* The kernels of one [[grid]] section for one target. */
 static size_t add_section(const char *section, size_t target, struct fixture_kernel *kernels,
-                          char (*names)[BUNDLE_MAX_NAME_BYTES], size_t count)
-{
+                          char (*names)[BUNDLE_MAX_NAME_BYTES], size_t count) {
     char built_for[MAX_VALUES][16], dtypes[MAX_VALUES][16], head_dims[MAX_VALUES][16], tiles[MAX_VALUES][16],
         clusters[MAX_VALUES][16];
     size_t num_targets = read_list(section, "targets", built_for), num_dtypes = read_list(section, "query_dtype", dtypes);
@@ -149,8 +141,7 @@ static size_t add_section(const char *section, size_t target, struct fixture_ker
     return count;
 }
 
-struct grid *grid_create(unsigned wanted)
-{
+struct grid *grid_create(unsigned wanted) {
     struct grid *grid = calloc(1, sizeof *grid);
     char *text = read_text(GRID_TOML);
     struct fixture_kernel *kernels = calloc(MAX_KERNELS, sizeof *kernels);
@@ -183,8 +174,7 @@ struct grid *grid_create(unsigned wanted)
     return grid;
 }
 
-void grid_destroy(struct grid *grid)
-{
+void grid_destroy(struct grid *grid) {
     kernel_table_destroy(&grid->table);
     for (size_t target = 0; target < GRID_TARGETS; target++) {
         if (grid->bundles[target])
@@ -194,8 +184,7 @@ void grid_destroy(struct grid *grid)
     free(grid);
 }
 
-void grid_options(const struct grid *grid, struct grid_options *ret_options)
-{
+void grid_options(const struct grid *grid, struct grid_options *ret_options) {
     *ret_options = (struct grid_options){.options = {.struct_size = sizeof(libdecode_open_options),
                                                      .flags = LIBDECODE_OPEN_IGNORE_ENVIRONMENT | LIBDECODE_OPEN_BUNDLES_ONLY}};
     size_t count = 0;

@@ -21,14 +21,12 @@ static const struct fake_cuda *fake;
 static struct grid *grid;
 static libdecode_context *context;
 
-static inline void expect_ok(libdecode_status status)
-{
+static inline void expect_ok(libdecode_status status) {
     if (status != LIBDECODE_OK)
         fail_msg("status %d: %s", (int)status, libdecode_error_message());
 }
 
-static inline void expect_error(libdecode_status status, libdecode_status expected, const char *text)
-{
+static inline void expect_error(libdecode_status status, libdecode_status expected, const char *text) {
     if (status != expected || !strstr(libdecode_error_message(), text))
         fail_msg("status %d, message '%s', expected %d with '%s'", (int)status, libdecode_error_message(), (int)expected, text);
 }
@@ -38,15 +36,13 @@ struct log {
     char last[6][512];
 };
 
-static inline void keep_log(void *cookie, libdecode_log_level level, const char *message)
-{
+static inline void keep_log(void *cookie, libdecode_log_level level, const char *message) {
     struct log *log = cookie;
     log->lines[level]++;
     (void)snprintf(log->last[level], sizeof log->last[level], "%s", message);
 }
 
-static inline libdecode_context *open_grid(uint32_t flags, libdecode_log_level level, struct log *log)
-{
+static inline libdecode_context *open_grid(uint32_t flags, libdecode_log_level level, struct log *log) {
     struct grid_options options;
     libdecode_context *opened = NULL;
     grid_options(grid, &options);
@@ -58,8 +54,7 @@ static inline libdecode_context *open_grid(uint32_t flags, libdecode_log_level l
     return opened;
 }
 
-static inline int create_grid(void **state)
-{
+static inline int create_grid(void **state) {
     (void)state;
     fake = fake_cuda();
     if (!fake) {
@@ -70,16 +65,14 @@ static inline int create_grid(void **state)
     return 0;
 }
 
-static inline int destroy_grid(void **state)
-{
+static inline int destroy_grid(void **state) {
     (void)state;
     if (grid)
         grid_destroy(grid);
     return 0;
 }
 
-static inline int begin(void **state)
-{
+static inline int begin(void **state) {
     (void)state;
     fake->reset();
     fake->set_parameter_bytes(sizeof(struct gqa_decode_params));
@@ -87,15 +80,13 @@ static inline int begin(void **state)
     return 0;
 }
 
-static inline int end(void **state)
-{
+static inline int end(void **state) {
     (void)state;
     libdecode_close(context);
     return fake->misuses() == 0 && fake->live_modules() == 0 ? 0 : -1;
 }
 
-static inline libdecode_plan *plan_for(const libdecode_problem *problem, const libdecode_device *device)
-{
+static inline libdecode_plan *plan_for(const libdecode_problem *problem, const libdecode_device *device) {
     libdecode_plan *plan = NULL;
     expect_ok(libdecode_plan_create(context, problem, device, &plan));
     return plan;

@@ -19,16 +19,14 @@ void *__wrap_calloc(size_t count, size_t bytes);
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
 size_t __wrap_ZSTD_decompress(void *ret, size_t capacity, const void *frame, size_t frame_bytes);
 
-void fail_allocation(size_t n)
-{
+void fail_allocation(size_t n) {
     atomic_store(&has_failed, false);
     atomic_store(&countdown, n);
 }
 
 bool allocation_failed(void) { return atomic_load(&has_failed); }
 
-static bool is_due(void)
-{
+static bool is_due(void) {
     size_t left = atomic_load(&countdown);
     while (left > 0 && !atomic_compare_exchange_weak(&countdown, &left, left - 1))
         continue;
@@ -45,7 +43,6 @@ void *__wrap_calloc(size_t count, size_t bytes) { return is_due() ? NULL : __rea
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes) { return is_due() ? NULL : __real_aligned_alloc(alignment, bytes); }
 
 /* What libzstd answers when its own malloc fails: an error code as a negative size. */
-size_t __wrap_ZSTD_decompress(void *ret, size_t capacity, const void *frame, size_t frame_bytes)
-{
+size_t __wrap_ZSTD_decompress(void *ret, size_t capacity, const void *frame, size_t frame_bytes) {
     return is_due() ? (size_t)-ZSTD_error_memory_allocation : __real_ZSTD_decompress(ret, capacity, frame, frame_bytes);
 }

@@ -2,8 +2,7 @@
 /* header_c99.c: libdecode.h alone, in strict C99 (-std=c99 -pedantic-errors), and a first use of it that needs no GPU. */
 #include "libdecode.h"
 
-int main(void)
-{
+int main(void) {
     libdecode_context *context;
     libdecode_open_options options = {0};
     options.struct_size = sizeof options;

@@ -2,8 +2,7 @@
 /* header_cxx.cpp: libdecode.h alone, in C++, and a first use of it that needs no GPU. */
 #include "libdecode.h"
 
-int main()
-{
+int main() {
     libdecode_context *context = nullptr;
     libdecode_open_options options = {};
     options.struct_size = sizeof options;

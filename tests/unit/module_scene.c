@@ -16,8 +16,7 @@ struct caught_log caught;
 
 static struct kernel_table table;
 
-bool scene_find_fake(const char *program)
-{
+bool scene_find_fake(const char *program) {
     fake = fake_cuda();
     if (!fake)
         (void)fprintf(stderr, "%s: set LD_LIBRARY_PATH to the folder of the fake libcuda.so.1\n", program);
@@ -25,16 +24,13 @@ bool scene_find_fake(const char *program)
 }
 
 libdecode_status function_here(struct module_cache *of, const struct driver *by, const struct kernel_record *record,
-                               libdecode_stream on, int strict, int preparing, cuda_function *ret_function)
-{
+                               libdecode_stream on, int strict, int preparing, cuda_function *ret_function) {
     uint64_t context_id;
     libdecode_status status = device_context_id(by, &context_id);
-    return status != LIBDECODE_OK ? status
-                                  : module_function(of, by, context_id, record, on, strict, preparing, ret_function);
+    return status != LIBDECODE_OK ? status : module_function(of, by, context_id, record, on, strict, preparing, ret_function);
 }
 
-static void catch_log(void *cookie, libdecode_log_level level, const char *message)
-{
+static void catch_log(void *cookie, libdecode_log_level level, const char *message) {
     (void)cookie;
     if (level != LIBDECODE_LOG_WARN)
         return;
@@ -47,8 +43,7 @@ static void catch_log(void *cookie, libdecode_log_level level, const char *messa
     }
 }
 
-int scene_make_bundle(void **state)
-{
+int scene_make_bundle(void **state) {
     (void)state;
     struct libdecode_launch_contract large = fixture_contract(), wide = fixture_contract(), plain = fixture_contract();
     large.dynamic_shared_bytes = 100 * 1024;
@@ -72,8 +67,7 @@ int scene_make_bundle(void **state)
     return 0;
 }
 
-int scene_free_bundle(void **state)
-{
+int scene_free_bundle(void **state) {
     (void)state;
     kernel_table_destroy(&table);
     bundle_close(bundle);
@@ -81,8 +75,7 @@ int scene_free_bundle(void **state)
     return 0;
 }
 
-int scene_begin(void **state)
-{
+int scene_begin(void **state) {
     (void)state;
     const struct log_sink sink = {.function = catch_log, .level = LIBDECODE_LOG_WARN};
     memset(&caught, 0, sizeof caught);
@@ -90,28 +83,24 @@ int scene_begin(void **state)
     return module_cache_create(&sink, &cache) != LIBDECODE_OK;
 }
 
-int scene_end(void **state)
-{
+int scene_end(void **state) {
     (void)state;
     module_cache_destroy(cache);
     cache = NULL;
     return fake->misuses() != 0;
 }
 
-libdecode_status get(int kernel, cuda_function *ret_function)
-{
+libdecode_status get(int kernel, cuda_function *ret_function) {
     return function_here(cache, driver, &kernels[kernel], stream, 0, 0, ret_function);
 }
 
-libdecode_status get_strictly(int kernel, cuda_function *ret_function)
-{
+libdecode_status get_strictly(int kernel, cuda_function *ret_function) {
     return function_here(cache, driver, &kernels[kernel], stream, 1, 0, ret_function);
 }
 
 void assert_message_has(const char *text) { assert_non_null(strstr(libdecode_error_message(), text)); }
 
-int thread_capture_mode(void)
-{
+int thread_capture_mode(void) {
     int version;
     (void)driver->driver_get_version(&version);
     return fake->last("cuDriverGetVersion")->capture_mode;

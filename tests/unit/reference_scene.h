@@ -49,15 +49,26 @@ static const float one = 1;
 static struct scene scene;
 
 /* One request of one query token with one head; the first pages of the pool in order are the caller's to enter. */
-static inline void scene_begin(int32_t seq_len)
-{
+static inline void scene_begin(int32_t seq_len) {
     memset(&scene, 0, sizeof scene);
-    scene.problem = (libdecode_problem){.struct_size = sizeof scene.problem, .query_dtype = LIBDECODE_DTYPE_BF16,
-                                        .features = LIBDECODE_FEATURE_LSE, .batch_size = 1, .num_qo_heads = 1,
-                                        .num_kv_heads = 1, .head_dim = D, .page_size = PAGE, .page_table_request_stride = TABLE};
-    scene.tensors = (libdecode_tensors){.struct_size = sizeof scene.tensors, .query = scene.query, .k_cache = scene.k,
-                                        .v_cache = scene.v, .page_table = scene.page_table, .seq_lens = scene.seq_lens,
-                                        .out = scene.out, .lse = scene.lse, .bmm1_scale_log2_device = &one};
+    scene.problem = (libdecode_problem){.struct_size = sizeof scene.problem,
+                                        .query_dtype = LIBDECODE_DTYPE_BF16,
+                                        .features = LIBDECODE_FEATURE_LSE,
+                                        .batch_size = 1,
+                                        .num_qo_heads = 1,
+                                        .num_kv_heads = 1,
+                                        .head_dim = D,
+                                        .page_size = PAGE,
+                                        .page_table_request_stride = TABLE};
+    scene.tensors = (libdecode_tensors){.struct_size = sizeof scene.tensors,
+                                        .query = scene.query,
+                                        .k_cache = scene.k,
+                                        .v_cache = scene.v,
+                                        .page_table = scene.page_table,
+                                        .seq_lens = scene.seq_lens,
+                                        .out = scene.out,
+                                        .lse = scene.lse,
+                                        .bmm1_scale_log2_device = &one};
     for (size_t row = 0; row < TOKENS * Q_HEADS; row++)
         scene.query[row * D] = bf16_encode(1);
     for (size_t element = 0; element < sizeof scene.k / 2; element++)
@@ -73,8 +84,7 @@ static inline void scene_begin(int32_t seq_len)
 }
 
 /* A KV row: the weight is 2^logit. */
-static inline void put(int32_t page, int32_t kv_head, int32_t slot, double logit, double v0, double v1)
-{
+static inline void put(int32_t page, int32_t kv_head, int32_t slot, double logit, double v0, double v1) {
     size_t row = (size_t)((page * scene.problem.num_kv_heads + kv_head) * PAGE + slot) * D;
     memset(scene.k + row, 0, D * 2);
     memset(scene.v + row, 0, D * 2);
@@ -84,28 +94,24 @@ static inline void put(int32_t page, int32_t kv_head, int32_t slot, double logit
 }
 
 /* `count` tokens of head 0 in pages 0, 1, ... with logit 0; token j has the values 2^j and 1, so that v0 tells who was seen. */
-static inline void put_tokens(int32_t count)
-{
+static inline void put_tokens(int32_t count) {
     for (int32_t token = 0; token < count; token++) {
         scene.page_table[token / PAGE] = token / PAGE;
         put(token / PAGE, 0, token % PAGE, 0, ldexp(1, token), 1);
     }
 }
 
-static inline void run(void)
-{
+static inline void run(void) {
     libdecode_status status = libdecode_reference(&scene.problem, &scene.tensors);
     if (status != LIBDECODE_OK)
         fail_msg("%s: %s", libdecode_status_name(status), libdecode_error_message());
 }
 
-static inline double out_at(int32_t token, int32_t head, int32_t d)
-{
+static inline double out_at(int32_t token, int32_t head, int32_t d) {
     return bf16_decode(scene.out[(token * scene.problem.num_qo_heads + head) * D + d]);
 }
 
-static inline void expect(int32_t token, int32_t head, double v0, double v1, double lse)
-{
+static inline void expect(int32_t token, int32_t head, double v0, double v1, double lse) {
     float actual_lse = scene.lse[token * scene.problem.num_qo_heads + head];
     if (out_at(token, head, 0) != v0 || out_at(token, head, 1) != v1 || out_at(token, head, 2) != 0 || actual_lse != (float)lse)
         fail_msg("token %d head %d: got (%g, %g, %g) lse %g, expected (%g, %g, 0) lse %g", token, head, out_at(token, head, 0),
@@ -113,8 +119,7 @@ static inline void expect(int32_t token, int32_t head, double v0, double v1, dou
 }
 
 /* With put_tokens: the row is the mean over exactly the tokens of `mask`. */
-static inline void expect_seen(int32_t token, uint32_t mask)
-{
+static inline void expect_seen(int32_t token, uint32_t mask) {
     int count = 0;
     for (uint32_t rest = mask; rest != 0; rest &= rest - 1)
         count++;

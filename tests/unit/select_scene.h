@@ -17,15 +17,13 @@
 
 static struct grid *grid;
 
-static inline int create_grid(void **state)
-{
+static inline int create_grid(void **state) {
     (void)state;
     grid = grid_create(7);
     return 0;
 }
 
-static inline int destroy_grid(void **state)
-{
+static inline int destroy_grid(void **state) {
     (void)state;
     grid_destroy(grid);
     return 0;
@@ -35,16 +33,14 @@ static inline struct policy no_policy(void) { return (struct policy){.num_rules 
 
 static inline libdecode_status choose(const libdecode_problem *problem, const libdecode_device *device,
                                       const struct policy *policy, const struct kernel_table *table,
-                                      struct selection *ret_selection)
-{
+                                      struct selection *ret_selection) {
     struct problem checked;
     assert_int_equal(problem_check(problem, &checked), LIBDECODE_OK);
     return select_kernel(&checked, device, policy, table, NULL, NULL, ret_selection);
 }
 
 static inline struct selection expect_choice(const libdecode_problem *problem, const libdecode_device *device,
-                                             const struct policy *policy, const struct kernel_table *table)
-{
+                                             const struct policy *policy, const struct kernel_table *table) {
     struct selection selection;
     if (choose(problem, device, policy, table, &selection) != LIBDECODE_OK)
         fail_msg("no kernel: %s", libdecode_error_message());
@@ -53,8 +49,7 @@ static inline struct selection expect_choice(const libdecode_problem *problem, c
 
 static inline void expect_refusal(libdecode_status expected, const char *first, const char *second,
                                   const libdecode_problem *problem, const libdecode_device *device, const struct policy *policy,
-                                  const struct kernel_table *table)
-{
+                                  const struct kernel_table *table) {
     struct selection selection, untouched;
     memset(&selection, 0xa5, sizeof selection);
     memset(&untouched, 0xa5, sizeof untouched);

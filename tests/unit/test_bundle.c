@@ -18,8 +18,7 @@ static uint8_t *honest;
 static size_t honest_bytes;
 static char folder[64], path[128];
 
-static int make_honest(void **state)
-{
+static int make_honest(void **state) {
     (void)state;
     honest = fixture_bundle(scene_kernels, NUM_KERNELS, &honest_bytes);
     (void)snprintf(folder, sizeof folder, "/tmp/test_bundle_XXXXXX");
@@ -29,8 +28,7 @@ static int make_honest(void **state)
     return 0;
 }
 
-static int remove_honest(void **state)
-{
+static int remove_honest(void **state) {
     (void)state;
     free(honest);
     (void)unlink(path);
@@ -39,8 +37,7 @@ static int remove_honest(void **state)
 
 /* ------------------------------------------------------------------------------------------------------------ honest */
 
-static void assert_is_honest(struct bundle *bundle)
-{
+static void assert_is_honest(struct bundle *bundle) {
     assert_int_equal(bundle_header(bundle)->num_kernels, NUM_KERNELS);
     assert_int_equal(bundle_header(bundle)->num_images, NUM_IMAGES);
     for (uint32_t index = 0; index < NUM_KERNELS; index++) {
@@ -55,8 +52,7 @@ static void assert_is_honest(struct bundle *bundle)
     assert_string_equal(bundle_string(bundle, 0), "");
 }
 
-static void a_bundle_in_memory_gives_its_tables_and_the_images_that_went_in(void **state)
-{
+static void a_bundle_in_memory_gives_its_tables_and_the_images_that_went_in(void **state) {
     (void)state;
     struct bundle *bundle = NULL;
     size_t expected_bytes;
@@ -77,8 +73,7 @@ static void a_bundle_in_memory_gives_its_tables_and_the_images_that_went_in(void
     bundle_close(bundle);
 }
 
-static void a_bundle_in_a_file_is_the_same_and_its_descriptor_is_not_inherited(void **state)
-{
+static void a_bundle_in_a_file_is_the_same_and_its_descriptor_is_not_inherited(void **state) {
     (void)state;
     struct bundle *bundle = NULL;
     struct stat facts, other;
@@ -99,8 +94,7 @@ static void a_bundle_in_a_file_is_the_same_and_its_descriptor_is_not_inherited(v
     bundle_close(bundle);
 }
 
-static void a_bundle_in_memory_need_not_be_aligned(void **state)
-{
+static void a_bundle_in_memory_need_not_be_aligned(void **state) {
     (void)state;
     uint8_t *moved = malloc(honest_bytes + 1);
     assert_non_null(moved);
@@ -109,8 +103,7 @@ static void a_bundle_in_memory_need_not_be_aligned(void **state)
     free(moved);
 }
 
-static void strings_need_not_end_on_eight_bytes_nor_the_last_frame(void **state)
-{
+static void strings_need_not_end_on_eight_bytes_nor_the_last_frame(void **state) {
     (void)state;
     const struct fixture_kernel one = {.name = "a", .target = 90};
     size_t bytes;
@@ -132,8 +125,7 @@ static void strings_need_not_end_on_eight_bytes_nor_the_last_frame(void **state)
 /* ------------------------------------------------------------------------------------------------------------ damage */
 
 /* Damage to a frame may be without effect; then the image must be what it was. */
-static bool images_are_unchanged(const uint8_t *data, size_t bytes)
-{
+static bool images_are_unchanged(const uint8_t *data, size_t bytes) {
     struct bundle *bundle = NULL, *original = NULL;
     bool equal = true;
     assert_int_equal(bundle_open_memory(data, bytes, "memory", &bundle), LIBDECODE_OK);
@@ -151,8 +143,7 @@ static bool images_are_unchanged(const uint8_t *data, size_t bytes)
     return equal;
 }
 
-static void every_flipped_bit_is_noticed(void **state)
-{
+static void every_flipped_bit_is_noticed(void **state) {
     (void)state;
     size_t num_unchanged = 0, tables_bytes = (size_t)fixture_header(honest)->tables_bytes;
     uint8_t *damaged = copy_of(honest, honest_bytes);
@@ -176,8 +167,7 @@ static void every_flipped_bit_is_noticed(void **state)
     free(damaged);
 }
 
-static void every_flipped_byte_of_a_file_is_noticed(void **state)
-{
+static void every_flipped_byte_of_a_file_is_noticed(void **state) {
     (void)state;
     uint8_t *damaged = copy_of(honest, honest_bytes);
     for (size_t offset = 0; offset < honest_bytes; offset++) {
@@ -195,8 +185,7 @@ static void every_flipped_byte_of_a_file_is_noticed(void **state)
     free(damaged);
 }
 
-static void a_bundle_cut_anywhere_is_damaged(void **state)
-{
+static void a_bundle_cut_anywhere_is_damaged(void **state) {
     (void)state;
     fixture_write_file(path, honest, honest_bytes);
     for (size_t bytes = honest_bytes; bytes-- > 0;) {
@@ -210,8 +199,7 @@ static void a_bundle_cut_anywhere_is_damaged(void **state)
 }
 
 /* Cut before the end of the last frame, and the header made to agree. (The padding behind it may be left out.) */
-static void a_bundle_cut_anywhere_with_a_matching_header_is_damaged(void **state)
-{
+static void a_bundle_cut_anywhere_with_a_matching_header_is_damaged(void **state) {
     (void)state;
     const struct bundle_image *last = &fixture_images(honest)[NUM_IMAGES - 1];
     for (size_t bytes = sizeof(struct bundle_header); bytes < last->offset + last->frame_bytes; bytes++) {
@@ -223,8 +211,7 @@ static void a_bundle_cut_anywhere_with_a_matching_header_is_damaged(void **state
     }
 }
 
-static void bytes_after_the_end_are_damage(void **state)
-{
+static void bytes_after_the_end_are_damage(void **state) {
     (void)state;
     for (size_t more = 1; more <= 16; more++) {
         uint8_t *longer = calloc(1, honest_bytes + more);
@@ -238,8 +225,7 @@ static void bytes_after_the_end_are_damage(void **state)
     }
 }
 
-static void a_file_that_shrinks_after_it_was_opened_is_damaged(void **state)
-{
+static void a_file_that_shrinks_after_it_was_opened_is_damaged(void **state) {
     (void)state;
     struct bundle *bundle = NULL;
     void *bytes = NULL;
@@ -253,8 +239,7 @@ static void a_file_that_shrinks_after_it_was_opened_is_damaged(void **state)
     bundle_close(bundle);
 }
 
-static void what_is_no_bundle_file_is_said_to_be_so(void **state)
-{
+static void what_is_no_bundle_file_is_said_to_be_so(void **state) {
     (void)state;
     struct bundle *bundle = NULL;
     (void)unlink(path);
@@ -281,8 +266,7 @@ static void what_is_no_bundle_file_is_said_to_be_so(void **state)
     bundle_close(NULL);
 }
 
-static void another_version_is_named_with_ours(void **state)
-{
+static void another_version_is_named_with_ours(void **state) {
     (void)state;
     uint8_t *other = copy_of(honest, honest_bytes);
     fixture_header(other)->version = 7;
@@ -299,8 +283,7 @@ static void another_version_is_named_with_ours(void **state)
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
 
-static libdecode_status open_read_and_list(void)
-{
+static libdecode_status open_read_and_list(void) {
     struct bundle *bundle = NULL;
     struct kernel_table table = {0};
     libdecode_status status = bundle_open_file(path, &bundle);
@@ -314,8 +297,7 @@ static libdecode_status open_read_and_list(void)
     return status;
 }
 
-static void every_allocation_may_fail(void **state)
-{
+static void every_allocation_may_fail(void **state) {
     (void)state;
     size_t num_failures = 0;
     fixture_write_file(path, honest, honest_bytes);
@@ -342,8 +324,7 @@ struct overlay_bundle {
     size_t num_kernels;
 };
 
-static struct bundle *open_overlay(const struct overlay_bundle *overlay)
-{
+static struct bundle *open_overlay(const struct overlay_bundle *overlay) {
     size_t bytes;
     struct bundle *bundle = NULL;
     uint8_t *data = fixture_bundle(overlay->kernels, overlay->num_kernels, &bytes);
@@ -354,8 +335,7 @@ static struct bundle *open_overlay(const struct overlay_bundle *overlay)
     return bundle;
 }
 
-static void a_newer_bundle_hides_an_older_kernel_only_where_it_serves_the_same_gpu(void **state)
-{
+static void a_newer_bundle_hides_an_older_kernel_only_where_it_serves_the_same_gpu(void **state) {
     (void)state;
     const struct overlay_bundle layers[] = {
         {{{.name = "a_sm100", .target = 100}, {.name = "b_sm100", .target = 100}, {.name = "c_sm90", .target = 90}}, 3},
@@ -388,8 +368,7 @@ static void a_newer_bundle_hides_an_older_kernel_only_where_it_serves_the_same_g
         bundle_close(bundles[rank]);
 }
 
-static void no_bundles_make_an_empty_table(void **state)
-{
+static void no_bundles_make_an_empty_table(void **state) {
     (void)state;
     struct kernel_table table;
     assert_int_equal(kernel_table_build(NULL, 0, &table), LIBDECODE_OK);
@@ -397,8 +376,7 @@ static void no_bundles_make_an_empty_table(void **state)
     kernel_table_destroy(&table);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bundle_in_memory_gives_its_tables_and_the_images_that_went_in),
         cmocka_unit_test(a_bundle_in_a_file_is_the_same_and_its_descriptor_is_not_inherited),

@@ -10,15 +10,13 @@
 static uint8_t *honest;
 static size_t honest_bytes;
 
-static int make_honest(void **state)
-{
+static int make_honest(void **state) {
     (void)state;
     honest = fixture_bundle(scene_kernels, NUM_KERNELS, &honest_bytes);
     return 0;
 }
 
-static int remove_honest(void **state)
-{
+static int remove_honest(void **state) {
     (void)state;
     free(honest);
     return 0;
@@ -33,18 +31,12 @@ struct lie {
     uint64_t value;
     const char *expected;
 };
-#define HEADER_LIE(field, value, expected)                                                                            \
-    {                                                                                                                 \
-        HEADER, 0, offsetof(struct bundle_header, field), sizeof(((struct bundle_header *)0)->field), value, expected \
-    }
-#define KERNEL_LIE(index, field, value, expected)                                                                         \
-    {                                                                                                                     \
-        KERNEL, index, offsetof(struct bundle_kernel, field), sizeof(((struct bundle_kernel *)0)->field), value, expected \
-    }
-#define IMAGE_LIE(index, field, value, expected)                                                                       \
-    {                                                                                                                  \
-        IMAGE, index, offsetof(struct bundle_image, field), sizeof(((struct bundle_image *)0)->field), value, expected \
-    }
+#define HEADER_LIE(field, value, expected)                                                                                       \
+    { HEADER, 0, offsetof(struct bundle_header, field), sizeof(((struct bundle_header *)0)->field), value, expected }
+#define KERNEL_LIE(index, field, value, expected)                                                                                \
+    { KERNEL, index, offsetof(struct bundle_kernel, field), sizeof(((struct bundle_kernel *)0)->field), value, expected }
+#define IMAGE_LIE(index, field, value, expected)                                                                                 \
+    { IMAGE, index, offsetof(struct bundle_image, field), sizeof(((struct bundle_image *)0)->field), value, expected }
 #define CONTRACT_LIE(field, value) KERNEL_LIE(0, contract.field, value, "launch contract that no kernel can have")
 
 /* clang-format off: one lie a line */
@@ -135,8 +127,7 @@ static const struct lie lies[] = {
 };
 /* clang-format on */
 
-static void every_false_fact_under_a_right_root_hash_is_noticed(void **state)
-{
+static void every_false_fact_under_a_right_root_hash_is_noticed(void **state) {
     (void)state;
     for (size_t index = 0; index < sizeof lies / sizeof lies[0]; index++) {
         const struct lie *lie = &lies[index];
@@ -153,8 +144,7 @@ static void every_false_fact_under_a_right_root_hash_is_noticed(void **state)
     }
 }
 
-static void a_head_dim_that_a_cluster_cannot_share_evenly_is_noticed(void **state)
-{
+static void a_head_dim_that_a_cluster_cannot_share_evenly_is_noticed(void **state) {
     (void)state;
     uint8_t *hostile = copy_of(honest, honest_bytes);
     fixture_kernels(hostile)[0].contract.cluster_size = 8;
@@ -165,8 +155,7 @@ static void a_head_dim_that_a_cluster_cannot_share_evenly_is_noticed(void **stat
     free(hostile);
 }
 
-static void a_wrong_root_hash_is_named(void **state)
-{
+static void a_wrong_root_hash_is_named(void **state) {
     (void)state;
     uint8_t *altered = copy_of(honest, honest_bytes);
     fixture_header(altered)->min_driver = 12000;
@@ -175,8 +164,7 @@ static void a_wrong_root_hash_is_named(void **state)
     free(altered);
 }
 
-static void names_are_lower_case_digits_and_underscores_and_end_inside_the_strings(void **state)
-{
+static void names_are_lower_case_digits_and_underscores_and_end_inside_the_strings(void **state) {
     (void)state;
     static const char bad[] = {'A', '-', '.', ' ', '/', '\n', '\x7f', (char)0x80, '%'};
     for (size_t index = 0; index < sizeof bad; index++) {
@@ -201,8 +189,7 @@ static void names_are_lower_case_digits_and_underscores_and_end_inside_the_strin
     free(hostile);
 }
 
-static void a_name_has_at_most_127_characters(void **state)
-{
+static void a_name_has_at_most_127_characters(void **state) {
     (void)state;
     char name[BUNDLE_MAX_NAME_BYTES + 1];
     memset(name, 'a', sizeof name);
@@ -219,8 +206,7 @@ static void a_name_has_at_most_127_characters(void **state)
 }
 
 /* A bundle of one kernel whose image or frame is `altered`; what opening and reading it says. */
-static libdecode_status read_with(const struct fixture_image_bytes *altered)
-{
+static libdecode_status read_with(const struct fixture_image_bytes *altered) {
     const struct fixture_kernel kernel = {.name = "alpha_sm90", .target = 90};
     size_t bytes;
     uint8_t *bundle = fixture_assemble(&kernel, 1, altered, 1, &bytes);
@@ -230,8 +216,7 @@ static libdecode_status read_with(const struct fixture_image_bytes *altered)
 }
 
 static void assert_frame_is_refused(const struct fixture_image_bytes *image, const void *frame, size_t frame_bytes,
-                                    const char *expected)
-{
+                                    const char *expected) {
     struct fixture_image_bytes altered = *image;
     altered.frame = frame;
     altered.frame_bytes = frame_bytes;
@@ -239,8 +224,7 @@ static void assert_frame_is_refused(const struct fixture_image_bytes *image, con
     assert_message_has(expected);
 }
 
-static void only_one_plain_zstd_frame_of_the_announced_size_is_decompressed(void **state)
-{
+static void only_one_plain_zstd_frame_of_the_announced_size_is_decompressed(void **state) {
     (void)state;
     struct fixture_image_bytes image = {.target = 90, .num_kernels = 1};
     uint8_t *bytes = fixture_image(scene_kernels, 1, &image.num_bytes), frame[8192] = {0}, altered[8192 * 2];
@@ -290,8 +274,7 @@ static void only_one_plain_zstd_frame_of_the_announced_size_is_decompressed(void
 }
 
 /* Says 64 MiB, is 64 KiB of zeros; and 64 MiB of zeros in a few KiB, all that a file may make us allocate. */
-static void a_decompression_bomb_ends_at_the_announced_size(void **state)
-{
+static void a_decompression_bomb_ends_at_the_announced_size(void **state) {
     (void)state;
     size_t capacity = ZSTD_compressBound(BUNDLE_MAX_IMAGE_BYTES);
     uint8_t *zeros = calloc(1, BUNDLE_MAX_IMAGE_BYTES + 1), *frame = malloc(capacity);
@@ -308,8 +291,7 @@ static void a_decompression_bomb_ends_at_the_announced_size(void **state)
     free(frame);
 }
 
-static void an_image_must_be_what_the_table_says_of_it(void **state)
-{
+static void an_image_must_be_what_the_table_says_of_it(void **state) {
     (void)state;
     struct fixture_image_bytes image = {.target = 90, .num_kernels = 1};
     const struct {
@@ -332,8 +314,7 @@ static void an_image_must_be_what_the_table_says_of_it(void **state)
 }
 
 /* The hash fits, for whoever makes the file makes the hash: what is left is the audit of the headers. */
-static void every_flipped_byte_of_an_image_under_a_right_hash_leaves_the_reader_alive(void **state)
-{
+static void every_flipped_byte_of_an_image_under_a_right_hash_leaves_the_reader_alive(void **state) {
     (void)state;
     struct fixture_image_bytes image = {.target = 90, .num_kernels = 1};
     uint8_t *bytes = fixture_image(scene_kernels, 1, &image.num_bytes);
@@ -353,8 +334,7 @@ static void every_flipped_byte_of_an_image_under_a_right_hash_leaves_the_reader_
     free(bytes);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_false_fact_under_a_right_root_hash_is_noticed),
         cmocka_unit_test(a_head_dim_that_a_cluster_cannot_share_evenly_is_noticed),

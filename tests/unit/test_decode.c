@@ -20,8 +20,7 @@
 
 /* ------------------------------------------------------------------------------------------------------------ plans */
 
-static void a_plan_says_what_was_chosen(void **state)
-{
+static void a_plan_says_what_was_chosen(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_plan *plan = plan_for(&problem, NULL);
@@ -45,8 +44,7 @@ static void a_plan_says_what_was_chosen(void **state)
     libdecode_plan_destroy(plan);
 }
 
-static void a_plan_for_another_gpu_needs_no_driver_and_is_refused_on_this_one(void **state)
-{
+static void a_plan_for_another_gpu_needs_no_driver_and_is_refused_on_this_one(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_tensors tensors = some_tensors();
@@ -72,8 +70,7 @@ static void a_plan_for_another_gpu_needs_no_driver_and_is_refused_on_this_one(vo
     libdecode_plan_destroy(plan);
 }
 
-static void a_plan_notices_that_the_context_changed_to_another_gpu(void **state)
-{
+static void a_plan_notices_that_the_context_changed_to_another_gpu(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_tensors tensors = some_tensors();
@@ -98,8 +95,7 @@ static void a_plan_notices_that_the_context_changed_to_another_gpu(void **state)
     libdecode_plan_destroy(plan);
 }
 
-static void null_arguments_are_named(void **state)
-{
+static void null_arguments_are_named(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_tensors tensors = some_tensors();
@@ -135,8 +131,7 @@ static void null_arguments_are_named(void **state)
     expect_ok(libdecode_prepare(context, NULL, 0));
 }
 
-static void a_plan_of_another_context_is_refused(void **state)
-{
+static void a_plan_of_another_context_is_refused(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_context *other = open_grid(0, LIBDECODE_LOG_NONE, NULL);
@@ -148,8 +143,7 @@ static void a_plan_of_another_context_is_refused(void **state)
 
 /* ---------------------------------------------------------------------------------------------------------- devices */
 
-static void the_current_device_is_described_by_its_attributes(void **state)
-{
+static void the_current_device_is_described_by_its_attributes(void **state) {
     (void)state;
     libdecode_device device = {.struct_size = sizeof device}, h200 = preset("sm_90");
     fake->set_device_name(0, "Some H200");
@@ -168,8 +162,7 @@ static void the_current_device_is_described_by_its_attributes(void **state)
     expect_error(libdecode_device_current(context, &device), LIBDECODE_ERROR_NO_DEVICE, "no current CUDA context");
 }
 
-static void a_device_filled_in_by_hand_is_checked(void **state)
-{
+static void a_device_filled_in_by_hand_is_checked(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_plan *plan = NULL;
@@ -203,8 +196,7 @@ static void a_device_filled_in_by_hand_is_checked(void **state)
 
 /* --------------------------------------------------------------------------------------------------------- launches */
 
-static void a_workspace_is_made_ready_by_one_memset(void **state)
-{
+static void a_workspace_is_made_ready_by_one_memset(void **state) {
     (void)state;
     libdecode_tensors tensors = some_tensors();
     expect_ok(libdecode_workspace_init(context, tensors.workspace, 1 << 20, (libdecode_stream)(uintptr_t)0x99));
@@ -216,8 +208,7 @@ static void a_workspace_is_made_ready_by_one_memset(void **state)
     expect_error(libdecode_workspace_init(context, tensors.workspace, 255, NULL), LIBDECODE_ERROR_WORKSPACE_TOO_SMALL, "256");
 }
 
-static void prepare_loads_once_and_launches_load_no_more(void **state)
-{
+static void prepare_loads_once_and_launches_load_no_more(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b(), other = llama3_8b();
     libdecode_tensors tensors = some_tensors();
@@ -234,8 +225,7 @@ static void prepare_loads_once_and_launches_load_no_more(void **state)
         libdecode_plan_destroy(plans[i]);
 }
 
-static void a_cold_launch_in_a_capture_works_and_under_strict_says_what_to_do(void **state)
-{
+static void a_cold_launch_in_a_capture_works_and_under_strict_says_what_to_do(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_tensors tensors = some_tensors();
@@ -252,8 +242,7 @@ static void a_cold_launch_in_a_capture_works_and_under_strict_says_what_to_do(vo
 }
 
 /* What the fake allocates to record one call. */
-static size_t allocations_per_record(void)
-{
+static size_t allocations_per_record(void) {
     void *symbol = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), "cuCtxGetId");
     cuda_result (*context_id)(cuda_context, unsigned long long *);
     unsigned long long id;
@@ -263,8 +252,7 @@ static size_t allocations_per_record(void)
     return watch_end().allocations;
 }
 
-static void the_launch_path_neither_allocates_nor_reads_the_environment(void **state)
-{
+static void the_launch_path_neither_allocates_nor_reads_the_environment(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_tensors tensors = some_tensors();
@@ -303,8 +291,7 @@ static void the_launch_path_neither_allocates_nor_reads_the_environment(void **s
 
 /* ------------------------------------------------------------------------------------------------- in a single call */
 
-static void batch_decode_remembers_its_plan(void **state)
-{
+static void batch_decode_remembers_its_plan(void **state) {
     (void)state;
     struct log log = {0};
     libdecode_context *logging = open_grid(0, LIBDECODE_LOG_INFO, &log);
@@ -328,8 +315,7 @@ static void batch_decode_remembers_its_plan(void **state)
     libdecode_close(logging);
 }
 
-static void more_problems_than_can_be_remembered_still_work(void **state)
-{
+static void more_problems_than_can_be_remembered_still_work(void **state) {
     (void)state;
     struct log log = {0};
     libdecode_context *logging = open_grid(0, LIBDECODE_LOG_WARN, &log);
@@ -354,8 +340,7 @@ struct worker {
     libdecode_status worst;
 };
 
-static void *decode_often(void *argument)
-{
+static void *decode_often(void *argument) {
     struct worker *worker = argument;
     libdecode_tensors tensors = some_tensors();
     fake->context_set_current(worker->cuda);
@@ -369,8 +354,7 @@ static void *decode_often(void *argument)
     return NULL;
 }
 
-static void many_threads_share_a_context(void **state)
-{
+static void many_threads_share_a_context(void **state) {
     (void)state;
     struct worker workers[8];
     cuda_context cuda = fake->context_create(0);
@@ -386,8 +370,7 @@ static void many_threads_share_a_context(void **state)
     assert_true(fake->count("cuModuleLoadData") <= 4); /* each kernel once: one for each cluster size */
 }
 
-int main(void)
-{
+int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
         TEST(a_plan_says_what_was_chosen),

@@ -23,8 +23,7 @@
 #include "watch.h"
 
 /* One whole use of the library. Stops at the first error. */
-static libdecode_status whole_use(libdecode_context *used)
-{
+static libdecode_status whole_use(libdecode_context *used) {
     libdecode_problem problem = llama3_8b();
     libdecode_tensors tensors = some_tensors();
     libdecode_device device = {.struct_size = sizeof device};
@@ -45,8 +44,7 @@ static libdecode_status whole_use(libdecode_context *used)
     return status;
 }
 
-static void every_driver_call_may_fail_once(void **state)
-{
+static void every_driver_call_may_fail_once(void **state) {
     (void)state;
     size_t call = 1, failures = 0;
     expect_ok(whole_use(context)); /* loads the driver, which happens once in a process (test_driver.c makes that fail) */
@@ -79,8 +77,7 @@ static void every_driver_call_may_fail_once(void **state)
     assert_true(failures > 15);
 }
 
-static void every_allocation_may_fail_once(void **state)
-{
+static void every_allocation_may_fail_once(void **state) {
     (void)state;
     struct grid_options options;
     libdecode_problem problem = llama3_8b();
@@ -108,8 +105,7 @@ static void every_allocation_may_fail_once(void **state)
     skip(); /* a sanitizer owns the allocator */
 }
 
-static void an_altered_image_never_reaches_the_driver(void **state)
-{
+static void an_altered_image_never_reaches_the_driver(void **state) {
     (void)state;
     struct fixture_kernel kernel = {.name = "gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90", .target = 90};
     size_t bytes;
@@ -133,8 +129,7 @@ static void an_altered_image_never_reaches_the_driver(void **state)
     expect_ok(libdecode_verify(context));
 }
 
-static void a_thread_without_a_cuda_context_is_told_so(void **state)
-{
+static void a_thread_without_a_cuda_context_is_told_so(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_tensors tensors = some_tensors();
@@ -147,8 +142,7 @@ static void a_thread_without_a_cuda_context_is_told_so(void **state)
 }
 
 /* In the child: exit status 0 if all is as it should be. */
-static int use_after_fork(libdecode_plan *plan)
-{
+static int use_after_fork(libdecode_plan *plan) {
     libdecode_problem problem = llama3_8b();
     libdecode_tensors tensors = some_tensors();
     libdecode_device device = preset("sm_90");
@@ -167,8 +161,7 @@ static int use_after_fork(libdecode_plan *plan)
     return 0;
 }
 
-static void a_forked_child_may_plan_but_not_launch(void **state)
-{
+static void a_forked_child_may_plan_but_not_launch(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_tensors tensors = some_tensors();
@@ -188,8 +181,7 @@ static void a_forked_child_may_plan_but_not_launch(void **state)
 /* ------------------------------------------------------------------------------------------- without libcuda.so.1 */
 
 /* In a process of its own, since the driver is looked for once. Exit status 0 if all is as it should be. */
-static int use_without_driver(void)
-{
+static int use_without_driver(void) {
     if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))
         return 0; /* a machine with a real driver cannot show its absence */
     grid = grid_create(7);
@@ -220,8 +212,7 @@ static int use_without_driver(void)
     return 0;
 }
 
-static void without_a_driver_plans_and_explanations_work_and_launches_say_so(void **state)
-{
+static void without_a_driver_plans_and_explanations_work_and_launches_say_so(void **state) {
     (void)state;
     pid_t child = fork();
     if (child == 0) {
@@ -235,8 +226,7 @@ static void without_a_driver_plans_and_explanations_work_and_launches_say_so(voi
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--without-driver") == 0)
         return use_without_driver();
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)

@@ -29,9 +29,9 @@
 
 /* Our own declarations against the toolkit's, where there is one. */
 #define SAME_SIZE(ours, theirs) _Static_assert(sizeof(ours) == sizeof(theirs), #ours " has the size of " #theirs)
-#define SAME_PLACE(ours, our_field, theirs, their_field)                                            \
-    _Static_assert(offsetof(struct ours, our_field) == offsetof(theirs, their_field) &&             \
-                       sizeof(((struct ours *)0)->our_field) == sizeof(((theirs *)0)->their_field), \
+#define SAME_PLACE(ours, our_field, theirs, their_field)                                                                         \
+    _Static_assert(offsetof(struct ours, our_field) == offsetof(theirs, their_field) &&                                          \
+                       sizeof(((struct ours *)0)->our_field) == sizeof(((theirs *)0)->their_field),                              \
                    #ours "." #our_field " lies where " #theirs "." #their_field " does")
 SAME_SIZE(struct cuda_launch_config, CUlaunchConfig);
 SAME_SIZE(struct cuda_launch_attribute, CUlaunchAttribute);
@@ -74,16 +74,15 @@ SAME_NUMBER(CUDA_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, CU_FUNC_ATTRIBUTE_NON_P
 /* ------------------------------------------------------------------------------------------------ a process per case */
 
 /* In a child a failed check cannot reach cmocka: it says so and ends the case. */
-#define CHECK(condition)                                                                                         \
-    do {                                                                                                         \
-        if (!(condition)) {                                                                                      \
-            (void)fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, libdecode_error_message()); \
-            return 1;                                                                                            \
-        }                                                                                                        \
+#define CHECK(condition)                                                                                                         \
+    do {                                                                                                                         \
+        if (!(condition)) {                                                                                                      \
+            (void)fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, libdecode_error_message());                 \
+            return 1;                                                                                                            \
+        }                                                                                                                        \
     } while (0)
 
-static int run_in_child(int (*body)(const struct fake_cuda *fake))
-{
+static int run_in_child(int (*body)(const struct fake_cuda *fake)) {
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -103,8 +102,7 @@ struct probe {
     char message[1024];
 };
 
-static int run_probe(void)
-{
+static int run_probe(void) {
     const struct driver *driver = NULL;
     int has_library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) != NULL;
     libdecode_status status = driver_get(&driver);
@@ -113,8 +111,7 @@ static int run_probe(void)
 }
 
 /* Runs this program as a probe that looks for the driver in `folder` first. */
-static struct probe probe_in(const char *folder)
-{
+static struct probe probe_in(const char *folder) {
     struct probe probe = {.status = -1};
     char program[4096], command[9000];
     ssize_t bytes = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -135,8 +132,7 @@ struct file_bytes {
     size_t size;
 };
 
-static struct file_bytes read_fake(void)
-{
+static struct file_bytes read_fake(void) {
     Dl_info where;
     struct file_bytes file = {0};
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -155,8 +151,7 @@ static struct file_bytes read_fake(void)
 }
 
 /* Wherever the whole string stands in the file, also in the table that dlsym looks through. */
-static size_t replace_first_letter(struct file_bytes file, const char *name, char from, char to)
-{
+static size_t replace_first_letter(struct file_bytes file, const char *name, char from, char to) {
     size_t bytes = strlen(name) + 1, count = 0;
     for (size_t offset = 1; offset + bytes <= file.size; offset++) {
         if (file.bytes[offset - 1] == '\0' && file.bytes[offset] == from &&
@@ -168,8 +163,7 @@ static size_t replace_first_letter(struct file_bytes file, const char *name, cha
     return count;
 }
 
-static void write_library(const char *folder, const void *bytes, size_t size)
-{
+static void write_library(const char *folder, const void *bytes, size_t size) {
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/libcuda.so.1", folder);
     FILE *stream = fopen(path, "wb");
@@ -178,16 +172,14 @@ static void write_library(const char *folder, const void *bytes, size_t size)
     assert_int_equal(fclose(stream), 0);
 }
 
-static void remove_folder(const char *folder)
-{
+static void remove_folder(const char *folder) {
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/libcuda.so.1", folder);
     (void)unlink(path);
     (void)rmdir(folder);
 }
 
-static void a_driver_without_one_of_the_calls_is_too_old_and_the_message_names_the_call(void **state)
-{
+static void a_driver_without_one_of_the_calls_is_too_old_and_the_message_names_the_call(void **state) {
     (void)state;
     static const struct {
         const char *symbol, *since;
@@ -234,8 +226,7 @@ static void a_driver_without_one_of_the_calls_is_too_old_and_the_message_names_t
     remove_folder(folder);
 }
 
-static void without_a_driver_the_message_says_what_dlopen_said(void **state)
-{
+static void without_a_driver_the_message_says_what_dlopen_said(void **state) {
     (void)state;
     char folder[] = "/tmp/test_driver_XXXXXX";
     assert_non_null(mkdtemp(folder));
@@ -252,8 +243,7 @@ static void without_a_driver_the_message_says_what_dlopen_said(void **state)
 
 /* ----------------------------------------------------------------------------------------------- the driver is there */
 
-static int find_every_call(const struct fake_cuda *fake)
-{
+static int find_every_call(const struct fake_cuda *fake) {
     const struct driver *driver = NULL, *again = NULL;
     fake->set_driver_version(12080);
     CHECK(driver_get(&driver) == LIBDECODE_OK);
@@ -271,15 +261,14 @@ static int find_every_call(const struct fake_cuda *fake)
 }
 
 /* Each pointer leads to the call it is named after: the fake records the exported name. */
-static int call_by_call(const struct fake_cuda *fake)
-{
+static int call_by_call(const struct fake_cuda *fake) {
     const struct driver *driver = NULL;
     CHECK(driver_get(&driver) == LIBDECODE_OK);
-#define LEADS_TO(name, ...)                                  \
-    do {                                                     \
-        fake->forget_calls();                                \
-        (void)driver->__VA_ARGS__;                           \
-        CHECK(fake->calls() == 1 && fake->count(name) == 1); \
+#define LEADS_TO(name, ...)                                                                                                      \
+    do {                                                                                                                         \
+        fake->forget_calls();                                                                                                    \
+        (void)driver->__VA_ARGS__;                                                                                               \
+        CHECK(fake->calls() == 1 && fake->count(name) == 1);                                                                     \
     } while (0)
     int number = 0;
     char text[8];
@@ -317,8 +306,7 @@ static int call_by_call(const struct fake_cuda *fake)
     return 0;
 }
 
-static int remember_a_failing_init(const struct fake_cuda *fake)
-{
+static int remember_a_failing_init(const struct fake_cuda *fake) {
     const struct driver *driver = NULL;
     fake->fail_call("cuInit", UNKNOWN_RESULT);
     for (int attempt = 0; attempt < 2; attempt++) {
@@ -332,8 +320,7 @@ static int remember_a_failing_init(const struct fake_cuda *fake)
     return 0;
 }
 
-static int see_no_gpu(const struct fake_cuda *fake)
-{
+static int see_no_gpu(const struct fake_cuda *fake) {
     const struct driver *driver = NULL;
     fake->set_device_count(0);
     CHECK(driver_get(&driver) == LIBDECODE_ERROR_NO_DEVICE);
@@ -346,8 +333,7 @@ static int see_no_gpu(const struct fake_cuda *fake)
 static size_t failing_call; /* which of the calls of driver_get fails in the child */
 
 /* Exit status 3 says that driver_get has fewer calls than that. */
-static int fail_one_call(const struct fake_cuda *fake)
-{
+static int fail_one_call(const struct fake_cuda *fake) {
     const struct driver *driver = NULL;
     fake->fail_at(failing_call, UNKNOWN_RESULT);
     libdecode_status status = driver_get(&driver);
@@ -359,8 +345,7 @@ static int fail_one_call(const struct fake_cuda *fake)
     return 0;
 }
 
-static int describe_results(const struct fake_cuda *fake)
-{
+static int describe_results(const struct fake_cuda *fake) {
     const struct driver *driver = NULL;
     (void)fake;
     CHECK(driver_get(&driver) == LIBDECODE_OK);
@@ -372,8 +357,7 @@ static int describe_results(const struct fake_cuda *fake)
     return 0;
 }
 
-static int exit_status_of_fork(int (*body)(void))
-{
+static int exit_status_of_fork(int (*body)(void)) {
     int status = -1;
     pid_t child = fork();
     if (child == 0)
@@ -381,8 +365,7 @@ static int exit_status_of_fork(int (*body)(void))
     return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
-static int is_told_of_the_fork(void)
-{
+static int is_told_of_the_fork(void) {
     const struct driver *driver = NULL;
     CHECK(driver_forked());
     CHECK(driver_get(&driver) == LIBDECODE_ERROR_FORKED);
@@ -394,15 +377,13 @@ static int is_told_of_the_fork(void)
 
 static int is_told_in_the_second_generation_too(void) { return exit_status_of_fork(is_told_of_the_fork); }
 
-static int has_a_driver_of_its_own(void)
-{
+static int has_a_driver_of_its_own(void) {
     const struct driver *driver = NULL;
     CHECK(driver_get(&driver) == LIBDECODE_OK);
     return 0;
 }
 
-static int fork_after_the_driver(const struct fake_cuda *fake)
-{
+static int fork_after_the_driver(const struct fake_cuda *fake) {
     const struct driver *driver = NULL;
     CHECK(exit_status_of_fork(has_a_driver_of_its_own) == 0);
     CHECK(driver_get(&driver) == LIBDECODE_OK);
@@ -413,15 +394,13 @@ static int fork_after_the_driver(const struct fake_cuda *fake)
     return 0;
 }
 
-static void *get_driver(void *ret_driver)
-{
+static void *get_driver(void *ret_driver) {
     if (driver_get(ret_driver) != LIBDECODE_OK)
         *(const struct driver **)ret_driver = NULL;
     return NULL;
 }
 
-static int race_for_the_driver(const struct fake_cuda *fake)
-{
+static int race_for_the_driver(const struct fake_cuda *fake) {
     enum { NUM_THREADS = 8 };
     pthread_t threads[NUM_THREADS];
     const struct driver *drivers[NUM_THREADS] = {0};
@@ -436,32 +415,27 @@ static int race_for_the_driver(const struct fake_cuda *fake)
     return 0;
 }
 
-static void every_call_is_found_and_the_driver_is_initialised_once(void **state)
-{
+static void every_call_is_found_and_the_driver_is_initialised_once(void **state) {
     (void)state;
     assert_int_equal(run_in_child(find_every_call), 0);
 }
 
-static void every_pointer_leads_to_the_call_it_is_named_after(void **state)
-{
+static void every_pointer_leads_to_the_call_it_is_named_after(void **state) {
     (void)state;
     assert_int_equal(run_in_child(call_by_call), 0);
 }
 
-static void a_failing_init_is_remembered_with_its_code_and_message(void **state)
-{
+static void a_failing_init_is_remembered_with_its_code_and_message(void **state) {
     (void)state;
     assert_int_equal(run_in_child(remember_a_failing_init), 0);
 }
 
-static void a_driver_without_a_gpu_is_no_device(void **state)
-{
+static void a_driver_without_a_gpu_is_no_device(void **state) {
     (void)state;
     assert_int_equal(run_in_child(see_no_gpu), 0);
 }
 
-static void every_failing_call_of_the_start_is_an_error(void **state)
-{
+static void every_failing_call_of_the_start_is_an_error(void **state) {
     (void)state;
     int exit_status = 0;
     for (failing_call = 1; exit_status == 0; failing_call++)
@@ -470,26 +444,22 @@ static void every_failing_call_of_the_start_is_an_error(void **state)
     assert_true(failing_call > 3); /* cuDriverGetVersion and cuInit at least */
 }
 
-static void a_failed_call_is_described_with_the_name_of_its_result(void **state)
-{
+static void a_failed_call_is_described_with_the_name_of_its_result(void **state) {
     (void)state;
     assert_int_equal(run_in_child(describe_results), 0);
 }
 
-static void a_fork_of_a_process_that_used_the_driver_is_told_so(void **state)
-{
+static void a_fork_of_a_process_that_used_the_driver_is_told_so(void **state) {
     (void)state;
     assert_int_equal(run_in_child(fork_after_the_driver), 0);
 }
 
-static void threads_that_race_for_the_driver_get_the_same_one(void **state)
-{
+static void threads_that_race_for_the_driver_get_the_same_one(void **state) {
     (void)state;
     assert_int_equal(run_in_child(race_for_the_driver), 0);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "probe") == 0)
         return run_probe();
     if (!fake_cuda()) {

@@ -12,22 +12,19 @@
 
 #include "element.h"
 
-static void expect_same(double actual, double expected, uint32_t code)
-{
+static void expect_same(double actual, double expected, uint32_t code) {
     if (isnan(expected) ? !isnan(actual) : actual != expected || signbit(actual) != signbit(expected))
         fail_msg("code 0x%x: got %.17g, expected %.17g", code, actual, expected);
 }
 
 /* (-1)^sign * 2^(exponent - bias) * 1.fraction, with pow() instead of bit arithmetic. */
-static double formula(uint32_t sign, uint32_t exponent, uint32_t fraction, double fraction_steps, int bias)
-{
+static double formula(uint32_t sign, uint32_t exponent, uint32_t fraction, double fraction_steps, int bias) {
     double magnitude = exponent == 0 ? pow(2, 1 - bias) * (fraction / fraction_steps)
                                      : pow(2, (int)exponent - bias) * (1 + fraction / fraction_steps);
     return sign != 0 ? -magnitude : magnitude;
 }
 
-static void every_bf16_code_is_the_upper_half_of_a_float(void **state)
-{
+static void every_bf16_code_is_the_upper_half_of_a_float(void **state) {
     (void)state;
     for (uint32_t code = 0; code < 65536; code++) {
         uint32_t bits = code << 16;
@@ -37,8 +34,7 @@ static void every_bf16_code_is_the_upper_half_of_a_float(void **state)
     }
 }
 
-static void every_fp16_code_follows_the_formula(void **state)
-{
+static void every_fp16_code_follows_the_formula(void **state) {
     (void)state;
     for (uint32_t code = 0; code < 65536; code++) {
         uint32_t sign = code >> 15, exponent = code >> 10 & 31, fraction = code & 1023;
@@ -51,8 +47,7 @@ static void every_fp16_code_follows_the_formula(void **state)
     expect_same(fp16_decode(0x7bff), 65504, 0x7bff);
 }
 
-static void every_e4m3_code_follows_the_formula(void **state)
-{
+static void every_e4m3_code_follows_the_formula(void **state) {
     (void)state;
     for (uint32_t code = 0; code < 256; code++) {
         double expected = formula(code >> 7, code >> 3 & 15, code & 7, 8, 7);
@@ -64,8 +59,7 @@ static void every_e4m3_code_follows_the_formula(void **state)
     expect_same(e4m3_decode(0xfe), -448, 0xfe);
 }
 
-static void every_e2m1_code_is_in_the_table(void **state)
-{
+static void every_e2m1_code_is_in_the_table(void **state) {
     static const double table[16] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6};
     (void)state;
     for (uint8_t code = 0; code < 16; code++)
@@ -83,8 +77,7 @@ static double decode_bf16(uint32_t code) { return bf16_decode((uint16_t)code); }
 static double decode_fp16(uint32_t code) { return fp16_decode((uint16_t)code); }
 
 /* Codes 0 .. largest are the magnitudes in rising order: checks each, the midpoint to the next, and a hair to both its sides. */
-static void check_rounding(uint32_t (*encode)(double), double (*decode)(uint32_t), uint32_t largest, uint32_t sign)
-{
+static void check_rounding(uint32_t (*encode)(double), double (*decode)(uint32_t), uint32_t largest, uint32_t sign) {
     for (uint32_t code = 0; code <= largest; code++) {
         double value = decode(code);
         assert_int_equal(encode(value), code);
@@ -100,8 +93,7 @@ static void check_rounding(uint32_t (*encode)(double), double (*decode)(uint32_t
     }
 }
 
-static void encoding_takes_the_nearest_value_and_the_even_one_of_two(void **state)
-{
+static void encoding_takes_the_nearest_value_and_the_even_one_of_two(void **state) {
     (void)state;
     check_rounding(encode_bf16, decode_bf16, 0x7f7f, 0x8000);
     check_rounding(encode_fp16, decode_fp16, 0x7bff, 0x8000);
@@ -109,8 +101,7 @@ static void encoding_takes_the_nearest_value_and_the_even_one_of_two(void **stat
     check_rounding(encode_e2m1, decode_e2m1, 7, 8);
 }
 
-static void encoding_rounds_once_not_by_way_of_float(void **state)
-{
+static void encoding_rounds_once_not_by_way_of_float(void **state) {
     (void)state;
     /* 1 + 2^-8 is the midpoint of two bf16; 2^-40 more decides, and a float would lose it. */
     assert_int_equal(bf16_encode(1 + 0x1p-8 + 0x1p-40), 0x3f81);
@@ -118,8 +109,7 @@ static void encoding_rounds_once_not_by_way_of_float(void **state)
     assert_int_equal(e4m3_encode(1 + 0x1p-4 + 0x1p-40), 0x39);
 }
 
-static void values_out_of_range_become_infinite_or_saturate(void **state)
-{
+static void values_out_of_range_become_infinite_or_saturate(void **state) {
     (void)state;
     assert_int_equal(bf16_encode(0x1.ffp127), 0x7f80); /* midpoint to 2^128, whose code is even */
     assert_int_equal(bf16_encode(0x1.fefffp127), 0x7f7f);
@@ -137,8 +127,7 @@ static void values_out_of_range_become_infinite_or_saturate(void **state)
     assert_int_equal(fp16_encode(-1e-300), 0x8000);
 }
 
-static void nan_stays_nan(void **state)
-{
+static void nan_stays_nan(void **state) {
     (void)state;
     assert_true(isnan(bf16_decode(bf16_encode((double)NAN))));
     assert_true(isnan(fp16_decode(fp16_encode((double)NAN))));
@@ -146,9 +135,8 @@ static void nan_stays_nan(void **state)
     assert_int_equal(e2m1_encode((double)NAN), 7);
 }
 
-static void an_nvfp4_row_is_code_times_scale_with_the_even_element_in_the_low_nibble(void **state)
-{
-    uint8_t codes[16] = {0x21, 0x9f}; /* 0.5, 1, -6, -0.5, then zeros; second block: below */
+static void an_nvfp4_row_is_code_times_scale_with_the_even_element_in_the_low_nibble(void **state) {
+    uint8_t codes[16] = {0x21, 0x9f};                   /* 0.5, 1, -6, -0.5, then zeros; second block: below */
     uint8_t scales[5] = {0x40, 0x7e, 0x7e, 0x7e, 0x30}; /* blocks lie 4 bytes apart: 2 and 0.5 */
     double values[32];
     (void)state;
@@ -158,8 +146,7 @@ static void an_nvfp4_row_is_code_times_scale_with_the_even_element_in_the_low_ni
     assert_true(values[16] == 3 && values[17] == 1.5 && values[18] == 0);
 }
 
-static void scales_lie_linear_or_interleaved_by_four_tokens(void **state)
-{
+static void scales_lie_linear_or_interleaved_by_four_tokens(void **state) {
     size_t step;
     (void)state;
     assert_int_equal(nvfp4_scale_offset(LIBDECODE_SF_LINEAR, 24, 5, 128, &step), 120);
@@ -169,8 +156,7 @@ static void scales_lie_linear_or_interleaved_by_four_tokens(void **state)
     assert_int_equal(step, 4);
 }
 
-static void a_block_is_scaled_so_that_its_largest_value_becomes_six(void **state)
-{
+static void a_block_is_scaled_so_that_its_largest_value_becomes_six(void **state) {
     double values[16] = {12, -6, 1, 0.4, -12};
     uint8_t codes[8];
     (void)state;
@@ -186,8 +172,7 @@ static void a_block_is_scaled_so_that_its_largest_value_becomes_six(void **state
     assert_int_equal(codes[1], 0x24); /* 1000 / 448 = 2.23 -> 2 (code 4, low nibble); 400 / 448 = 0.89 -> 1 (code 2) */
 }
 
-static void blocks_of_zero_or_nan_are_told_apart(void **state)
-{
+static void blocks_of_zero_or_nan_are_told_apart(void **state) {
     double values[16] = {0};
     uint8_t codes[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     static const uint8_t zeros[8] = {0};
@@ -201,8 +186,7 @@ static void blocks_of_zero_or_nan_are_told_apart(void **state)
     assert_int_equal(nvfp4_encode_block(values, 1, codes), 0x7f);
 }
 
-static void swizzled_scales_fill_tiles_of_128_rows_by_4_columns(void **state)
-{
+static void swizzled_scales_fill_tiles_of_128_rows_by_4_columns(void **state) {
     static uint8_t hits[256 * 8];
     (void)state;
     assert_int_equal(nvfp4_swizzled_offset(0, 0, 8), 0);
@@ -219,8 +203,7 @@ static void swizzled_scales_fill_tiles_of_128_rows_by_4_columns(void **state)
         assert_int_equal(hits[offset], 1);
 }
 
-static void rows_of_each_dtype_survive_decoding_and_encoding(void **state)
-{
+static void rows_of_each_dtype_survive_decoding_and_encoding(void **state) {
     uint16_t halves[4] = {0x3f80, 0xbf00, 0x0001, 0x7f7f}, halves_again[4];
     uint8_t bytes[4] = {0x38, 0xb0, 0x01, 0x7e}, bytes_again[4];
     double values[4];
@@ -240,8 +223,7 @@ static void rows_of_each_dtype_survive_decoding_and_encoding(void **state)
     assert_memory_equal(bytes, bytes_again, sizeof bytes);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_bf16_code_is_the_upper_half_of_a_float),
         cmocka_unit_test(every_fp16_code_follows_the_formula),

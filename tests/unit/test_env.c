@@ -17,16 +17,14 @@
 static const char *const names[] = {"LIBDECODE_KERNEL", "LIBDECODE_BUNDLE_PATH", "LIBDECODE_BUNDLE_ONLY", "LIBDECODE_LOG",
                                     "LIBDECODE_STRICT"};
 
-static int clear(void **state)
-{
+static int clear(void **state) {
     (void)state;
     for (size_t index = 0; index < sizeof names / sizeof names[0]; index++)
         (void)unsetenv(names[index]);
     return 0;
 }
 
-static void an_empty_environment_leaves_every_default(void **state)
-{
+static void an_empty_environment_leaves_every_default(void **state) {
     (void)state;
     struct environment read;
     memset(&read, 0xff, sizeof read);
@@ -38,8 +36,7 @@ static void an_empty_environment_leaves_every_default(void **state)
     assert_int_equal(read.log_level, LIBDECODE_LOG_DEFAULT);
 }
 
-static void an_empty_value_counts_as_not_set(void **state)
-{
+static void an_empty_value_counts_as_not_set(void **state) {
     (void)state;
     struct environment read;
     for (size_t index = 0; index < sizeof names / sizeof names[0]; index++)
@@ -51,8 +48,7 @@ static void an_empty_value_counts_as_not_set(void **state)
     assert_int_equal(read.log_level, LIBDECODE_LOG_DEFAULT);
 }
 
-static void texts_are_handed_on_unchanged(void **state)
-{
+static void texts_are_handed_on_unchanged(void **state) {
     (void)state;
     struct environment read;
     (void)setenv("LIBDECODE_KERNEL", "force=*_r8_*", 1);
@@ -62,8 +58,7 @@ static void texts_are_handed_on_unchanged(void **state)
     assert_string_equal(read.bundle_path, "/a:/b");
 }
 
-static void switches_are_0_or_1(void **state)
-{
+static void switches_are_0_or_1(void **state) {
     (void)state;
     struct environment read;
     (void)setenv("LIBDECODE_BUNDLE_ONLY", "1", 1);
@@ -78,8 +73,7 @@ static void switches_are_0_or_1(void **state)
     assert_true(read.strict);
 }
 
-static void every_log_level_has_its_word(void **state)
-{
+static void every_log_level_has_its_word(void **state) {
     (void)state;
     static const char *const words[] = {"none", "error", "warn", "info", "debug"};
     struct environment read;
@@ -90,8 +84,7 @@ static void every_log_level_has_its_word(void **state)
     }
 }
 
-static void any_other_value_is_an_error_that_names_variable_value_and_what_is_accepted(void **state)
-{
+static void any_other_value_is_an_error_that_names_variable_value_and_what_is_accepted(void **state) {
     (void)state;
     static const struct {
         const char *name, *value, *accepted;
@@ -113,8 +106,7 @@ static void any_other_value_is_an_error_that_names_variable_value_and_what_is_ac
     }
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(an_empty_environment_leaves_every_default, clear),
         cmocka_unit_test_setup(an_empty_value_counts_as_not_set, clear),

@@ -19,8 +19,7 @@ struct names {
     size_t count;
 };
 
-static char *read_file(const char *path, size_t *ret_bytes)
-{
+static char *read_file(const char *path, size_t *ret_bytes) {
     FILE *file = fopen(path, "rb");
     if (!file) {
         (void)fprintf(stderr, "%s cannot be opened\n", path);
@@ -39,16 +38,14 @@ static char *read_file(const char *path, size_t *ret_bytes)
     return bytes;
 }
 
-static void add(struct names *names, const char *name, size_t length)
-{
+static void add(struct names *names, const char *name, size_t length) {
     if (length >= sizeof names->text[0] || names->count == MAX_NAMES)
         exit(1);
     memcpy(names->text[names->count], name, length);
     names->text[names->count++][length] = '\0';
 }
 
-static bool has(const struct names *names, const char *name)
-{
+static bool has(const struct names *names, const char *name) {
     for (size_t i = 0; i < names->count; i++)
         if (strcmp(names->text[i], name) == 0)
             return true;
@@ -58,8 +55,7 @@ static bool has(const struct names *names, const char *name)
 static size_t name_length(const char *at) { return strspn(at, "abcdefghijklmnopqrstuvwxyz0123456789_"); }
 
 /* In every declaration that begins with LIBDECODE_API: the name before the first parenthesis. */
-static void names_of_header(const char *text, struct names *names)
-{
+static void names_of_header(const char *text, struct names *names) {
     for (const char *at = text; (at = strstr(at, "\nLIBDECODE_API ")) != NULL;) {
         const char *end = strchr(at, '('), *name = end;
         at++;
@@ -69,8 +65,7 @@ static void names_of_header(const char *text, struct names *names)
     }
 }
 
-static void names_of_map(const char *text, struct names *names)
-{
+static void names_of_map(const char *text, struct names *names) {
     for (const char *at = strstr(text, "global:"); at && (at = strstr(at, PREFIX)) != NULL;) {
         size_t length = name_length(at);
         if (at[length] == ';')
@@ -80,8 +75,7 @@ static void names_of_map(const char *text, struct names *names)
 }
 
 /* Everything that is defined and global in the dynamic symbol table, but the name of the version itself. */
-static void names_of_library(const char *bytes, size_t size, struct names *names)
-{
+static void names_of_library(const char *bytes, size_t size, struct names *names) {
     const Elf64_Ehdr *header = (const Elf64_Ehdr *)(const void *)bytes;
     if (size < sizeof *header || memcmp(bytes, ELFMAG, SELFMAG) != 0)
         exit(1);
@@ -100,8 +94,7 @@ static void names_of_library(const char *bytes, size_t size, struct names *names
     }
 }
 
-static int compare(const char *a_name, const struct names *a, const char *b_name, const struct names *b)
-{
+static int compare(const char *a_name, const struct names *a, const char *b_name, const struct names *b) {
     int missing = 0;
     for (size_t i = 0; i < a->count; i++) {
         if (!has(b, a->text[i])) {
@@ -112,8 +105,7 @@ static int compare(const char *a_name, const struct names *a, const char *b_name
     return missing;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static struct names header, map, library;
     if (argc != 4) {
         (void)fprintf(stderr, "usage: test_header libdecode.h libdecode.map libdecode.so\n");

@@ -28,8 +28,7 @@ static struct test_image {
 } images[MAX_IMAGES];
 static size_t num_images;
 
-static void load_image(const char *path, size_t path_bytes)
-{
+static void load_image(const char *path, size_t path_bytes) {
     struct test_image *image = &images[num_images++];
     char file_name[1024];
     const char *stem;
@@ -50,8 +49,7 @@ static void load_image(const char *path, size_t path_bytes)
         image->elf_offset++;
 }
 
-static int load_images(void **state)
-{
+static int load_images(void **state) {
     const char *paths = getenv("LIBDECODE_TEST_IMAGES");
     (void)state;
     assert_non_null(paths);
@@ -64,8 +62,7 @@ static int load_images(void **state)
     return 0;
 }
 
-static int free_images(void **state)
-{
+static int free_images(void **state) {
     (void)state;
     for (size_t index = 0; index < num_images; index++)
         free(images[index].bytes);
@@ -76,8 +73,7 @@ static int free_images(void **state)
 static size_t stride(const struct test_image *image) { return image->size < 16384 ? 1 : 61; }
 
 /* The image in memory of exactly its size, so that the address sanitizer sees one byte too far. */
-static uint8_t *copy_of(const struct test_image *image, size_t bytes)
-{
+static uint8_t *copy_of(const struct test_image *image, size_t bytes) {
     uint8_t *copy = malloc(bytes > 0 ? bytes : 1);
     assert_non_null(copy);
     memcpy(copy, image->bytes, bytes < image->size ? bytes : image->size);
@@ -85,8 +81,7 @@ static uint8_t *copy_of(const struct test_image *image, size_t bytes)
 }
 
 /* Asks an image all there is to ask; whatever the answers, nothing may be read outside of it. */
-static void ask_everything(const struct test_image *image, const uint8_t *bytes, size_t size)
-{
+static void ask_everything(const struct test_image *image, const uint8_t *bytes, size_t size) {
     struct image_elf elf;
     struct image_kernel kernel;
     const uint8_t *contract;
@@ -104,8 +99,7 @@ static void ask_everything(const struct test_image *image, const uint8_t *bytes,
     }
 }
 
-static void whole_images_pass_and_say_what_they_hold(void **state)
-{
+static void whole_images_pass_and_say_what_they_hold(void **state) {
     (void)state;
     for (size_t index = 0; index < num_images; index++) {
         const struct test_image *image = &images[index];
@@ -138,8 +132,7 @@ static void whole_images_pass_and_say_what_they_hold(void **state)
     }
 }
 
-static void what_is_not_there_is_not_found(void **state)
-{
+static void what_is_not_there_is_not_found(void **state) {
     (void)state;
     for (size_t index = 0; index < num_images; index++) {
         const struct test_image *image = &images[index];
@@ -158,8 +151,7 @@ static void what_is_not_there_is_not_found(void **state)
     }
 }
 
-static void no_truncated_image_passes(void **state)
-{
+static void no_truncated_image_passes(void **state) {
     (void)state;
     for (size_t index = 0; index < num_images; index++) {
         for (size_t size = 0; size < images[index].size; size += stride(&images[index])) {
@@ -173,8 +165,7 @@ static void no_truncated_image_passes(void **state)
 }
 
 /* As above, with the lengths of the fatbin made to fit: the cubin inside ends too early. */
-static void no_image_with_a_truncated_cubin_passes(void **state)
-{
+static void no_image_with_a_truncated_cubin_passes(void **state) {
     (void)state;
     for (size_t index = 0; index < num_images; index++) {
         for (size_t size = images[index].elf_offset; size < images[index].size; size += stride(&images[index])) {
@@ -189,8 +180,7 @@ static void no_image_with_a_truncated_cubin_passes(void **state)
     }
 }
 
-static void bytes_behind_an_image_are_refused(void **state)
-{
+static void bytes_behind_an_image_are_refused(void **state) {
     (void)state;
     for (size_t index = 0; index < num_images; index++) {
         struct image_elf elf;
@@ -201,8 +191,7 @@ static void bytes_behind_an_image_are_refused(void **state)
     }
 }
 
-static void no_altered_byte_leads_outside(void **state)
-{
+static void no_altered_byte_leads_outside(void **state) {
     (void)state;
     for (size_t index = 0; index < num_images; index++) {
         uint8_t *copy = copy_of(&images[index], images[index].size);
@@ -219,8 +208,7 @@ static void no_altered_byte_leads_outside(void **state)
     }
 }
 
-static void no_wild_word_leads_outside(void **state)
-{
+static void no_wild_word_leads_outside(void **state) {
     static const uint64_t words[] = {0, 1, 0x7fffffff, 0xffffffff, UINT64_MAX, UINT64_MAX - 63, INT64_MAX, 1ull << 40};
     (void)state;
     for (size_t index = 0; index < num_images; index++) {
@@ -237,8 +225,7 @@ static void no_wild_word_leads_outside(void **state)
 }
 
 /* Several places at once, by a fixed sequence. */
-static void no_scattered_damage_leads_outside(void **state)
-{
+static void no_scattered_damage_leads_outside(void **state) {
     uint64_t sequence = 0x9e3779b97f4a7c15u;
     (void)state;
     for (size_t index = 0; index < num_images; index++) {
@@ -256,8 +243,7 @@ static void no_scattered_damage_leads_outside(void **state)
 }
 
 /* One field of the ELF header, of a section header or of the fatbin set to a value that must be refused. */
-static void refused_with(const struct test_image *image, size_t offset, uint64_t value, size_t value_bytes, const char *says)
-{
+static void refused_with(const struct test_image *image, size_t offset, uint64_t value, size_t value_bytes, const char *says) {
     struct image_elf elf;
     uint8_t *copy = copy_of(image, image->size);
     memcpy(copy + offset, &value, value_bytes);
@@ -267,8 +253,7 @@ static void refused_with(const struct test_image *image, size_t offset, uint64_t
     free(copy);
 }
 
-static void damaged_headers_are_named(void **state)
-{
+static void damaged_headers_are_named(void **state) {
     (void)state;
     for (size_t index = 0; index < num_images; index++) {
         const struct test_image *image = &images[index];
@@ -307,8 +292,7 @@ static void damaged_headers_are_named(void **state)
 }
 
 /* Where the header of the first section of this type or, with a name, of this name lies in the image; 0: there is none. */
-static size_t find_header(const struct test_image *image, uint32_t type, const char *name, Elf64_Shdr *ret_section)
-{
+static size_t find_header(const struct test_image *image, uint32_t type, const char *name, Elf64_Shdr *ret_section) {
     const uint8_t *elf = image->bytes + image->elf_offset;
     Elf64_Ehdr header;
     Elf64_Shdr names;
@@ -324,8 +308,7 @@ static size_t find_header(const struct test_image *image, uint32_t type, const c
     return 0;
 }
 
-static void damaged_symbols_are_named(void **state)
-{
+static void damaged_symbols_are_named(void **state) {
     (void)state;
     for (size_t index = 0; index < num_images; index++) {
         const struct test_image *image = &images[index];
@@ -341,8 +324,7 @@ static void damaged_symbols_are_named(void **state)
 }
 
 /* What fatbin.py does not make, and nvcc does. */
-static void damaged_relocations_and_options_are_named(void **state)
-{
+static void damaged_relocations_and_options_are_named(void **state) {
     size_t images_of_nvcc = 0, images_with_relocations = 0, images_with_options = 0;
     (void)state;
     for (size_t index = 0; index < num_images; index++) {
@@ -369,8 +351,7 @@ static void damaged_relocations_and_options_are_named(void **state)
     assert_true((images_with_relocations > 0) == (images_of_nvcc > 0) && (images_with_options > 0) == (images_of_nvcc > 0));
 }
 
-static void a_contract_without_contents_is_refused(void **state)
-{
+static void a_contract_without_contents_is_refused(void **state) {
     (void)state;
     for (size_t index = 0; index < num_images; index++) {
         const uint32_t no_bits = SHT_NOBITS;
@@ -390,8 +371,7 @@ static void a_contract_without_contents_is_refused(void **state)
 }
 
 /* A section without contents may lie anywhere; an attribute section that pretends to be one must not be read. */
-static void attributes_without_contents_are_refused(void **state)
-{
+static void attributes_without_contents_are_refused(void **state) {
     static const Elf64_Shdr nowhere = {.sh_type = SHT_NOBITS, .sh_offset = 1ull << 40, .sh_size = 1ull << 30};
     (void)state;
     for (size_t index = 0; index < num_images; index++) {
@@ -415,8 +395,7 @@ static void attributes_without_contents_are_refused(void **state)
     }
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_images_pass_and_say_what_they_hold),
         cmocka_unit_test(what_is_not_there_is_not_found),

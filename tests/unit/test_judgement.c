@@ -17,8 +17,7 @@
 #include "bundle_fixture.h"
 #include "select_scene.h"
 
-static void what_no_kernel_does_is_unsupported_and_says_what_is_built(void **state)
-{
+static void what_no_kernel_does_is_unsupported_and_says_what_is_built(void **state) {
     (void)state;
     struct policy policy = no_policy();
     libdecode_device device = preset("sm_90");
@@ -49,8 +48,7 @@ static void what_no_kernel_does_is_unsupported_and_says_what_is_built(void **sta
     expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 80", "; q_len 2", &problem, &device, &policy, &grid->table);
 }
 
-static void what_only_another_bundle_would_have_is_not_in_bundle(void **state)
-{
+static void what_only_another_bundle_would_have_is_not_in_bundle(void **state) {
     (void)state;
     struct policy policy = no_policy();
     libdecode_device device = preset("sm_90");
@@ -73,8 +71,7 @@ static void what_only_another_bundle_would_have_is_not_in_bundle(void **state)
     expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "hold no kernel", "LIBDECODE_BUNDLE_PATH", &problem, &device, &policy, &empty);
 }
 
-static void a_gpu_that_no_bundle_serves_is_named_with_those_that_are(void **state)
-{
+static void a_gpu_that_no_bundle_serves_is_named_with_those_that_are(void **state) {
     (void)state;
     struct policy policy = no_policy();
     struct grid *only_sm100 = grid_create(1u << 1);
@@ -87,8 +84,7 @@ static void a_gpu_that_no_bundle_serves_is_named_with_those_that_are(void **stat
     grid_destroy(only_sm100);
 }
 
-static void a_gpu_too_small_or_a_driver_too_old_is_said_in_numbers(void **state)
-{
+static void a_gpu_too_small_or_a_driver_too_old_is_said_in_numbers(void **state) {
     (void)state;
     struct policy policy = no_policy();
     libdecode_problem problem = llama3_8b();
@@ -114,8 +110,7 @@ struct tally {
     char chosen_name[128];
 };
 
-static void count_verdict(void *cookie, const libdecode_verdict *verdict)
-{
+static void count_verdict(void *cookie, const libdecode_verdict *verdict) {
     struct tally *tally = cookie;
     tally->verdicts++;
     tally->chosen += verdict->chosen != 0;
@@ -126,8 +121,7 @@ static void count_verdict(void *cookie, const libdecode_verdict *verdict)
         (void)strncpy(tally->chosen_name, verdict->kernel, sizeof tally->chosen_name - 1);
 }
 
-static void every_kernel_gets_one_verdict_with_a_reason(void **state)
-{
+static void every_kernel_gets_one_verdict_with_a_reason(void **state) {
     (void)state;
     libdecode_device device = preset("sm_121");
     libdecode_problem problem = llama3_8b();
@@ -152,8 +146,7 @@ static void every_kernel_gets_one_verdict_with_a_reason(void **state)
     assert_int_equal(tally.chosen + tally.eligible + tally.without_reason, 0);
 }
 
-static void a_kernel_of_another_family_is_never_chosen(void **state)
-{
+static void a_kernel_of_another_family_is_never_chosen(void **state) {
     (void)state;
     struct fixture_kernel kernel = {.name = "read_ceiling_sm90", .target = 90, .contract = fixture_contract()};
     kernel.contract.family = KERNEL_FAMILY_READ_CEILING;
@@ -174,8 +167,7 @@ static void a_kernel_of_another_family_is_never_chosen(void **state)
     free(data);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_no_kernel_does_is_unsupported_and_says_what_is_built),
         cmocka_unit_test(what_only_another_bundle_would_have_is_not_in_bundle),

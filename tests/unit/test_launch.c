@@ -22,14 +22,12 @@ static const struct fake_cuda *fake;
 static struct grid *grid;
 static libdecode_context *context;
 
-static void expect_ok(libdecode_status status)
-{
+static void expect_ok(libdecode_status status) {
     if (status != LIBDECODE_OK)
         fail_msg("status %d: %s", (int)status, libdecode_error_message());
 }
 
-static int open_context(void **state)
-{
+static int open_context(void **state) {
     (void)state;
     struct grid_options options;
     fake = fake_cuda();
@@ -45,8 +43,7 @@ static int open_context(void **state)
     return 0;
 }
 
-static int close_context(void **state)
-{
+static int close_context(void **state) {
     (void)state;
     if (!fake)
         return -1;
@@ -57,8 +54,7 @@ static int close_context(void **state)
 
 /* Launches once and gives the record and the parameter block. */
 static const struct fake_cuda_call *launch(const libdecode_problem *problem, const libdecode_tensors *tensors,
-                                           libdecode_stream stream, struct gqa_decode_params *ret_params)
-{
+                                           libdecode_stream stream, struct gqa_decode_params *ret_params) {
     libdecode_plan *plan;
     fake->forget_calls();
     expect_ok(libdecode_plan_create(context, problem, NULL, &plan));
@@ -74,8 +70,7 @@ static const struct fake_cuda_call *launch(const libdecode_problem *problem, con
 static const float *a_float(uintptr_t address) { return (const float *)address; }
 
 /* Right for every dividend if it is for those around multiples: the kernel corrects an estimate that is one too small. */
-static void assert_divisor(struct libdecode_divisor divisor, uint32_t value)
-{
+static void assert_divisor(struct libdecode_divisor divisor, uint32_t value) {
     assert_int_equal(divisor.value, value);
     static const uint32_t dividends[] = {0, 1, 2, 3, 76, 1000003, UINT32_MAX / 3, UINT32_MAX - 1, UINT32_MAX};
     for (size_t i = 0; i < sizeof dividends / sizeof dividends[0]; i++) {
@@ -84,8 +79,7 @@ static void assert_divisor(struct libdecode_divisor divisor, uint32_t value)
     }
 }
 
-static void every_field_of_the_parameter_block_comes_from_its_source(void **state)
-{
+static void every_field_of_the_parameter_block_comes_from_its_source(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     problem.num_qo_heads = 40;
@@ -159,8 +153,7 @@ static void every_field_of_the_parameter_block_comes_from_its_source(void **stat
     assert_divisor(params.sequences_per_request, 8);
 }
 
-static void what_is_not_announced_is_null_and_defaults_are_filled_in(void **state)
-{
+static void what_is_not_announced_is_null_and_defaults_are_filled_in(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_tensors tensors = some_tensors();
@@ -183,8 +176,7 @@ static void what_is_not_announced_is_null_and_defaults_are_filled_in(void **stat
     assert_true(params.bmm2_scale == 1.0f);
 }
 
-static void the_maps_describe_k_and_v_by_their_own_strides(void **state)
-{
+static void the_maps_describe_k_and_v_by_their_own_strides(void **state) {
     (void)state;
     static const uint32_t ones[5] = {1, 1, 1, 1, 1};
     libdecode_problem problem = llama3_8b();
@@ -225,8 +217,7 @@ static void the_maps_describe_k_and_v_by_their_own_strides(void **state)
     assert_int_equal(seen, 2);
 }
 
-static void a_head_dim_of_64_and_an_unknown_pool_make_valid_maps(void **state)
-{
+static void a_head_dim_of_64_and_an_unknown_pool_make_valid_maps(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_tensors tensors = some_tensors();
@@ -243,8 +234,7 @@ static void a_head_dim_of_64_and_an_unknown_pool_make_valid_maps(void **state)
 
 /* With a policy that forces one kernel. */
 static const struct fake_cuda_call *launch_forced(const char *force, uint32_t flags, struct gqa_decode_params *ret_params,
-                                                  libdecode_plan_info *ret_info)
-{
+                                                  libdecode_plan_info *ret_info) {
     struct grid_options options;
     libdecode_context *forcing;
     libdecode_plan *plan;
@@ -266,8 +256,7 @@ static const struct fake_cuda_call *launch_forced(const char *force, uint32_t fl
     return call;
 }
 
-static void a_balanced_kernel_is_launched_with_one_cta_per_worker(void **state)
-{
+static void a_balanced_kernel_is_launched_with_one_cta_per_worker(void **state) {
     (void)state;
     struct gqa_decode_params params;
     libdecode_plan_info info;
@@ -288,8 +277,7 @@ static void a_balanced_kernel_is_launched_with_one_cta_per_worker(void **state)
     assert_true(info.workspace_bytes >= (size_t)128 * 2 * GQA_RECORD_BYTES(8, 128, 1));
 }
 
-static void a_cluster_kernel_gets_the_cluster_attribute(void **state)
-{
+static void a_cluster_kernel_gets_the_cluster_attribute(void **state) {
     (void)state;
     struct gqa_decode_params params;
     libdecode_plan_info info;
@@ -304,8 +292,7 @@ static void a_cluster_kernel_gets_the_cluster_attribute(void **state)
     assert_int_equal(call->launch_attributes[0].value.cluster.z, 1);
 }
 
-static void a_programmatic_launch_gets_its_attribute(void **state)
-{
+static void a_programmatic_launch_gets_its_attribute(void **state) {
     (void)state;
     struct gqa_decode_params params;
     libdecode_plan_info info;
@@ -318,8 +305,7 @@ static void a_programmatic_launch_gets_its_attribute(void **state)
     assert_int_equal(call->launch_attributes[1].id, 6);
 }
 
-static void an_empty_batch_launches_nothing(void **state)
-{
+static void an_empty_batch_launches_nothing(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_tensors tensors = {.struct_size = sizeof tensors};
@@ -334,8 +320,7 @@ static void an_empty_batch_launches_nothing(void **state)
     assert_int_equal(fake->count("cuLaunchKernelEx"), 0);
 }
 
-static void a_workspace_that_is_missing_unaligned_or_small_is_refused(void **state)
-{
+static void a_workspace_that_is_missing_unaligned_or_small_is_refused(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_tensors tensors = some_tensors();
@@ -359,8 +344,7 @@ static void a_workspace_that_is_missing_unaligned_or_small_is_refused(void **sta
     libdecode_plan_destroy(plan);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_of_the_parameter_block_comes_from_its_source),
         cmocka_unit_test(what_is_not_announced_is_null_and_defaults_are_filled_in),

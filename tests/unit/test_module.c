@@ -8,8 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-static void assert_calls(const char *const *names, size_t num_names)
-{
+static void assert_calls(const char *const *names, size_t num_names) {
     for (size_t index = 0; index < num_names; index++) {
         assert_non_null(fake->call(index));
         assert_string_equal(fake->call(index)->name, names[index]);
@@ -19,8 +18,7 @@ static void assert_calls(const char *const *names, size_t num_names)
 
 /* ----------------------------------------------------------------------------------------------------------- loading */
 
-static void the_first_call_loads_and_every_later_one_asks_only_for_the_context(void **state)
-{
+static void the_first_call_loads_and_every_later_one_asks_only_for_the_context(void **state) {
     (void)state;
     static const char *const cold[] = {
         "cuCtxGetId",       "cuCtxGetCurrent",     "cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode",
@@ -39,8 +37,7 @@ static void the_first_call_loads_and_every_later_one_asks_only_for_the_context(v
     assert_int_equal(caught.warnings, 0);
 }
 
-static void the_driver_gets_the_bytes_of_the_image(void **state)
-{
+static void the_driver_gets_the_bytes_of_the_image(void **state) {
     (void)state;
     void *image = NULL;
     cuda_function function = NULL;
@@ -52,8 +49,7 @@ static void the_driver_gets_the_bytes_of_the_image(void **state)
     free(image);
 }
 
-static void attributes_are_set_where_the_contract_exceeds_what_is_portable(void **state)
-{
+static void attributes_are_set_where_the_contract_exceeds_what_is_portable(void **state) {
     (void)state;
     cuda_function function = NULL;
     assert_int_equal(get(PLAIN, &function), LIBDECODE_OK); /* 48 KiB and 8 CTAs: just portable */
@@ -68,8 +64,7 @@ static void attributes_are_set_where_the_contract_exceeds_what_is_portable(void 
     assert_ptr_equal(fake->last("cuFuncSetAttribute")->function, function);
 }
 
-static void kernels_of_one_image_share_its_module(void **state)
-{
+static void kernels_of_one_image_share_its_module(void **state) {
     (void)state;
     cuda_function first = NULL, second = NULL;
     assert_int_equal(get(LARGE_SHARED, &first), LIBDECODE_OK);
@@ -79,8 +74,7 @@ static void kernels_of_one_image_share_its_module(void **state)
     assert_ptr_not_equal(first, second);
 }
 
-static void every_context_has_its_own_module_and_a_reused_address_is_another_context(void **state)
-{
+static void every_context_has_its_own_module_and_a_reused_address_is_another_context(void **state) {
     (void)state;
     cuda_function first = NULL, second = NULL, third = NULL, again = NULL;
     cuda_context context = NULL;
@@ -102,8 +96,7 @@ static void every_context_has_its_own_module_and_a_reused_address_is_another_con
 }
 
 /* So many that every list of the cache holds several of them. */
-static void contexts_that_come_and_go_never_get_each_others_kernels(void **state)
-{
+static void contexts_that_come_and_go_never_get_each_others_kernels(void **state) {
     (void)state;
     enum { NUM_CONTEXTS = 400, NUM_IMAGES = 3 };
     for (int index = 1; index <= NUM_CONTEXTS; index++) {
@@ -123,8 +116,7 @@ static void contexts_that_come_and_go_never_get_each_others_kernels(void **state
 }
 
 /* The fake refuses a kernel that the image does not hold. */
-static void every_kernel_of_many_images_comes_from_its_own(void **state)
-{
+static void every_kernel_of_many_images_comes_from_its_own(void **state) {
     (void)state;
     enum { NUM_IMAGES = 300 };
     static char names[NUM_IMAGES][24];
@@ -153,8 +145,7 @@ static void every_kernel_of_many_images_comes_from_its_own(void **state)
     free(data);
 }
 
-static void without_a_living_context_there_is_no_device(void **state)
-{
+static void without_a_living_context_there_is_no_device(void **state) {
     (void)state;
     cuda_function function = NULL;
     cuda_context context = fake->context_create(0);
@@ -167,8 +158,7 @@ static void without_a_living_context_there_is_no_device(void **state)
     assert_null(function);
 }
 
-static void a_driver_older_than_the_bundle_needs_is_refused_before_it_sees_the_image(void **state)
-{
+static void a_driver_older_than_the_bundle_needs_is_refused_before_it_sees_the_image(void **state) {
     (void)state;
     static struct driver old; /* the cache keeps a pointer to the driver, which lives as long as the process */
     cuda_function function = NULL;
@@ -189,8 +179,7 @@ struct worker {
     libdecode_status status;
 };
 
-static void *work(void *argument)
-{
+static void *work(void *argument) {
     struct worker *worker = argument;
     fake->context_set_current(worker->context);
     worker->status = get(worker->kernel, &worker->function);
@@ -203,21 +192,18 @@ static void *work(void *argument)
     return NULL;
 }
 
-static void start_worker(struct worker *worker, cuda_context context, int kernel)
-{
+static void start_worker(struct worker *worker, cuda_context context, int kernel) {
     *worker = (struct worker){.context = context, .kernel = kernel};
     assert_int_equal(pthread_create(&worker->thread, NULL, work, worker), 0);
 }
 
-static void join_worker(struct worker *worker)
-{
+static void join_worker(struct worker *worker) {
     assert_int_equal(pthread_join(worker->thread, NULL), 0);
     assert_int_equal(worker->status, LIBDECODE_OK);
     assert_non_null(worker->function);
 }
 
-static void threads_that_race_for_a_kernel_load_it_once(void **state)
-{
+static void threads_that_race_for_a_kernel_load_it_once(void **state) {
     (void)state;
     enum { NUM_THREADS = 8 };
     struct worker workers[NUM_THREADS];
@@ -234,8 +220,7 @@ static void threads_that_race_for_a_kernel_load_it_once(void **state)
     assert_int_equal(fake->count("cuModuleGetFunction"), 2);
 }
 
-static void threads_load_everything_in_every_context(void **state)
-{
+static void threads_load_everything_in_every_context(void **state) {
     (void)state;
     enum { NUM_THREADS = 12 };
     struct worker workers[NUM_THREADS];
@@ -251,8 +236,7 @@ static void threads_load_everything_in_every_context(void **state)
 }
 
 /* Both loads are inside the driver at once, or neither would return: and meanwhile a warm kernel is served. */
-static void different_images_load_at_the_same_time_and_no_load_holds_up_a_warm_kernel(void **state)
-{
+static void different_images_load_at_the_same_time_and_no_load_holds_up_a_warm_kernel(void **state) {
     (void)state;
     struct worker first, second;
     cuda_function function = NULL;
@@ -271,8 +255,7 @@ static void different_images_load_at_the_same_time_and_no_load_holds_up_a_warm_k
 
 /* ----------------------------------------------------------------------------------------------------------- capture */
 
-static void a_cold_load_in_a_capture_is_relaxed_keeps_the_capture_and_warns(void **state)
-{
+static void a_cold_load_in_a_capture_is_relaxed_keeps_the_capture_and_warns(void **state) {
     (void)state;
     cuda_function function = NULL;
     fake->set_capture(stream, 1);
@@ -290,8 +273,7 @@ static void a_cold_load_in_a_capture_is_relaxed_keeps_the_capture_and_warns(void
     assert_int_equal(caught.warnings, 1);
 }
 
-static void every_load_is_relaxed_because_another_thread_may_be_capturing(void **state)
-{
+static void every_load_is_relaxed_because_another_thread_may_be_capturing(void **state) {
     (void)state;
     cuda_function function = NULL;
     int mode = 1;
@@ -303,8 +285,7 @@ static void every_load_is_relaxed_because_another_thread_may_be_capturing(void *
     assert_int_equal(caught.warnings, 0);
 }
 
-static void strict_refuses_a_cold_load_in_a_capture_and_names_the_remedy(void **state)
-{
+static void strict_refuses_a_cold_load_in_a_capture_and_names_the_remedy(void **state) {
     (void)state;
     cuda_function function = NULL;
     for (int status = 1; status <= 2; status++) {
@@ -321,8 +302,7 @@ static void strict_refuses_a_cold_load_in_a_capture_and_names_the_remedy(void **
     assert_int_equal(get_strictly(PLAIN, &function), LIBDECODE_OK);
 }
 
-static void preparing_asks_no_stream(void **state)
-{
+static void preparing_asks_no_stream(void **state) {
     (void)state;
     cuda_function function = NULL;
     fake->set_capture(NULL, 1);
@@ -331,8 +311,7 @@ static void preparing_asks_no_stream(void **state)
     assert_int_equal(caught.warnings, 0);
 }
 
-static void a_driver_that_refuses_the_load_in_a_capture_is_cold_in_capture(void **state)
-{
+static void a_driver_that_refuses_the_load_in_a_capture_is_cold_in_capture(void **state) {
     (void)state;
     cuda_function function = NULL;
     for (cuda_result result = 900; result <= 901; result++) {
@@ -347,8 +326,7 @@ static void a_driver_that_refuses_the_load_in_a_capture_is_cold_in_capture(void 
     assert_int_equal(get(PLAIN, &function), LIBDECODE_OK);
 }
 
-static void a_stream_that_cannot_say_whether_it_captures_is_a_cuda_error(void **state)
-{
+static void a_stream_that_cannot_say_whether_it_captures_is_a_cuda_error(void **state) {
     (void)state;
     cuda_function function = NULL;
     fake->fail_call("cuStreamIsCapturing", 906);
@@ -357,8 +335,7 @@ static void a_stream_that_cannot_say_whether_it_captures_is_a_cuda_error(void **
     assert_message_has("cuStreamIsCapturing: CUDA_ERROR_STREAM_CAPTURE_IMPLICIT (906): loading kernel c_plain_sm90");
 }
 
-static void the_log_function_may_call_libdecode(void **state)
-{
+static void the_log_function_may_call_libdecode(void **state) {
     (void)state;
     cuda_function function = NULL;
     caught.calls_back = true;
@@ -367,8 +344,7 @@ static void the_log_function_may_call_libdecode(void **state)
     assert_int_equal(fake->count("cuModuleLoadData"), 2);
 }
 
-int main(void)
-{
+int main(void) {
     if (!scene_find_fake("test_module"))
         return 1;
     const struct CMUnitTest tests[] = {

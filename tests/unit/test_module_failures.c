@@ -17,8 +17,7 @@
 
 /* ---------------------------------------------------------------------------------------------------------- failures */
 
-static void every_driver_call_may_fail_once_and_the_next_attempt_succeeds(void **state)
-{
+static void every_driver_call_may_fail_once_and_the_next_attempt_succeeds(void **state) {
     (void)state;
     size_t num_failures = 0;
     for (;; num_failures++) {
@@ -41,8 +40,7 @@ static void every_driver_call_may_fail_once_and_the_next_attempt_succeeds(void *
     assert_int_equal(num_failures, 8);
 }
 
-static void a_failed_load_says_which_kernel_and_what_to_do(void **state)
-{
+static void a_failed_load_says_which_kernel_and_what_to_do(void **state) {
     (void)state;
     static const struct {
         cuda_result result;
@@ -61,8 +59,7 @@ static void a_failed_load_says_which_kernel_and_what_to_do(void **state)
     }
 }
 
-static void every_allocation_may_fail_once_and_the_next_attempt_succeeds(void **state)
-{
+static void every_allocation_may_fail_once_and_the_next_attempt_succeeds(void **state) {
     (void)state;
     size_t num_failures = 0;
     for (;; num_failures++) {
@@ -94,8 +91,7 @@ struct file_bundle {
     struct kernel_table table;
 };
 
-static void open_file_bundle(struct file_bundle *file)
-{
+static void open_file_bundle(struct file_bundle *file) {
     (void)snprintf(file->folder, sizeof file->folder, "/tmp/test_module_XXXXXX");
     assert_non_null(mkdtemp(file->folder));
     (void)snprintf(file->path, sizeof file->path, "%s/a.bundle", file->folder);
@@ -104,16 +100,14 @@ static void open_file_bundle(struct file_bundle *file)
     assert_int_equal(kernel_table_build(&file->bundle, 1, &file->table), LIBDECODE_OK);
 }
 
-static void close_file_bundle(struct file_bundle *file)
-{
+static void close_file_bundle(struct file_bundle *file) {
     kernel_table_destroy(&file->table);
     bundle_close(file->bundle);
     (void)unlink(file->path);
     (void)rmdir(file->folder);
 }
 
-static void a_damaged_image_is_final(void **state)
-{
+static void a_damaged_image_is_final(void **state) {
     (void)state;
     struct file_bundle file;
     cuda_function function = NULL;
@@ -138,8 +132,7 @@ static void a_damaged_image_is_final(void **state)
 }
 
 /* The one descriptor that is open on the file. */
-static int descriptor_of(const char *path)
-{
+static int descriptor_of(const char *path) {
     struct stat facts, other;
     assert_int_equal(stat(path, &facts), 0);
     for (int descriptor = 3; descriptor < 256; descriptor++)
@@ -148,8 +141,7 @@ static int descriptor_of(const char *path)
     return -1;
 }
 
-static void a_file_that_cannot_be_read_may_be_read_later(void **state)
-{
+static void a_file_that_cannot_be_read_may_be_read_later(void **state) {
     (void)state;
     struct file_bundle file;
     cuda_function function = NULL;
@@ -169,15 +161,13 @@ static void a_file_that_cannot_be_read_may_be_read_later(void **state)
 
 /* ----------------------------------------------------------------------------------------------------------- the end */
 
-static void load_in(cuda_context context, int kernel)
-{
+static void load_in(cuda_context context, int kernel) {
     cuda_function function = NULL;
     fake->context_set_current(context);
     assert_int_equal(get(kernel, &function), LIBDECODE_OK);
 }
 
-static void the_end_unloads_every_module_in_its_own_context(void **state)
-{
+static void the_end_unloads_every_module_in_its_own_context(void **state) {
     (void)state;
     cuda_context first = fake->context_create(0), second = fake->context_create(0), current = NULL;
     load_in(first, PLAIN);
@@ -200,8 +190,7 @@ static void the_end_unloads_every_module_in_its_own_context(void **state)
     cache = NULL;
 }
 
-static void the_end_works_without_a_current_context(void **state)
-{
+static void the_end_works_without_a_current_context(void **state) {
     (void)state;
     load_in(fake->context_create(0), PLAIN);
     fake->context_set_current(NULL);
@@ -211,8 +200,7 @@ static void the_end_works_without_a_current_context(void **state)
     cache = NULL;
 }
 
-static void modules_of_dead_contexts_are_left_alone(void **state)
-{
+static void modules_of_dead_contexts_are_left_alone(void **state) {
     (void)state;
     cuda_context dead = fake->context_create(0), reused = fake->context_create(0), alive = fake->context_create(0);
     load_in(dead, PLAIN);
@@ -229,8 +217,7 @@ static void modules_of_dead_contexts_are_left_alone(void **state)
     cache = NULL;
 }
 
-static void a_module_that_cannot_be_unloaded_is_logged(void **state)
-{
+static void a_module_that_cannot_be_unloaded_is_logged(void **state) {
     (void)state;
     cuda_function function = NULL;
     assert_int_equal(get(PLAIN, &function), LIBDECODE_OK);
@@ -241,8 +228,7 @@ static void a_module_that_cannot_be_unloaded_is_logged(void **state)
     cache = NULL;
 }
 
-static void a_driver_that_is_shutting_down_takes_its_modules_along(void **state)
-{
+static void a_driver_that_is_shutting_down_takes_its_modules_along(void **state) {
     (void)state;
     static const char *const names[] = {"cuThreadExchangeStreamCaptureMode", "cuCtxGetId", "cuModuleUnload"};
     for (size_t index = 0; index < sizeof names / sizeof names[0]; index++) {
@@ -255,8 +241,7 @@ static void a_driver_that_is_shutting_down_takes_its_modules_along(void **state)
     }
 }
 
-static void every_driver_call_of_the_end_may_fail(void **state)
-{
+static void every_driver_call_of_the_end_may_fail(void **state) {
     (void)state;
     size_t num_failures = 0;
     for (;; num_failures++) {
@@ -274,8 +259,7 @@ static void every_driver_call_of_the_end_may_fail(void **state)
     assert_true(num_failures >= 8); /* exchange twice, ids, push, two unloads, pop */
 }
 
-static void an_unused_cache_ends_without_a_driver_call(void **state)
-{
+static void an_unused_cache_ends_without_a_driver_call(void **state) {
     (void)state;
     module_cache_destroy(cache);
     module_cache_destroy(NULL);
@@ -283,8 +267,7 @@ static void an_unused_cache_ends_without_a_driver_call(void **state)
     cache = NULL;
 }
 
-static void after_a_fork_the_child_frees_its_memory_and_leaves_the_driver_alone(void **state)
-{
+static void after_a_fork_the_child_frees_its_memory_and_leaves_the_driver_alone(void **state) {
     (void)state;
     cuda_function function = NULL;
     int status = -1;
@@ -300,8 +283,7 @@ static void after_a_fork_the_child_frees_its_memory_and_leaves_the_driver_alone(
     assert_int_equal(fake->live_modules(), 1);
 }
 
-int main(void)
-{
+int main(void) {
     if (!scene_find_fake("test_module_failures"))
         return 1;
     const struct CMUnitTest tests[] = {

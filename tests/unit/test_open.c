@@ -27,14 +27,12 @@ static char folder[256];
 static uint8_t *data;
 static size_t data_bytes;
 
-static void expect_ok(libdecode_status status)
-{
+static void expect_ok(libdecode_status status) {
     if (status != LIBDECODE_OK)
         fail_msg("status %d: %s", (int)status, libdecode_error_message());
 }
 
-static const char *in_folder(const char *name)
-{
+static const char *in_folder(const char *name) {
     static char path[4][512];
     static int next;
     next = (next + 1) % 4;
@@ -43,8 +41,7 @@ static const char *in_folder(const char *name)
 }
 
 /* A folder with two bundles (one kernel in both, one in each), an empty folder, and a file that is no bundle. */
-static int create_files(void **state)
-{
+static int create_files(void **state) {
     (void)state;
     const char *temporary = getenv("TMPDIR");
     (void)snprintf(folder, sizeof folder, "%s/libdecode-open-XXXXXX", temporary ? temporary : "/tmp");
@@ -67,8 +64,7 @@ static int create_files(void **state)
     return 0;
 }
 
-static int remove_files(void **state)
-{
+static int remove_files(void **state) {
     (void)state;
     static const char *const names[] = {"full/a.bundle", "full/b.bundle", "full/ignored.txt", "broken.bundle"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -80,8 +76,7 @@ static int remove_files(void **state)
     return 0;
 }
 
-static int clear_environment(void **state)
-{
+static int clear_environment(void **state) {
     (void)state;
     static const char *const names[] = {"LIBDECODE_KERNEL", "LIBDECODE_BUNDLE_PATH", "LIBDECODE_BUNDLE_ONLY", "LIBDECODE_LOG",
                                         "LIBDECODE_STRICT"};
@@ -90,14 +85,12 @@ static int clear_environment(void **state)
     return 0;
 }
 
-static libdecode_open_options no_environment(void)
-{
+static libdecode_open_options no_environment(void) {
     return (libdecode_open_options){.struct_size = sizeof(libdecode_open_options),
                                     .flags = LIBDECODE_OPEN_IGNORE_ENVIRONMENT | LIBDECODE_OPEN_BUNDLES_ONLY};
 }
 
-static libdecode_context *opened(const libdecode_open_options *options)
-{
+static libdecode_context *opened(const libdecode_open_options *options) {
     libdecode_context *context = NULL;
     expect_ok(libdecode_open(options, &context));
     assert_non_null(context);
@@ -105,8 +98,7 @@ static libdecode_context *opened(const libdecode_open_options *options)
 }
 
 static void expect_refused(const libdecode_open_options *options, libdecode_status expected, const char *first,
-                           const char *second)
-{
+                           const char *second) {
     libdecode_context *context = (libdecode_context *)(uintptr_t)0x1234;
     libdecode_status status = libdecode_open(options, &context);
     if (status != expected || !strstr(libdecode_error_message(), first) || !strstr(libdecode_error_message(), second))
@@ -115,8 +107,7 @@ static void expect_refused(const libdecode_open_options *options, libdecode_stat
     assert_ptr_equal(context, (void *)(uintptr_t)0x1234);
 }
 
-static const char *bundle_of(const libdecode_context *context, const char *kernel)
-{
+static const char *bundle_of(const libdecode_context *context, const char *kernel) {
     libdecode_kernel_info info = {.struct_size = sizeof info};
     for (size_t i = 0; i < libdecode_kernel_count(context); i++) {
         expect_ok(libdecode_kernel_get_info(context, i, &info));
@@ -128,8 +119,7 @@ static const char *bundle_of(const libdecode_context *context, const char *kerne
 
 /* --------------------------------------------------------------------------------------------------------- options */
 
-static void wrong_options_are_named(void **state)
-{
+static void wrong_options_are_named(void **state) {
     (void)state;
     const libdecode_status invalid = LIBDECODE_ERROR_INVALID_ARGUMENT;
     libdecode_open_options options = no_environment();
@@ -160,8 +150,7 @@ static void wrong_options_are_named(void **state)
     expect_refused(&options, invalid, "options.root_hashes is NULL", "1");
 }
 
-static void a_context_without_bundles_opens_and_every_plan_says_what_is_missing(void **state)
-{
+static void a_context_without_bundles_opens_and_every_plan_says_what_is_missing(void **state) {
     (void)state;
     libdecode_open_options options = no_environment();
     libdecode_context *context = opened(&options);
@@ -177,8 +166,7 @@ static void a_context_without_bundles_opens_and_every_plan_says_what_is_missing(
     libdecode_close(defaults);
 }
 
-static void later_bundles_overlay_earlier_ones_and_hide_nothing_else(void **state)
-{
+static void later_bundles_overlay_earlier_ones_and_hide_nothing_else(void **state) {
     (void)state;
     libdecode_open_options options = no_environment();
     const char *paths[] = {in_folder("full")};
@@ -199,8 +187,7 @@ static void later_bundles_overlay_earlier_ones_and_hide_nothing_else(void **stat
     libdecode_close(context);
 }
 
-static void a_path_that_leads_nowhere_is_an_error_that_names_it(void **state)
-{
+static void a_path_that_leads_nowhere_is_an_error_that_names_it(void **state) {
     (void)state;
     libdecode_open_options options = no_environment();
     const char *path = in_folder("absent.bundle");
@@ -213,8 +200,7 @@ static void a_path_that_leads_nowhere_is_an_error_that_names_it(void **state)
     expect_refused(&options, LIBDECODE_ERROR_BUNDLE_DAMAGED, "options.bundle_paths", path);
 }
 
-static void a_bundle_with_another_root_hash_than_pinned_is_refused(void **state)
-{
+static void a_bundle_with_another_root_hash_than_pinned_is_refused(void **state) {
     (void)state;
     libdecode_open_options options = no_environment();
     libdecode_memory_bundle memory = {data, data_bytes};
@@ -230,8 +216,7 @@ static void a_bundle_with_another_root_hash_than_pinned_is_refused(void **state)
 
 /* ------------------------------------------------------------------------------------------------------ environment */
 
-static void the_environment_adds_bundles_on_top(void **state)
-{
+static void the_environment_adds_bundles_on_top(void **state) {
     (void)state;
     char list[1200];
     (void)snprintf(list, sizeof list, "%s::%s:", in_folder("full/b.bundle"), in_folder("full/a.bundle"));
@@ -256,8 +241,7 @@ static void the_environment_adds_bundles_on_top(void **state)
     libdecode_close(context);
 }
 
-static void a_wrong_variable_is_an_error_unless_the_environment_is_ignored(void **state)
-{
+static void a_wrong_variable_is_an_error_unless_the_environment_is_ignored(void **state) {
     (void)state;
     static const struct {
         const char *name, *value;
@@ -279,8 +263,7 @@ static void a_wrong_variable_is_an_error_unless_the_environment_is_ignored(void 
     }
 }
 
-static void a_policy_comes_from_the_environment_or_instead_from_the_caller(void **state)
-{
+static void a_policy_comes_from_the_environment_or_instead_from_the_caller(void **state) {
     (void)state;
     libdecode_memory_bundle memory = {data, data_bytes};
     libdecode_open_options options = {.struct_size = sizeof options, .memory_bundles = &memory, .num_memory_bundles = 1};
@@ -303,8 +286,7 @@ static void a_policy_comes_from_the_environment_or_instead_from_the_caller(void 
     expect_refused(&options, LIBDECODE_ERROR_OVERRIDE, "options.kernel_policy, item 1", "nearest: ");
 }
 
-static void strict_comes_from_the_environment_or_from_a_flag(void **state)
-{
+static void strict_comes_from_the_environment_or_from_a_flag(void **state) {
     (void)state;
     libdecode_memory_bundle memory = {data, data_bytes};
     libdecode_open_options options = {.struct_size = sizeof options, .memory_bundles = &memory, .num_memory_bundles = 1};
@@ -330,15 +312,13 @@ struct log {
     char last[6][512];
 };
 
-static void keep_log(void *cookie, libdecode_log_level level, const char *message)
-{
+static void keep_log(void *cookie, libdecode_log_level level, const char *message) {
     struct log *log = cookie;
     log->lines[level]++;
     (void)snprintf(log->last[level], sizeof log->last[level], "%s", message);
 }
 
-static void each_log_level_says_its_part(void **state)
-{
+static void each_log_level_says_its_part(void **state) {
     (void)state;
     libdecode_memory_bundle memory = {data, data_bytes};
     libdecode_problem problem = llama3_8b(), bad = llama3_8b();
@@ -380,8 +360,7 @@ static void each_log_level_says_its_part(void **state)
 
 /* --------------------------------------------------------------------------------------------------- looking inside */
 
-static void kernels_and_bundles_describe_themselves(void **state)
-{
+static void kernels_and_bundles_describe_themselves(void **state) {
     (void)state;
     libdecode_memory_bundle memory = {data, data_bytes};
     libdecode_open_options options = no_environment();
@@ -426,14 +405,12 @@ static void kernels_and_bundles_describe_themselves(void **state)
     libdecode_close(context);
 }
 
-static void count_verdict(void *cookie, const libdecode_verdict *verdict)
-{
+static void count_verdict(void *cookie, const libdecode_verdict *verdict) {
     (void)verdict;
     ++*(size_t *)cookie;
 }
 
-static void explain_answers_as_a_plan_would(void **state)
-{
+static void explain_answers_as_a_plan_would(void **state) {
     (void)state;
     libdecode_memory_bundle memory = {data, data_bytes};
     libdecode_open_options options = no_environment();
@@ -454,16 +431,14 @@ static void explain_answers_as_a_plan_would(void **state)
     libdecode_close(context);
 }
 
-static void the_version_is_that_of_the_header(void **state)
-{
+static void the_version_is_that_of_the_header(void **state) {
     (void)state;
     char text[32];
     (void)snprintf(text, sizeof text, "%d.%d.%d", LIBDECODE_VERSION_MAJOR, LIBDECODE_VERSION_MINOR, LIBDECODE_VERSION_PATCH);
     assert_string_equal(libdecode_version(), text);
 }
 
-int main(void)
-{
+int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, clear_environment, clear_environment)
     const struct CMUnitTest tests[] = {
         TEST(wrong_options_are_named),

@@ -14,8 +14,7 @@
 static struct grid *grid;
 static libdecode_context *context;
 
-static int open_context(void **state)
-{
+static int open_context(void **state) {
     (void)state;
     struct grid_options options;
     grid = grid_create(1u << 0);
@@ -23,24 +22,21 @@ static int open_context(void **state)
     return libdecode_open(&options.options, &context) == LIBDECODE_OK ? 0 : -1;
 }
 
-static int close_context(void **state)
-{
+static int close_context(void **state) {
     (void)state;
     libdecode_close(context);
     grid_destroy(grid);
     return 0;
 }
 
-static libdecode_problem problem_of_batch(int batch_size)
-{
+static libdecode_problem problem_of_batch(int batch_size) {
     libdecode_problem problem = llama3_8b(), read;
     problem.batch_size = batch_size;
     assert_int_equal(problem_read(&problem, &read), LIBDECODE_OK);
     return read;
 }
 
-static libdecode_plan *new_plan(void)
-{
+static libdecode_plan *new_plan(void) {
     libdecode_problem problem = llama3_8b();
     libdecode_device device = preset("sm_90");
     libdecode_plan *plan = NULL;
@@ -48,15 +44,13 @@ static libdecode_plan *new_plan(void)
     return plan;
 }
 
-static struct plan_memo *new_memo(void)
-{
+static struct plan_memo *new_memo(void) {
     struct plan_memo *memo = NULL;
     assert_int_equal(plan_memo_create(&memo), LIBDECODE_OK);
     return memo;
 }
 
-static void a_plan_is_found_for_its_problem_and_its_context_only(void **state)
-{
+static void a_plan_is_found_for_its_problem_and_its_context_only(void **state) {
     (void)state;
     struct plan_memo *memo = new_memo();
     libdecode_problem problem = problem_of_batch(1), other = problem_of_batch(2);
@@ -69,8 +63,7 @@ static void a_plan_is_found_for_its_problem_and_its_context_only(void **state)
     plan_memo_destroy(memo);
 }
 
-static void the_first_of_two_plans_for_one_problem_stays(void **state)
-{
+static void the_first_of_two_plans_for_one_problem_stays(void **state) {
     (void)state;
     struct plan_memo *memo = new_memo();
     libdecode_problem problem = problem_of_batch(1);
@@ -82,8 +75,7 @@ static void the_first_of_two_plans_for_one_problem_stays(void **state)
 }
 
 /* Until it is full, so that entries share slots; problems and contexts of all pairs stay apart. */
-static void a_full_memo_keeps_what_it_has_and_refuses_the_rest(void **state)
-{
+static void a_full_memo_keeps_what_it_has_and_refuses_the_rest(void **state) {
     (void)state;
     struct plan_memo *memo = new_memo();
     static libdecode_plan *plans[40][40];
@@ -115,8 +107,7 @@ static void a_full_memo_keeps_what_it_has_and_refuses_the_rest(void **state)
     plan_memo_destroy(NULL);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_is_found_for_its_problem_and_its_context_only),
         cmocka_unit_test(the_first_of_two_plans_for_one_problem_stays),

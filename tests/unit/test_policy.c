@@ -14,22 +14,19 @@
 
 static struct grid *grid;
 
-static int create_grid(void **state)
-{
+static int create_grid(void **state) {
     (void)state;
     grid = grid_create(1u << 0);
     return 0;
 }
 
-static int destroy_grid(void **state)
-{
+static int destroy_grid(void **state) {
     (void)state;
     grid_destroy(grid);
     return 0;
 }
 
-static void expect_error(const char *text, const char *first, const char *second)
-{
+static void expect_error(const char *text, const char *first, const char *second) {
     struct policy policy, untouched;
     memset(&policy, 0xa5, sizeof policy);
     memset(&untouched, 0xa5, sizeof untouched);
@@ -41,8 +38,7 @@ static void expect_error(const char *text, const char *first, const char *second
     assert_memory_equal(&policy, &untouched, sizeof policy);
 }
 
-static enum policy_verb verdict(const char *text, const char *kernel)
-{
+static enum policy_verb verdict(const char *text, const char *kernel) {
     struct policy policy;
     if (policy_parse(text, "LIBDECODE_KERNEL", true, &grid->table, &policy) != LIBDECODE_OK)
         fail_msg("'%s' refused: %s", text, libdecode_error_message());
@@ -54,15 +50,13 @@ static enum policy_verb verdict(const char *text, const char *kernel)
 
 #define KERNEL "gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90"
 
-static void no_text_is_no_rule(void **state)
-{
+static void no_text_is_no_rule(void **state) {
     (void)state;
     assert_int_equal(verdict(NULL, KERNEL), POLICY_NONE);
     assert_int_equal(verdict("", KERNEL), POLICY_NONE);
 }
 
-static void each_verb_matches_by_glob(void **state)
-{
+static void each_verb_matches_by_glob(void **state) {
     (void)state;
     assert_int_equal(verdict("force=" KERNEL, KERNEL), POLICY_FORCE);
     assert_int_equal(verdict("prefer=*_c1_*", KERNEL), POLICY_PREFER);
@@ -73,16 +67,14 @@ static void each_verb_matches_by_glob(void **state)
     assert_int_equal(verdict("deny=*", KERNEL), POLICY_DENY);
 }
 
-static void the_last_matching_rule_decides(void **state)
-{
+static void the_last_matching_rule_decides(void **state) {
     (void)state;
     assert_int_equal(verdict("deny=*,prefer=*_r8_*", KERNEL), POLICY_PREFER);
     assert_int_equal(verdict("prefer=*_r8_*,deny=*", KERNEL), POLICY_DENY);
     assert_int_equal(verdict("force=*_r8_*,deny=*_r16_*", KERNEL), POLICY_FORCE);
 }
 
-static void a_rule_may_name_its_op(void **state)
-{
+static void a_rule_may_name_its_op(void **state) {
     (void)state;
     assert_int_equal(verdict("batch_decode:deny=*_c1_*", KERNEL), POLICY_DENY);
     struct policy policy;
@@ -91,8 +83,7 @@ static void a_rule_may_name_its_op(void **state)
     policy_destroy(&policy);
 }
 
-static void every_typo_is_an_error_that_quotes_it(void **state)
-{
+static void every_typo_is_an_error_that_quotes_it(void **state) {
     (void)state;
     expect_error("forc=*", "item 1", "'forc'");
     expect_error("force", "'force'", "[op:]force=GLOB");
@@ -106,8 +97,7 @@ static void every_typo_is_an_error_that_quotes_it(void **state)
     expect_error("force:gqa*", "'force:gqa*'", "[op:]force=GLOB");
 }
 
-static void a_glob_without_a_match_names_the_nearest_kernels(void **state)
-{
+static void a_glob_without_a_match_names_the_nearest_kernels(void **state) {
     (void)state;
     expect_error("deny=*_c8_*,force=gqa_decode_qbf16_kvbf16_d128_r9_c1_sm90", "item 2", "nearest: " KERNEL);
     expect_error("force=gqa_decode_qbf16_kvbf16_d129_r8_c1_*", "'gqa_decode_qbf16_kvbf16_d129_r8_c1_*'", "nearest: " KERNEL);
@@ -118,8 +108,7 @@ static void a_glob_without_a_match_names_the_nearest_kernels(void **state)
     assert_non_null(strstr(libdecode_error_message(), "hold none"));
 }
 
-static void more_rules_than_there_is_room_for_are_an_error(void **state)
-{
+static void more_rules_than_there_is_room_for_are_an_error(void **state) {
     (void)state;
     char text[8 * (POLICY_MAX_RULES + 1)] = "deny=*";
     for (int i = 1; i < POLICY_MAX_RULES; i++)
@@ -129,8 +118,7 @@ static void more_rules_than_there_is_room_for_are_an_error(void **state)
     expect_error(text, "more than 32", "globs");
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_text_is_no_rule),
         cmocka_unit_test(each_verb_matches_by_glob),

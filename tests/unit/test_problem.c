@@ -15,8 +15,7 @@
 
 static const char *message(void) { return libdecode_error_message(); }
 
-static void expect_refused(const libdecode_problem *problem, const char *field, const char *accepted)
-{
+static void expect_refused(const libdecode_problem *problem, const char *field, const char *accepted) {
     struct problem checked, untouched;
     memset(&checked, 0xa5, sizeof checked);
     memset(&untouched, 0xa5, sizeof untouched);
@@ -26,8 +25,7 @@ static void expect_refused(const libdecode_problem *problem, const char *field, 
     assert_memory_equal(&checked, &untouched, sizeof checked);
 }
 
-static struct problem expect_accepted(const libdecode_problem *problem)
-{
+static struct problem expect_accepted(const libdecode_problem *problem) {
     struct problem checked;
     if (problem_check(problem, &checked) != LIBDECODE_OK)
         fail_msg("refused: %s", message());
@@ -36,8 +34,7 @@ static struct problem expect_accepted(const libdecode_problem *problem)
 
 #define FIELD(name) #name, offsetof(libdecode_problem, name), sizeof(((libdecode_problem *)0)->name)
 
-static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(void **state)
-{
+static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(void **state) {
     (void)state;
     static const struct {
         const char *field;
@@ -135,8 +132,7 @@ static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(voi
     }
 }
 
-static void fields_of_a_feature_are_refused_out_of_range(void **state)
-{
+static void fields_of_a_feature_are_refused_out_of_range(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     problem.features = LIBDECODE_FEATURE_WINDOW;
@@ -158,8 +154,7 @@ static void fields_of_a_feature_are_refused_out_of_range(void **state)
     }
 }
 
-static void a_null_problem_and_a_wrong_struct_size_are_refused(void **state)
-{
+static void a_null_problem_and_a_wrong_struct_size_are_refused(void **state) {
     (void)state;
     struct problem checked;
     libdecode_problem problem = llama3_8b();
@@ -182,8 +177,7 @@ static void a_null_problem_and_a_wrong_struct_size_are_refused(void **state)
     assert_int_equal(problem_check(&newer.known, &checked), LIBDECODE_ERROR_STRUCT_SIZE);
 }
 
-static void every_default_becomes_explicit(void **state)
-{
+static void every_default_becomes_explicit(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     problem.op = (libdecode_op)0;
@@ -214,8 +208,7 @@ static void every_default_becomes_explicit(void **state)
     assert_int_equal(checked.heads_per_sequence, 8);
 }
 
-static void nhd_strides_and_partly_given_strides_nest(void **state)
-{
+static void nhd_strides_and_partly_given_strides_nest(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     problem.kv_layout = LIBDECODE_KV_NHD;
@@ -230,8 +223,7 @@ static void nhd_strides_and_partly_given_strides_nest(void **state)
     assert_int_equal(checked.given.out_token_stride, 32 * 256);
 }
 
-static void the_longest_sequence_follows_from_the_page_table(void **state)
-{
+static void the_longest_sequence_follows_from_the_page_table(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     problem.max_seq_len = 0;
@@ -251,16 +243,14 @@ static void the_longest_sequence_follows_from_the_page_table(void **state)
     assert_int_equal(expect_accepted(&problem).given.page_table_request_stride, 1 << 27);
 }
 
-static void a_head_stride_of_lengths_gives_every_kv_head_its_own_sequence(void **state)
-{
+static void a_head_stride_of_lengths_gives_every_kv_head_its_own_sequence(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     problem.seq_lens_head_stride = 16;
     assert_int_equal(expect_accepted(&problem).heads_per_sequence, 1);
 }
 
-static void everything_that_function_1_defines_is_accepted(void **state)
-{
+static void everything_that_function_1_defines_is_accepted(void **state) {
     (void)state;
     enum { BF16 = LIBDECODE_DTYPE_BF16, FP16 = LIBDECODE_DTYPE_FP16, E4M3 = LIBDECODE_DTYPE_E4M3, NVFP4 = LIBDECODE_DTYPE_NVFP4 };
     static const int dtypes[][3] = {{BF16, BF16, BF16}, {FP16, FP16, FP16}, {BF16, E4M3, BF16},  {FP16, E4M3, FP16},
@@ -288,8 +278,7 @@ static void everything_that_function_1_defines_is_accepted(void **state)
     (void)expect_accepted(&empty);
 }
 
-static void nvfp4_scales_have_strides_of_their_own(void **state)
-{
+static void nvfp4_scales_have_strides_of_their_own(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     problem.query_dtype = LIBDECODE_DTYPE_E4M3;
@@ -323,8 +312,7 @@ static void nvfp4_scales_have_strides_of_their_own(void **state)
     expect_refused(&problem, "k_token_stride is 48", "multiple of 32");
 }
 
-static libdecode_problem nvfp4_nhd_interleaved(void)
-{
+static libdecode_problem nvfp4_nhd_interleaved(void) {
     libdecode_problem problem = llama3_8b();
     problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
     problem.kv_layout = LIBDECODE_KV_NHD;
@@ -333,8 +321,7 @@ static libdecode_problem nvfp4_nhd_interleaved(void)
 }
 
 /* 16 tokens of 128 / 16 scales are one block, in which tokens are mixed: no other head may lie between them. */
-static void interleaved_v_scales_are_one_block_to_a_head_in_either_kv_layout(void **state)
-{
+static void interleaved_v_scales_are_one_block_to_a_head_in_either_kv_layout(void **state) {
     enum { ROW = 8, BLOCK = 16 * ROW, PAGE = 8 * BLOCK };
     (void)state;
     libdecode_problem problem = nvfp4_nhd_interleaved();
@@ -358,8 +345,7 @@ static void interleaved_v_scales_are_one_block_to_a_head_in_either_kv_layout(voi
     assert_int_equal(checked.given.v_sf_page_stride, 2 * PAGE);
 }
 
-static void heads_whose_interleaved_v_scales_would_overlap_are_refused(void **state)
-{
+static void heads_whose_interleaved_v_scales_would_overlap_are_refused(void **state) {
     (void)state;
     libdecode_problem problem = nvfp4_nhd_interleaved();
     problem.v_sf_head_stride = 8;
@@ -384,8 +370,7 @@ static void heads_whose_interleaved_v_scales_would_overlap_are_refused(void **st
     (void)expect_accepted(&problem);
 }
 
-static void a_checked_problem_checks_to_itself(void **state)
-{
+static void a_checked_problem_checks_to_itself(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     struct problem once = expect_accepted(&problem), twice = expect_accepted(&once.given);
@@ -396,8 +381,7 @@ static void a_checked_problem_checks_to_itself(void **state)
     assert_memory_equal(&once, &twice, sizeof once);
 }
 
-static void equal_problems_are_equal_bytes_whatever_their_padding(void **state)
-{
+static void equal_problems_are_equal_bytes_whatever_their_padding(void **state) {
     (void)state;
     libdecode_problem zeros, ones, read_zeros, read_ones, fields = llama3_8b();
     memset(&zeros, 0, sizeof zeros);
@@ -423,8 +407,7 @@ static void equal_problems_are_equal_bytes_whatever_their_padding(void **state)
     assert_memory_equal(&read_zeros, &read_ones, sizeof read_ones);
 }
 
-static void dtypes_have_names_and_widths(void **state)
-{
+static void dtypes_have_names_and_widths(void **state) {
     (void)state;
     assert_string_equal(dtype_name(LIBDECODE_DTYPE_NVFP4), "nvfp4");
     assert_string_equal(dtype_name((libdecode_dtype)77), "?");
@@ -434,8 +417,7 @@ static void dtypes_have_names_and_widths(void **state)
     assert_int_equal(dtype_bits((libdecode_dtype)77), 0);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_field_out_of_range_is_named_with_value_and_what_is_accepted),
         cmocka_unit_test(fields_of_a_feature_are_refused_out_of_range),

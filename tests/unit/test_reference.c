@@ -4,8 +4,7 @@
 
 /* ------------------------------------------------------------------------------------------------------- softmax */
 
-static void two_equal_tokens_are_averaged(void **state)
-{
+static void two_equal_tokens_are_averaged(void **state) {
     (void)state;
     scene_begin(2);
     scene.page_table[0] = 0;
@@ -15,8 +14,7 @@ static void two_equal_tokens_are_averaged(void **state)
     expect(0, 0, 4, 0, 1); /* (2 + 6) / 2; log2(1 + 1) */
 }
 
-static void weights_and_lse_follow_the_logits(void **state)
-{
+static void weights_and_lse_follow_the_logits(void **state) {
     (void)state;
     scene_begin(3);
     scene.page_table[0] = 0;
@@ -28,8 +26,7 @@ static void weights_and_lse_follow_the_logits(void **state)
     expect(0, 0, 4, bf16_decode(bf16_encode(24 / 6.5)), log2(6.5));
 }
 
-static void far_apart_and_infinite_logits_stay_finite(void **state)
-{
+static void far_apart_and_infinite_logits_stay_finite(void **state) {
     (void)state;
     scene_begin(4);
     scene.page_table[0] = 0;
@@ -46,8 +43,7 @@ static void far_apart_and_infinite_logits_stay_finite(void **state)
     expect(0, 0, 0, 0, -(double)INFINITY);
 }
 
-static void a_sink_takes_part_in_the_sum_and_not_in_the_values(void **state)
-{
+static void a_sink_takes_part_in_the_sum_and_not_in_the_values(void **state) {
     (void)state;
     scene_begin(1);
     scene.problem.features |= LIBDECODE_FEATURE_SINKS;
@@ -55,10 +51,10 @@ static void a_sink_takes_part_in_the_sum_and_not_in_the_values(void **state)
     scene.tensors.sinks = scene.sinks;
     scene.page_table[0] = 0;
     put(0, 0, 0, 0, 8, 4);
-    scene.sinks[0] = 0;                  /* weight 1 of 2 */
-    scene.sinks[1] = -INFINITY;          /* none */
+    scene.sinks[0] = 0;                   /* weight 1 of 2 */
+    scene.sinks[1] = -INFINITY;           /* none */
     scene.sinks[2] = 1.0986122886681098f; /* natural log of 3, not scaled: 3 of 4 */
-    scene.sinks[3] = 1000;               /* beyond exp's range: all of it */
+    scene.sinks[3] = 1000;                /* beyond exp's range: all of it */
     run();
     expect(0, 0, 4, 2, 1);
     expect(0, 1, 8, 4, 0);
@@ -66,8 +62,7 @@ static void a_sink_takes_part_in_the_sum_and_not_in_the_values(void **state)
     expect(0, 3, 0, 0, 1000 * 1.4426950408889634);
 }
 
-static void an_empty_sequence_gives_zero_and_minus_infinity_or_the_sink(void **state)
-{
+static void an_empty_sequence_gives_zero_and_minus_infinity_or_the_sink(void **state) {
     (void)state;
     scene_begin(0); /* every page id is poison */
     run();
@@ -79,8 +74,7 @@ static void an_empty_sequence_gives_zero_and_minus_infinity_or_the_sink(void **s
     expect(0, 0, 0, 0, 2 * 1.4426950408889634);
 }
 
-static void scales_multiply_logits_and_results_and_device_scales_win(void **state)
-{
+static void scales_multiply_logits_and_results_and_device_scales_win(void **state) {
     float natural = 0.6931471805599453f, two = 2, three = 3;
     (void)state;
     scene_begin(2);
@@ -92,7 +86,7 @@ static void scales_multiply_logits_and_results_and_device_scales_win(void **stat
     scene.tensors.bmm1_scale_log2_device = &two;
     scene.tensors.bmm2_scale = 5;
     run();
-    expect(0, 0, 16, 0, log2(5)); /* weights 1, 4: (8 + 8) / 5 * 5 */
+    expect(0, 0, 16, 0, log2(5));                /* weights 1, 4: (8 + 8) / 5 * 5 */
     scene.tensors.bmm1_scale_log2_device = NULL; /* now natural: weights 1, 2 */
     scene.tensors.bmm2_scale_device = &three;
     run();
@@ -105,8 +99,7 @@ static void scales_multiply_logits_and_results_and_device_scales_win(void **stat
     expect(0, 0, 4, 0, log2(3));
 }
 
-static void skip_softmax_is_dense(void **state)
-{
+static void skip_softmax_is_dense(void **state) {
     (void)state;
     scene_begin(2);
     scene.page_table[0] = 0;
@@ -120,8 +113,7 @@ static void skip_softmax_is_dense(void **state)
 
 /* ---------------------------------------------------------------------------------------------------- visibility */
 
-static void a_window_keeps_the_own_position_and_as_many_before(void **state)
-{
+static void a_window_keeps_the_own_position_and_as_many_before(void **state) {
     (void)state;
     scene_begin(6);
     put_tokens(6);
@@ -137,8 +129,7 @@ static void a_window_keeps_the_own_position_and_as_many_before(void **state)
     expect_seen(0, 63);
 }
 
-static void query_tokens_are_causal_and_each_has_its_window(void **state)
-{
+static void query_tokens_are_causal_and_each_has_its_window(void **state) {
     (void)state;
     scene_begin(6);
     put_tokens(6);
@@ -155,8 +146,7 @@ static void query_tokens_are_causal_and_each_has_its_window(void **state)
     expect_seen(2, 3u << 4);
 }
 
-static void query_tokens_before_the_sequence_are_empty(void **state)
-{
+static void query_tokens_before_the_sequence_are_empty(void **state) {
     (void)state;
     scene_begin(1);
     put_tokens(1);
@@ -175,8 +165,7 @@ static void query_tokens_before_the_sequence_are_empty(void **state)
     expect_seen(2, 1);
 }
 
-static void a_draft_mask_replaces_causality_among_the_drafts_only(void **state)
-{
+static void a_draft_mask_replaces_causality_among_the_drafts_only(void **state) {
     (void)state;
     scene_begin(5);
     put_tokens(5);
@@ -198,8 +187,7 @@ static void a_draft_mask_replaces_causality_among_the_drafts_only(void **state)
     expect_seen(2, 0);
 }
 
-static void draft_mask_rows_are_whole_32_bit_words(void **state)
-{
+static void draft_mask_rows_are_whole_32_bit_words(void **state) {
     (void)state;
     scene_begin(33);
     for (int32_t page = 0; page < 9; page++)
@@ -209,17 +197,16 @@ static void draft_mask_rows_are_whole_32_bit_words(void **state)
     scene.problem.q_len = 33; /* all tokens are drafts; a mask row is four 16-bit words */
     scene.problem.features |= LIBDECODE_FEATURE_DRAFT_MASK;
     scene.tensors.draft_mask = scene.draft_mask;
-    scene.draft_mask[0 * 4 + 2] = 1;      /* row 0 sees draft 32, slot 0 */
+    scene.draft_mask[0 * 4 + 2] = 1;        /* row 0 sees draft 32, slot 0 */
     scene.draft_mask[32 * 4 + 1] = 1 << 15; /* row 32 sees draft 31, slot 3 */
-    scene.draft_mask[32 * 4 + 0] = 2;     /* and draft 1, slot 1 */
+    scene.draft_mask[32 * 4 + 0] = 2;       /* and draft 1, slot 1 */
     run();
     expect(0, 0, 1, 1, 0);
     expect(1, 0, 0, 0, -(double)INFINITY);
     expect(32, 0, 3, 1, 1);
 }
 
-static void positions_may_be_strided_and_queries_placed_by_hand(void **state)
-{
+static void positions_may_be_strided_and_queries_placed_by_hand(void **state) {
     (void)state;
     scene_begin(4);
     put_tokens(4); /* at positions 1, 3, 5, 7 */
@@ -246,8 +233,7 @@ static void positions_may_be_strided_and_queries_placed_by_hand(void **state)
     expect_seen(1, 1);
 }
 
-static void a_rank_with_fewer_tokens_than_queries_still_serves_placed_queries(void **state)
-{
+static void a_rank_with_fewer_tokens_than_queries_still_serves_placed_queries(void **state) {
     (void)state;
     scene_begin(1);
     put_tokens(1); /* at position 3 */
@@ -263,8 +249,7 @@ static void a_rank_with_fewer_tokens_than_queries_still_serves_placed_queries(vo
     expect_seen(2, 1);
 }
 
-static void ragged_queries_have_rows_of_their_own_and_empty_ones_write_nothing(void **state)
-{
+static void ragged_queries_have_rows_of_their_own_and_empty_ones_write_nothing(void **state) {
     (void)state;
     scene_begin(4);
     put_tokens(4);
@@ -285,8 +270,7 @@ static void ragged_queries_have_rows_of_their_own_and_empty_ones_write_nothing(v
     assert_true(scene.lse[3] == POISON_LSE);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_equal_tokens_are_averaged),
         cmocka_unit_test(weights_and_lse_follow_the_logits),

@@ -8,8 +8,7 @@
 
 /* ------------------------------------------------------------------------------------------------------- layouts */
 
-static void query_heads_are_grouped_by_kv_head(void **state)
-{
+static void query_heads_are_grouped_by_kv_head(void **state) {
     (void)state;
     scene_begin(1);
     scene.problem.num_qo_heads = 4;
@@ -25,8 +24,7 @@ static void query_heads_are_grouped_by_kv_head(void **state)
     expect(0, 3, 20, 21, 0);
 }
 
-static void pages_are_found_through_the_table(void **state)
-{
+static void pages_are_found_through_the_table(void **state) {
     (void)state;
     scene_begin(5);
     put_tokens(5);
@@ -41,8 +39,7 @@ static void pages_are_found_through_the_table(void **state)
     expect_seen(0, 31);
 }
 
-static void heads_may_have_tables_and_lengths_of_their_own_and_v_its_own_pages(void **state)
-{
+static void heads_may_have_tables_and_lengths_of_their_own_and_v_its_own_pages(void **state) {
     (void)state;
     scene_begin(1);
     scene.problem.num_qo_heads = scene.problem.num_kv_heads = 2;
@@ -71,8 +68,7 @@ static void heads_may_have_tables_and_lengths_of_their_own_and_v_its_own_pages(v
     expect(1, 1, 7, 8, 3);
 }
 
-static void page_ids_outside_the_pool_give_zero_rows_that_count(void **state)
-{
+static void page_ids_outside_the_pool_give_zero_rows_that_count(void **state) {
     (void)state;
     scene_begin(8);
     put_tokens(4); /* values 1 + 2 + 4 + 8 = 15, and 4 */
@@ -89,15 +85,13 @@ static void page_ids_outside_the_pool_give_zero_rows_that_count(void **state)
 }
 
 /* A number in (-2, 2) that looks random; equal arguments, equal numbers. */
-static double noise(uint32_t index)
-{
+static double noise(uint32_t index) {
     uint32_t x = index * 2654435761u + 12345u;
     x = (x ^ x >> 15) * 2246822519u;
     return (double)(x >> 20) / 1024 - 2;
 }
 
-static void nhd_and_other_strides_give_the_bits_of_hnd(void **state)
-{
+static void nhd_and_other_strides_give_the_bits_of_hnd(void **state) {
     static _Alignas(16) uint16_t k_nhd[PAGES * PAGE * KV_HEADS * D], v_wide[PAGES * PAGE * KV_HEADS * 3 * D];
     static _Alignas(16) uint16_t query_wide[2 * Q_HEADS * 2 * D];
     static uint16_t expected[2 * Q_HEADS * D];
@@ -144,8 +138,7 @@ static void nhd_and_other_strides_give_the_bits_of_hnd(void **state)
 
 /* ----------------------------------------------------------------------------------------- what must not be read */
 
-static void nan_among_the_visible_shows(void **state)
-{
+static void nan_among_the_visible_shows(void **state) {
     (void)state;
     scene_begin(4);
     put_tokens(4);
@@ -158,8 +151,7 @@ static void nan_among_the_visible_shows(void **state)
     assert_true(isnan(out_at(0, 0, 0)) && isnan(out_at(0, 0, 15)) && isnan(scene.lse[0]));
 }
 
-static void infinity_in_a_logit_shows_as_nan(void **state)
-{
+static void infinity_in_a_logit_shows_as_nan(void **state) {
     (void)state;
     scene_begin(4);
     put_tokens(4);
@@ -169,8 +161,7 @@ static void infinity_in_a_logit_shows_as_nan(void **state)
 }
 
 /* Pages of one memory page for each tensor and head; all but the visible ones may not be touched, nor what follows the table. */
-static void invisible_pages_and_table_entries_are_never_touched(void **state)
-{
+static void invisible_pages_and_table_entries_are_never_touched(void **state) {
     enum { MEMORY_PAGE = 4096, DIM = 128, PAGE_TOKENS = 16, POOL = 8 };
     uint8_t *pool = mmap(NULL, (POOL + 2) * MEMORY_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     int32_t *table = (int32_t *)(pool + (POOL + 1) * MEMORY_PAGE) - 4; /* the last four entries of a memory page */
@@ -189,8 +180,8 @@ static void invisible_pages_and_table_entries_are_never_touched(void **state)
         if (page != 5 && page != 1 && page != 7)
             assert_int_equal(mprotect(pool + page * MEMORY_PAGE, MEMORY_PAGE, PROT_NONE), 0);
     assert_int_equal(mprotect(pool + (POOL + 1) * MEMORY_PAGE, MEMORY_PAGE, PROT_NONE), 0);
-    memset(pool + 5 * MEMORY_PAGE, 0xff, 4 * DIM * 2);                      /* NaN before the window */
-    memset(pool + 7 * MEMORY_PAGE + 14 * DIM * 2, 0xff, 2 * DIM * 2);       /* and after the end */
+    memset(pool + 5 * MEMORY_PAGE, 0xff, 4 * DIM * 2);                /* NaN before the window */
+    memset(pool + 7 * MEMORY_PAGE + 14 * DIM * 2, 0xff, 2 * DIM * 2); /* and after the end */
     run();
     for (int32_t d = 0; d < DIM; d++)
         assert_int_equal(scene.out[d], 0);
@@ -201,8 +192,7 @@ static void invisible_pages_and_table_entries_are_never_touched(void **state)
 /* -------------------------------------------------------------------------------------------------- other dtypes */
 
 /* window_left 0 makes query token t return V row t as it is: what the cache holds, after rounding to the result's dtype. */
-static void scene_of_single_rows(int32_t tokens, int32_t head_dim)
-{
+static void scene_of_single_rows(int32_t tokens, int32_t head_dim) {
     scene_begin(tokens);
     scene.page_table[0] = 0;
     scene.problem.q_len = tokens;
@@ -211,8 +201,7 @@ static void scene_of_single_rows(int32_t tokens, int32_t head_dim)
     memset(scene.query, 0, sizeof scene.query);
 }
 
-static void nvfp4_rows_are_codes_times_scales_in_both_layouts(void **state)
-{
+static void nvfp4_rows_are_codes_times_scales_in_both_layouts(void **state) {
     enum { DIM = 64, BLOCKS = DIM / 16 };
     _Alignas(16) uint8_t codes[PAGE * DIM / 2], scales[PAGE * BLOCKS], k_scales[PAGE * BLOCKS] = {0};
     (void)state;
@@ -242,8 +231,7 @@ static void nvfp4_rows_are_codes_times_scales_in_both_layouts(void **state)
     }
 }
 
-static void interleaved_scales_lie_head_by_head_in_an_nhd_cache_too(void **state)
-{
+static void interleaved_scales_lie_head_by_head_in_an_nhd_cache_too(void **state) {
     enum { DIM = 64, BLOCKS = DIM / 16, HEADS = 2 };
     static _Alignas(16) uint8_t codes[PAGE * HEADS * DIM / 2], scales[HEADS * PAGE * BLOCKS], k_scales[PAGE * HEADS * BLOCKS];
     (void)state;
@@ -268,8 +256,7 @@ static void interleaved_scales_lie_head_by_head_in_an_nhd_cache_too(void **state
                             e4m3_decode(scales[head * PAGE * BLOCKS + block * 4 + token]));
 }
 
-static void nvfp4_k_enters_the_logit_with_its_linear_scales(void **state)
-{
+static void nvfp4_k_enters_the_logit_with_its_linear_scales(void **state) {
     enum { DIM = 64 };
     _Alignas(16) uint8_t codes[PAGE * DIM / 2] = {0}, k_scales[PAGE * 4] = {0}, v_scales[PAGE * 4] = {0};
     _Alignas(16) uint8_t query[DIM] = {0};
@@ -291,8 +278,7 @@ static void nvfp4_k_enters_the_logit_with_its_linear_scales(void **state)
     assert_true(scene.lse[0] == (float)log2(1 + 8));
 }
 
-static void nvfp4_scales_have_strides_of_their_own(void **state)
-{
+static void nvfp4_scales_have_strides_of_their_own(void **state) {
     enum { DIM = 32, HEADS = 2, SF_PAGE = 40, SF_HEAD = 20, SF_TOKEN = 3 };
     static _Alignas(16) uint8_t codes[2 * PAGE * HEADS * DIM / 2], k_scales[2 * PAGE * HEADS * 2], v_scales[2 * SF_PAGE];
     (void)state;
@@ -329,8 +315,7 @@ static void nvfp4_scales_have_strides_of_their_own(void **state)
     }
 }
 
-static void e4m3_results_saturate_and_o_scale_changes_nothing(void **state)
-{
+static void e4m3_results_saturate_and_o_scale_changes_nothing(void **state) {
     _Alignas(16) uint8_t rows[PAGE * D] = {0x7e, 0xfe, 0x38, 0x01}; /* 448, -448, 1, 2^-9 */
     uint8_t *out = (uint8_t *)scene.out;
     (void)state;
@@ -347,8 +332,7 @@ static void e4m3_results_saturate_and_o_scale_changes_nothing(void **state)
     assert_int_equal(out[D], POISON_OUT & 0xff);
 }
 
-static void fp16_goes_in_and_out(void **state)
-{
+static void fp16_goes_in_and_out(void **state) {
     (void)state;
     scene_of_single_rows(1, D);
     scene.problem.query_dtype = LIBDECODE_DTYPE_FP16;
@@ -358,8 +342,7 @@ static void fp16_goes_in_and_out(void **state)
     assert_memory_equal(scene.out, scene.v, D * 2);
 }
 
-static void nvfp4_results_have_swizzled_scales_from_the_start_row_on(void **state)
-{
+static void nvfp4_results_have_swizzled_scales_from_the_start_row_on(void **state) {
     enum { DIM = 32, HEADS = 3, COLUMNS = 8, ROWS = 256 }; /* 3 * 32 / 16 = 6 columns, padded to 8 */
     static _Alignas(16) uint8_t rows[PAGE * DIM], scales[ROWS * COLUMNS], expected[ROWS * COLUMNS];
     const uint8_t *out = (const uint8_t *)scene.out;
@@ -369,9 +352,9 @@ static void nvfp4_results_have_swizzled_scales_from_the_start_row_on(void **stat
     scene.problem.out_dtype = LIBDECODE_DTYPE_NVFP4;
     scene.problem.num_qo_heads = HEADS;
     for (int32_t d = 0; d < 16; d++) {
-        rows[d] = 0x4c;            /* token 0, block 0: 6, so the scale is 1 and the codes are 7 */
-        rows[16 + d] = 0x4c + 8;   /* block 1: 12, scale 2 */
-        rows[DIM + d] = 0xcc - 8;  /* token 1, block 0: -3, scale 0.5, codes 15; block 1 stays 0 */
+        rows[d] = 0x4c;           /* token 0, block 0: 6, so the scale is 1 and the codes are 7 */
+        rows[16 + d] = 0x4c + 8;  /* block 1: 12, scale 2 */
+        rows[DIM + d] = 0xcc - 8; /* token 1, block 0: -3, scale 0.5, codes 15; block 1 stays 0 */
     }
     rows[1] = 0x38; /* 1: code 2 */
     memset(scales, 0xee, sizeof scales);
@@ -401,8 +384,7 @@ static void nvfp4_results_have_swizzled_scales_from_the_start_row_on(void **stat
 
 /* ------------------------------------------------------------------------------------------------------- refusals */
 
-static void an_empty_batch_needs_no_tensors(void **state)
-{
+static void an_empty_batch_needs_no_tensors(void **state) {
     (void)state;
     scene_begin(0);
     scene.problem.batch_size = 0;
@@ -410,8 +392,7 @@ static void an_empty_batch_needs_no_tensors(void **state)
     run();
 }
 
-static void query_lengths_that_leave_the_buffers_are_refused_before_anything_is_written(void **state)
-{
+static void query_lengths_that_leave_the_buffers_are_refused_before_anything_is_written(void **state) {
     static const int32_t bad[][4] = {{0, 1, 0, 1}, {0, 1, 4, 4}, {-1, 0, 1, 1}};
     (void)state;
     scene_begin(4);
@@ -428,8 +409,7 @@ static void query_lengths_that_leave_the_buffers_are_refused_before_anything_is_
     }
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(query_heads_are_grouped_by_kv_head),
         cmocka_unit_test(pages_are_found_through_the_table),

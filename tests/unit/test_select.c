@@ -21,8 +21,7 @@
 static const char *const gpu_names[] = {"sm_90", "sm_100", "sm_103", "sm_120", "sm_121"};
 
 /* Shapes of Llama 3 8B, 70B, and 70B over 8 GPUs, with lengths and batches from one request to many. */
-static libdecode_problem shape(int index)
-{
+static libdecode_problem shape(int index) {
     static const int heads[][2] = {{32, 8}, {64, 8}, {8, 1}, {32, 32}, {40, 1}, {71, 1}, {20, 4}};
     static const int batches[] = {1, 16, 128}, lengths[] = {1, 4096, 131072}, pages[] = {16, 128, 1024};
     libdecode_problem problem = llama3_8b();
@@ -39,8 +38,7 @@ static libdecode_problem shape(int index)
 }
 #define NUM_SHAPES (7 * 27 * 4)
 
-static void all_five_gpus_have_an_answer_that_passes_its_own_conditions(void **state)
-{
+static void all_five_gpus_have_an_answer_that_passes_its_own_conditions(void **state) {
     (void)state;
     struct policy policy = no_policy();
     for (int index = 0; index < NUM_SHAPES; index++) {
@@ -71,8 +69,7 @@ static void all_five_gpus_have_an_answer_that_passes_its_own_conditions(void **s
 }
 
 /* The same records in another order, as another set of bundles would give them. */
-static struct kernel_table shuffled(const struct kernel_table *table, unsigned seed)
-{
+static struct kernel_table shuffled(const struct kernel_table *table, unsigned seed) {
     struct kernel_table copy = {.count = table->count};
     copy.records = malloc(table->count * sizeof *copy.records);
     copy.gpus = malloc(table->count * sizeof *copy.gpus);
@@ -91,8 +88,7 @@ static struct kernel_table shuffled(const struct kernel_table *table, unsigned s
     return copy;
 }
 
-static void the_order_of_records_never_changes_the_answer(void **state)
-{
+static void the_order_of_records_never_changes_the_answer(void **state) {
     (void)state;
     struct policy policy = no_policy();
     for (unsigned seed = 1; seed <= 5; seed++) {
@@ -121,8 +117,7 @@ static void the_order_of_records_never_changes_the_answer(void **state)
     }
 }
 
-static void of_two_equal_kernels_the_name_decides(void **state)
-{
+static void of_two_equal_kernels_the_name_decides(void **state) {
     (void)state;
     struct policy policy = no_policy();
     libdecode_device device = preset("sm_90");
@@ -138,8 +133,7 @@ static void of_two_equal_kernels_the_name_decides(void **state)
     }
 }
 
-static void a_worse_kernel_never_changes_the_answer(void **state)
-{
+static void a_worse_kernel_never_changes_the_answer(void **state) {
     (void)state;
     struct policy policy = no_policy();
     libdecode_device device = preset("sm_90");
@@ -164,8 +158,7 @@ static void a_worse_kernel_never_changes_the_answer(void **state)
     }
 }
 
-static void the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_widest(void **state)
-{
+static void the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_widest(void **state) {
     (void)state;
     struct policy policy = no_policy();
     libdecode_device device = preset("sm_90");
@@ -184,8 +177,7 @@ static void the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_wi
     }
 }
 
-static void units_stay_whole_while_there_are_ctas_for_them(void **state)
-{
+static void units_stay_whole_while_there_are_ctas_for_them(void **state) {
     (void)state;
     struct policy policy = no_policy();
     static const struct {
@@ -201,7 +193,7 @@ static void units_stay_whole_while_there_are_ctas_for_them(void **state)
         {"sm_90", 16, 4096, 1, 128},  /* a unit for each CTA; */
         {"sm_90", 64, 4096, 1, 128},  /* four; */
         {"sm_90", 128, 8192, 1, 128}, /* eight: not all of the 132 that there is room for */
-        {"sm_121", 16, 4096, 1, 32}, /* of 48 SMs: 43 would have as long ranges, and most units in two of them */
+        {"sm_121", 16, 4096, 1, 32},  /* of 48 SMs: 43 would have as long ranges, and most units in two of them */
     };
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         libdecode_device device = preset(expected[i].gpu);
@@ -214,8 +206,7 @@ static void units_stay_whole_while_there_are_ctas_for_them(void **state)
     }
 }
 
-static void a_prediction_follows_the_bytes_and_the_window(void **state)
-{
+static void a_prediction_follows_the_bytes_and_the_window(void **state) {
     (void)state;
     struct policy policy = no_policy();
     libdecode_device device = preset("sm_90");
@@ -236,8 +227,7 @@ static void a_prediction_follows_the_bytes_and_the_window(void **state)
     assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).predicted_ns, INT32_MAX);
 }
 
-static void a_batch_beyond_what_a_kernel_can_count_is_refused(void **state)
-{
+static void a_batch_beyond_what_a_kernel_can_count_is_refused(void **state) {
     (void)state;
     struct policy policy = no_policy();
     libdecode_device device = preset("sm_90");
@@ -252,16 +242,14 @@ static void a_batch_beyond_what_a_kernel_can_count_is_refused(void **state)
 
 /* -------------------------------------------------------------------------------------------------------- policy */
 
-static struct policy parsed(const char *text, bool strict)
-{
+static struct policy parsed(const char *text, bool strict) {
     struct policy policy;
     if (policy_parse(text, "LIBDECODE_KERNEL", strict, &grid->table, &policy) != LIBDECODE_OK)
         fail_msg("policy '%s': %s", text ? text : "", libdecode_error_message());
     return policy;
 }
 
-static void force_prefer_and_deny_decide_before_the_cost(void **state)
-{
+static void force_prefer_and_deny_decide_before_the_cost(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_device device = preset("sm_90");
@@ -285,8 +273,7 @@ static void force_prefer_and_deny_decide_before_the_cost(void **state)
     policy_destroy(&policy);
 }
 
-static void a_forced_kernel_that_cannot_run_is_an_error_with_its_reason(void **state)
-{
+static void a_forced_kernel_that_cannot_run_is_an_error_with_its_reason(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_device device = preset("sm_90");
@@ -303,8 +290,7 @@ static void a_forced_kernel_that_cannot_run_is_an_error_with_its_reason(void **s
     policy_destroy(&policy);
 }
 
-static void strict_refuses_more_passes_than_the_widest_tile_needs(void **state)
-{
+static void strict_refuses_more_passes_than_the_widest_tile_needs(void **state) {
     (void)state;
     libdecode_device device = preset("sm_90");
     libdecode_problem problem = llama3_8b();
@@ -322,14 +308,12 @@ static void strict_refuses_more_passes_than_the_widest_tile_needs(void **state)
     }
 }
 
-static void the_widest_row_tile_is_the_grids(void **state)
-{
+static void the_widest_row_tile_is_the_grids(void **state) {
     (void)state;
     assert_int_equal(grid->widest_row_tile, GQA_WIDEST_ROW_TILE);
 }
 
-static void gpus_have_names_and_bits(void **state)
-{
+static void gpus_have_names_and_bits(void **state) {
     (void)state;
     for (size_t gpu = 0; gpu < 5; gpu++)
         assert_string_equal(gpu_name(gpu_bit(preset(gpu_names[gpu]).compute_capability)), gpu_names[gpu]);
@@ -337,8 +321,7 @@ static void gpus_have_names_and_bits(void **state)
     assert_string_equal(gpu_name(0), "?");
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_five_gpus_have_an_answer_that_passes_its_own_conditions),
         cmocka_unit_test(the_order_of_records_never_changes_the_answer),

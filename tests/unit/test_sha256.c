@@ -12,8 +12,7 @@
 
 #include "sha256.h"
 
-static void digest_of(const void *data, size_t bytes, uint8_t ret_digest[32])
-{
+static void digest_of(const void *data, size_t bytes, uint8_t ret_digest[32]) {
     struct sha256 hash;
     sha256_init(&hash);
     sha256_update(&hash, data, bytes);
@@ -21,8 +20,7 @@ static void digest_of(const void *data, size_t bytes, uint8_t ret_digest[32])
 }
 
 /* `hex` to bytes; gives how many. */
-static size_t unhex(const char *hex, uint8_t *ret_bytes)
-{
+static size_t unhex(const char *hex, uint8_t *ret_bytes) {
     size_t count = strlen(hex) / 2;
     for (size_t index = 0; index < count; index++) {
         char pair[3] = {hex[2 * index], hex[2 * index + 1], '\0'};
@@ -31,15 +29,13 @@ static size_t unhex(const char *hex, uint8_t *ret_bytes)
     return count;
 }
 
-static void assert_digest(const uint8_t digest[32], const char *expected_hex)
-{
+static void assert_digest(const uint8_t digest[32], const char *expected_hex) {
     uint8_t expected[32];
     assert_int_equal(unhex(expected_hex, expected), 32);
     assert_memory_equal(digest, expected, 32);
 }
 
-static void the_published_messages_have_their_digests(void **state)
-{
+static void the_published_messages_have_their_digests(void **state) {
     static const struct {
         const char *message, *digest;
     } vectors[] = {
@@ -58,8 +54,7 @@ static void the_published_messages_have_their_digests(void **state)
     }
 }
 
-static void short_binary_messages_have_their_digests(void **state)
-{
+static void short_binary_messages_have_their_digests(void **state) {
     static const struct {
         const char *message, *digest;
     } vectors[] = {
@@ -76,8 +71,7 @@ static void short_binary_messages_have_their_digests(void **state)
     }
 }
 
-static void a_million_letters_have_their_digest_in_pieces_of_any_size(void **state)
-{
+static void a_million_letters_have_their_digest_in_pieces_of_any_size(void **state) {
     static const size_t piece_sizes[] = {1, 7, 55, 56, 63, 64, 65, 1000, 4096};
     uint8_t letters[4096];
     (void)state;
@@ -97,8 +91,7 @@ static void a_million_letters_have_their_digest_in_pieces_of_any_size(void **sta
 }
 
 /* SHAVS 6.4: each digest is of the three before it; the first checkpoint, after 1000 rounds. */
-static void the_monte_carlo_test_reaches_its_first_checkpoint(void **state)
-{
+static void the_monte_carlo_test_reaches_its_first_checkpoint(void **state) {
     uint8_t last[3][32], message[96];
     (void)state;
     unhex("6d1e72ad03ddeb5de891e572e2396f8da015d899ef0e79503152d6010a3fe691", last[0]);
@@ -112,8 +105,7 @@ static void the_monte_carlo_test_reaches_its_first_checkpoint(void **state)
     assert_digest(last[2], "e93c330ae5447738c8aa85d71a6c80f2a58381d05872d26bdd39f1fcd4f2b788");
 }
 
-static void no_bytes_change_nothing_even_without_a_pointer(void **state)
-{
+static void no_bytes_change_nothing_even_without_a_pointer(void **state) {
     struct sha256 hash;
     uint8_t digest[32];
     (void)state;
@@ -125,8 +117,7 @@ static void no_bytes_change_nothing_even_without_a_pointer(void **state)
     assert_digest(digest, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_published_messages_have_their_digests),
         cmocka_unit_test(short_binary_messages_have_their_digests),

@@ -14,8 +14,7 @@
 
 #include "status.h"
 
-static void status_name_is_the_enumerator(void **state)
-{
+static void status_name_is_the_enumerator(void **state) {
     (void)state;
     static const struct {
         libdecode_status status;
@@ -51,23 +50,20 @@ static void status_name_is_the_enumerator(void **state)
     assert_string_equal(libdecode_status_name((libdecode_status)7), "LIBDECODE_ERROR_?");
 }
 
-static void fail_keeps_the_message_and_returns_the_status(void **state)
-{
+static void fail_keeps_the_message_and_returns_the_status(void **state) {
     (void)state;
     assert_int_equal(fail(LIBDECODE_ERROR_IO, "file %s: %d", "a", 5), LIBDECODE_ERROR_IO);
     assert_string_equal(libdecode_error_message(), "file a: 5");
 }
 
-static void fail_accepts_the_present_message_as_an_argument(void **state)
-{
+static void fail_accepts_the_present_message_as_an_argument(void **state) {
     (void)state;
     (void)fail(LIBDECODE_ERROR_IO, "inner");
     (void)fail(LIBDECODE_ERROR_IO, "outer: %s", libdecode_error_message());
     assert_string_equal(libdecode_error_message(), "outer: inner");
 }
 
-static void a_message_is_one_line_of_at_most_1023_bytes(void **state)
-{
+static void a_message_is_one_line_of_at_most_1023_bytes(void **state) {
     (void)state;
     char text[3000];
     memset(text, 'x', sizeof text - 1);
@@ -79,8 +75,7 @@ static void a_message_is_one_line_of_at_most_1023_bytes(void **state)
     assert_memory_equal(libdecode_error_message(), "x??x", 4);
 }
 
-static void cuda_result_is_that_of_the_last_error_only(void **state)
-{
+static void cuda_result_is_that_of_the_last_error_only(void **state) {
     (void)state;
     assert_int_equal(fail_cuda(700, "cuX: %d", 700), LIBDECODE_ERROR_CUDA);
     assert_int_equal(libdecode_error_cuda_result(), 700);
@@ -88,15 +83,13 @@ static void cuda_result_is_that_of_the_last_error_only(void **state)
     assert_int_equal(libdecode_error_cuda_result(), 0);
 }
 
-static void *message_of_a_new_thread(void *ret_message)
-{
+static void *message_of_a_new_thread(void *ret_message) {
     memcpy(ret_message, libdecode_error_message(), 1);
     (void)fail_cuda(1, "of the thread");
     return NULL;
 }
 
-static void every_thread_has_its_own_message(void **state)
-{
+static void every_thread_has_its_own_message(void **state) {
     (void)state;
     pthread_t thread;
     char first = 'x';
@@ -108,14 +101,12 @@ static void every_thread_has_its_own_message(void **state)
     assert_int_equal(libdecode_error_cuda_result(), 0);
 }
 
-static libdecode_status forwarder(libdecode_status status)
-{
+static libdecode_status forwarder(libdecode_status status) {
     FORWARD(status);
     return LIBDECODE_ERROR_INTERNAL;
 }
 
-static void forward_returns_errors_and_goes_on_after_success(void **state)
-{
+static void forward_returns_errors_and_goes_on_after_success(void **state) {
     (void)state;
     assert_int_equal(forwarder(LIBDECODE_ERROR_FORKED), LIBDECODE_ERROR_FORKED);
     assert_int_equal(forwarder(LIBDECODE_OK), LIBDECODE_ERROR_INTERNAL);
@@ -127,16 +118,14 @@ struct caught_log {
     char message[64];
 };
 
-static void catch_log(void *cookie, libdecode_log_level level, const char *message)
-{
+static void catch_log(void *cookie, libdecode_log_level level, const char *message) {
     struct caught_log *caught = cookie;
     caught->lines++;
     caught->level = level;
     (void)snprintf(caught->message, sizeof caught->message, "%s", message);
 }
 
-static void log_lines_above_the_level_are_dropped(void **state)
-{
+static void log_lines_above_the_level_are_dropped(void **state) {
     (void)state;
     struct caught_log caught = {0};
     struct log_sink sink = {.function = catch_log, .cookie = &caught, .level = LIBDECODE_LOG_WARN};
@@ -153,8 +142,7 @@ static void log_lines_above_the_level_are_dropped(void **state)
     assert_int_equal(caught.lines, 1);
 }
 
-static void without_a_function_log_lines_go_to_standard_error(void **state)
-{
+static void without_a_function_log_lines_go_to_standard_error(void **state) {
     (void)state;
     struct log_sink sink = {.level = LIBDECODE_LOG_DEBUG};
     char text[256] = {0};
@@ -187,8 +175,7 @@ struct newer {
     int32_t first, second, third, fourth, fifth, sixth;
 };
 
-static void an_older_struct_is_read_with_its_missing_fields_zero(void **state)
-{
+static void an_older_struct_is_read_with_its_missing_fields_zero(void **state) {
     (void)state;
     struct older caller = {sizeof caller, 1, 2};
     struct known read;
@@ -201,8 +188,7 @@ static void an_older_struct_is_read_with_its_missing_fields_zero(void **state)
     assert_int_equal(read.fourth, 0);
 }
 
-static void a_newer_struct_is_read_if_its_unknown_fields_are_zero(void **state)
-{
+static void a_newer_struct_is_read_if_its_unknown_fields_are_zero(void **state) {
     (void)state;
     struct newer caller = {sizeof caller, 1, 2, 3, 4, 0, 0};
     struct known read = {.first = 77};
@@ -216,8 +202,7 @@ static void a_newer_struct_is_read_if_its_unknown_fields_are_zero(void **state)
     assert_int_equal(read.fourth, 4);
 }
 
-static void a_struct_size_that_cannot_be_is_refused_and_nothing_is_written(void **state)
-{
+static void a_struct_size_that_cannot_be_is_refused_and_nothing_is_written(void **state) {
     (void)state;
     const size_t sizes[] = {0, 1, sizeof(struct older) - 1, 4097, SIZE_MAX};
     struct known read = {.first = 77}, caller = {.first = 1};
@@ -232,8 +217,7 @@ static void a_struct_size_that_cannot_be_is_refused_and_nothing_is_written(void 
     assert_int_equal(read.first, 77);
 }
 
-static void a_result_struct_gets_what_its_size_allows(void **state)
-{
+static void a_result_struct_gets_what_its_size_allows(void **state) {
     (void)state;
     const struct known value = {sizeof value, 1, 2, 3, 4};
     struct {
@@ -257,8 +241,7 @@ static void a_result_struct_gets_what_its_size_allows(void **state)
     assert_int_equal(write_caller_struct(NULL, &value, sizeof value, "libdecode_thing"), LIBDECODE_ERROR_INVALID_ARGUMENT);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(status_name_is_the_enumerator),
         cmocka_unit_test(fail_keeps_the_message_and_returns_the_status),

@@ -15,8 +15,7 @@
 
 static const char *message(void) { return libdecode_error_message(); }
 
-static struct problem expect_accepted(const libdecode_problem *problem)
-{
+static struct problem expect_accepted(const libdecode_problem *problem) {
     struct problem checked;
     if (problem_check(problem, &checked) != LIBDECODE_OK)
         fail_msg("refused: %s", message());
@@ -24,8 +23,7 @@ static struct problem expect_accepted(const libdecode_problem *problem)
 }
 
 static void expect_tensors(const libdecode_problem *problem, const libdecode_tensors *tensors, const char *field,
-                           const char *accepted)
-{
+                           const char *accepted) {
     struct problem checked = expect_accepted(problem);
     libdecode_tensors result, untouched;
     memset(&result, 0xa5, sizeof result);
@@ -43,13 +41,11 @@ static void expect_tensors(const libdecode_problem *problem, const libdecode_ten
 
 #define POINTER(name) #name, offsetof(libdecode_tensors, name)
 
-static void set_pointer(libdecode_tensors *tensors, size_t offset, const void *pointer)
-{
+static void set_pointer(libdecode_tensors *tensors, size_t offset, const void *pointer) {
     memcpy((char *)tensors + offset, &pointer, sizeof pointer);
 }
 
-static void each_pointer_that_every_launch_needs_is_required_and_aligned(void **state)
-{
+static void each_pointer_that_every_launch_needs_is_required_and_aligned(void **state) {
     (void)state;
     static const struct {
         const char *name;
@@ -71,8 +67,7 @@ static void each_pointer_that_every_launch_needs_is_required_and_aligned(void **
     }
 }
 
-static void each_optional_pointer_belongs_to_its_feature(void **state)
-{
+static void each_optional_pointer_belongs_to_its_feature(void **state) {
     (void)state;
     static const struct {
         const char *name;
@@ -96,8 +91,7 @@ static void each_optional_pointer_belongs_to_its_feature(void **state)
     }
 }
 
-static void scale_pointers_belong_to_nvfp4(void **state)
-{
+static void scale_pointers_belong_to_nvfp4(void **state) {
     (void)state;
     libdecode_problem fp4 = llama3_8b(), plain = llama3_8b();
     fp4.query_dtype = LIBDECODE_DTYPE_E4M3;
@@ -129,8 +123,7 @@ static void scale_pointers_belong_to_nvfp4(void **state)
     expect_tensors(&plain, &tensors, "out_sf_start_token", "must be 0");
 }
 
-static void scales_must_be_finite_and_default_to_one(void **state)
-{
+static void scales_must_be_finite_and_default_to_one(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     struct problem checked = expect_accepted(&problem);
@@ -155,8 +148,7 @@ static void scales_must_be_finite_and_default_to_one(void **state)
     expect_tensors(&problem, &tensors, "bmm1_scale_device", "aligned");
 }
 
-static void null_tensors_unknown_flags_and_sizes_are_refused(void **state)
-{
+static void null_tensors_unknown_flags_and_sizes_are_refused(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     struct problem checked = expect_accepted(&problem);
@@ -171,8 +163,7 @@ static void null_tensors_unknown_flags_and_sizes_are_refused(void **state)
     assert_int_equal(tensors_check(&checked, &tensors, &result), LIBDECODE_ERROR_STRUCT_SIZE);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_pointer_that_every_launch_needs_is_required_and_aligned),
         cmocka_unit_test(each_optional_pointer_belongs_to_its_feature),

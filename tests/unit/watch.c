@@ -21,20 +21,17 @@ static _Thread_local struct {
     struct watch_counts counts;
 } watched;
 
-void watch_begin(void)
-{
+void watch_begin(void) {
     watched.counts = (struct watch_counts){0, 0};
     watched.counting = true;
 }
 
-struct watch_counts watch_end(void)
-{
+struct watch_counts watch_end(void) {
     watched.counting = false;
     return watched.counts;
 }
 
-bool watch_allocation_failed(void)
-{
+bool watch_allocation_failed(void) {
     watched.fail_in = 0;
     return watched.failed;
 }
@@ -46,21 +43,18 @@ static void note_allocation(void) { watched.counts.allocations += watched.counti
 extern int __sanitizer_install_malloc_and_free_hooks(void (*malloc_hook)(const volatile void *, size_t),
                                                      void (*free_hook)(const volatile void *));
 
-static void malloc_hook(const volatile void *memory, size_t bytes)
-{
+static void malloc_hook(const volatile void *memory, size_t bytes) {
     (void)memory;
     (void)bytes;
     note_allocation();
 }
 static void free_hook(const volatile void *memory) { (void)memory; }
 
-__attribute__((constructor)) static void install_hooks(void)
-{
+__attribute__((constructor)) static void install_hooks(void) {
     (void)__sanitizer_install_malloc_and_free_hooks(malloc_hook, free_hook);
 }
 
-bool watch_fail_allocation(size_t n)
-{
+bool watch_fail_allocation(size_t n) {
     (void)n;
     return false;
 }
@@ -72,15 +66,13 @@ extern void *__libc_calloc(size_t count, size_t bytes);
 extern void *__libc_realloc(void *memory, size_t bytes);
 extern void *__libc_memalign(size_t alignment, size_t bytes);
 
-bool watch_fail_allocation(size_t n)
-{
+bool watch_fail_allocation(size_t n) {
     watched.failed = false;
     watched.fail_in = n;
     return true;
 }
 
-static bool fails_now(void)
-{
+static bool fails_now(void) {
     note_allocation();
     if (watched.fail_in == 0 || --watched.fail_in > 0)
         return false;
@@ -98,8 +90,7 @@ void *aligned_alloc(size_t alignment, size_t bytes) { return fails_now() ? NULL 
 
 extern char **environ;
 
-char *getenv(const char *name)
-{
+char *getenv(const char *name) {
     size_t length = strlen(name);
     watched.counts.environment_reads += watched.counting;
     for (char **entry = environ; entry && *entry; entry++)
