@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench_run.h"
+#include "bench/bench_run.h"
 #include "command.h"
 #include "element.h"
 #include "host_reference.h"

@@ -2,7 +2,7 @@
 /*
  * cases.c: one row of the table of test cases in, host tensors out. Everything that a kernel must not look at is NaN: pages that
  * no request owns, rows behind the last token, rows outside the window, gaps between rows; page table entries behind the last
- * page name a page of NaN. Before: case_table.c. Beside: case_cache.c. Next: check.c.
+ * page name a page of NaN. Before: case_table.c, case_cache.c. Next: check.c.
  */
 #include "cases.h"
 
@@ -10,24 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "case_making.h"
+#include "case_cache.h"
 #include "problem.h"
 
 #define POISON_PAGES 3  /* pages of the pool that nobody owns */
 #define SPARE_ENTRIES 3 /* of a page table row, behind its last page */
 #define LOG2_E 1.4426950408889634
-
-void *new_buffer(struct making *making, size_t bytes, size_t field) {
-    struct host_case *result = making->result;
-    /* a multiple of the alignment, as aligned_alloc wants; never empty */
-    void *data = aligned_alloc(256, (bytes + 256) / 256 * 256);
-    if (data == NULL)
-        return NULL;
-    memset(data, POISON_BYTE, bytes);
-    result->buffers[result->num_buffers++] = (struct case_buffer){.data = data, .bytes = bytes, .field = field};
-    memcpy((char *)&result->tensors + field, &data, sizeof data);
-    return data;
-}
 
 /* ------------------------------------------------------------------------------------------------ lengths and pages */
 
@@ -128,16 +116,6 @@ static bool make_query_positions(struct making *making) {
                                            moves[(size_t)request % (sizeof moves / sizeof moves[0])];
     }
     return true;
-}
-
-bool is_visible(const struct making *making, int32_t request, int32_t sequence, int32_t token) {
-    const libdecode_problem *problem = making->problem;
-    int64_t stride = problem->position_stride, offset = problem->position_offset;
-    int64_t position = token * stride + offset;
-    int64_t query = (making->seq_lens[sequence] - 1) * stride + offset;
-    if (making->query_positions != NULL)
-        query = making->query_positions[request];
-    return position <= query && (!has(making, CASE_WINDOW) || position >= query - problem->window_left);
 }
 
 /* ------------------------------------------------------------------------------------------------ query and scalars */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* case_making.h: what cases.c and case_cache.c hand on to one another while they make the tensors of one test case. */
+/*
+ * case_making.c: what the makers of a test case's tensors share: the state of the making, poisoned buffers, and who sees what.
+ * Next: case_cache.c and cases.c.
+ */
 #ifndef LIBDECODE_CLI_CASE_MAKING_H
 #define LIBDECODE_CLI_CASE_MAKING_H
 
@@ -10,9 +13,8 @@
 #include "random.h"
 
 #define POISON_BYTE 0xff /* 0xffff is NaN in bf16 and fp16, 0xff in e4m3 */
-#define TILE_TOKENS                                                                                                              \
-    64 /* huge tokens and split borders lie at multiples of this: the tiles of all variants are such multiples \
-                          */
+/* Huge tokens and split borders lie at multiples of this: the tiles of all variants are such multiples. */
+#define TILE_TOKENS 64
 
 struct making {
     struct host_case *result;
@@ -38,8 +40,5 @@ void *new_buffer(struct making *making, size_t bytes, size_t field);
 
 /* Whether the query of `request` sees that token of that sequence. */
 bool is_visible(const struct making *making, int32_t request, int32_t sequence, int32_t token);
-
-/* case_cache.c: the pools of K and V, NaN but for the rows that are visible. */
-bool make_kv_cache(struct making *making);
 
 #endif

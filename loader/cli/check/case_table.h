@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cases.c: a row of the table of test cases in, host tensors out, with NaN wherever a kernel must not look.
- * Before: case_table.c says which cases there are. Next: check.c and compare.c.
- */
-#ifndef LIBDECODE_CLI_CASES_H
-#define LIBDECODE_CLI_CASES_H
+/* case_table.c: which test cases there are, as rows of a table; random ones are drawn from a seed. Next: cases.c, check.c. */
+#ifndef LIBDECODE_CLI_CASE_TABLE_H
+#define LIBDECODE_CLI_CASE_TABLE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include "libdecode.h"
-#include "random.h"
 
 enum {
     CASE_LSE = 1u << 0,
@@ -49,50 +42,6 @@ struct test_case {
 };
 extern const struct test_case test_cases[];
 extern const size_t num_test_cases;
-
-/* The variant-independent half of a kernel's identity. */
-struct case_shape {
-    libdecode_dtype query_dtype, kv_dtype;
-    int32_t head_dim;
-};
-
-/* One buffer of a case, and the fields of libdecode_tensors that point into it. */
-struct case_buffer {
-    void *data;
-    size_t bytes;
-    size_t field;        /* offset in libdecode_tensors of the pointer to its begin */
-    size_t second_field; /* likewise, to its begin + second_offset; 0: none */
-    size_t second_offset;
-};
-#define CASE_MAX_BUFFERS 12
-
-struct host_case {
-    const struct test_case *test;
-    uint64_t seed;
-    libdecode_problem problem;
-    libdecode_tensors tensors; /* host pointers; out, lse and workspace are the caller's */
-    struct case_buffer buffers[CASE_MAX_BUFFERS];
-    size_t num_buffers;
-    const void *v_cache_squared;  /* v_cache with every element squared: compare.c measures the spread of the sum with it */
-    float bmm1_scale, bmm2_scale; /* what applies, from whichever tensor */
-    double largest_v;
-    int32_t longest;
-    struct test_case drawn; /* what a random case came to */
-    int32_t drawn_lens[24];
-    void *squared_buffer;
-};
-
-/* The random values that the cases of one shape are made of, by [outlier token][outlier channel]. */
-struct case_palettes {
-    struct palette query, k[2][2], v[2][2], squared[2][2];
-};
-/* NULL: out of memory. Free with free(). */
-struct case_palettes *case_palettes_make(const struct case_shape *shape);
-
-/* `sm_count` places the split borders. False: out of memory. Free with host_case_free in any case. */
-bool host_case_make(const struct test_case *test, const struct case_shape *shape, const struct case_palettes *palettes,
-                    uint64_t seed, int sm_count, struct host_case *ret_case);
-void host_case_free(struct host_case *host_case);
 
 /* Fills the fields that a random case draws; `lens` has room for 24. */
 void draw_test_case(const struct test_case *test, uint64_t seed, struct test_case *ret_drawn, int32_t lens[24]);

@@ -1,36 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * case_cache.c: lengths, page table and visibility of a test case in, its pools of K and V out. A row exists only where some
- * query sees it; everything else stays NaN. Beside: cases.c, which makes the rest.
+ * query sees it; everything else stays NaN. Before: case_making.c. Next: cases.c, which makes the rest.
  */
+#include "case_cache.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "case_making.h"
-#include "problem.h"
-
-/* Factors of outliers. With them scores stay below about 100 and values below 255, whose square fp16 still holds. */
-#define K_CHANNEL_FACTOR 12.0
-#define K_TOKEN_FACTOR 3.0
-#define V_CHANNEL_FACTOR 10.0
-#define V_TOKEN_FACTOR 5.0
-
-struct case_palettes *case_palettes_make(const struct case_shape *shape) {
-    struct case_palettes *palettes = malloc(sizeof *palettes);
-    if (palettes == NULL)
-        return NULL;
-    palette_make(&palettes->query, shape->query_dtype, 1.0, false);
-    for (int token = 0; token < 2; token++) {
-        for (int channel = 0; channel < 2; channel++) {
-            double k_factor = (token != 0 ? K_TOKEN_FACTOR : 1.0) * (channel != 0 ? K_CHANNEL_FACTOR : 1.0);
-            double v_factor = (token != 0 ? V_TOKEN_FACTOR : 1.0) * (channel != 0 ? V_CHANNEL_FACTOR : 1.0);
-            palette_make(&palettes->k[token][channel], shape->kv_dtype, k_factor, false);
-            palette_make(&palettes->v[token][channel], shape->kv_dtype, v_factor, false);
-            palette_make(&palettes->squared[token][channel], shape->kv_dtype, v_factor, true);
-        }
-    }
-    return palettes;
-}
 
 /* Strides of one tensor; returns the elements of a page. `gap`: elements left free behind every row, head and page. */
 static int64_t set_strides(const libdecode_problem *problem, bool nhd, int64_t gap, int64_t *page, int64_t *head,

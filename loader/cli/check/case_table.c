@@ -3,7 +3,8 @@
  * case_table.c: the shape edges at which kernels go wrong, as a table. Next: cases.c makes tensors of a row.
  * Every case has random page tables, and NaN in every page, row and gap that must not influence the result.
  */
-#include "cases.h"
+#include "case_table.h"
+
 #include "random.h"
 
 #define LENS(...)                                                                                                                \

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cases.c: a row of the table of test cases in, host tensors out, with NaN wherever a kernel must not look.
+ * Before: case_table.c says which cases there are. Next: check.c and compare.c.
+ */
+#ifndef LIBDECODE_CLI_CASES_H
+#define LIBDECODE_CLI_CASES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "case_palettes.h"
+#include "case_table.h"
+#include "libdecode.h"
+
+/* One buffer of a case, and the fields of libdecode_tensors that point into it. */
+struct case_buffer {
+    void *data;
+    size_t bytes;
+    size_t field;        /* offset in libdecode_tensors of the pointer to its begin */
+    size_t second_field; /* likewise, to its begin + second_offset; 0: none */
+    size_t second_offset;
+};
+#define CASE_MAX_BUFFERS 12
+
+struct host_case {
+    const struct test_case *test;
+    uint64_t seed;
+    libdecode_problem problem;
+    libdecode_tensors tensors; /* host pointers; out, lse and workspace are the caller's */
+    struct case_buffer buffers[CASE_MAX_BUFFERS];
+    size_t num_buffers;
+    const void *v_cache_squared;  /* v_cache with every element squared: compare.c measures the spread of the sum with it */
+    float bmm1_scale, bmm2_scale; /* what applies, from whichever tensor */
+    double largest_v;
+    int32_t longest;
+    struct test_case drawn; /* what a random case came to */
+    int32_t drawn_lens[24];
+    void *squared_buffer;
+};
+
+/* `sm_count` places the split borders. False: out of memory. Free with host_case_free in any case. */
+bool host_case_make(const struct test_case *test, const struct case_shape *shape, const struct case_palettes *palettes,
+                    uint64_t seed, int sm_count, struct host_case *ret_case);
+void host_case_free(struct host_case *host_case);
+
+#endif
