@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define LIBDECODE_KERNEL_ABI 2u
+#define LIBDECODE_KERNEL_ABI 3u
 #define LIBDECODE_CONTRACT_MAGIC 0x4345444cu  /* "LDEC" */
 #define LIBDECODE_CONTRACT_SUFFIX "_contract" /* symbol of a kernel's contract = kernel symbol + this */
 
@@ -59,9 +59,10 @@ struct libdecode_launch_contract {
     uint32_t stages;
     uint32_t min_page_size, max_page_size; /* powers of two */
     uint32_t max_q_len;
-    uint32_t features; /* CONTRACT_FEATURE_* that it computes */
-    uint32_t flags;    /* CONTRACT_FLAG_* */
-    uint32_t reserved[3];
+    uint32_t features;     /* CONTRACT_FEATURE_* that it computes */
+    uint32_t flags;        /* CONTRACT_FLAG_* */
+    uint32_t record_bytes; /* of workspace for each partial result: two for every CTA; alike for every cluster size */
+    uint32_t reserved[2];
 };
 
 /* A CUtensorMap, opaque. */
@@ -76,13 +77,14 @@ struct libdecode_divisor {
 };
 
 /*
- * GQA decode. Strides count elements. "sequence" = one entry of seq_lens. Tensor maps are 5-D: {64 elements, tokens of a page,
- * head_dim / 64, KV heads, pages}, box {64, box_tokens, head_dim / 64, 1, 1}, 128-byte swizzle.
- * The order matters: an SM fetches parameters by lines of 64 bytes, and waits for each.
+ * The sub-structs that the parameter block of every decoding family is made of. Strides count elements.
+ * "sequence" = one entry of seq_lens: a request, or one KV head of a request when lengths have a head stride.
  */
-struct gqa_decode_params {
-    /* What is read before the first copy can start: two lines. */
-    LIBDECODE_ALIGNAS(64) const int32_t *seq_lens;
+
+/* What is read of every sequence, and how the work is cut. */
+struct schedule_params {
+    /* What is read before the first copy can start: two lines of 64 bytes. An SM fetches parameters by such lines, and waits. */
+    const int32_t *seq_lens;
     const int32_t *page_table;
     const int32_t *query_positions; /* or NULL */
     int64_t seq_lens_request_stride, seq_lens_head_stride;
@@ -95,28 +97,45 @@ struct gqa_decode_params {
     uint32_t min_boxes_per_worker;                  /* at least 1; fewer workers take part when there is less work */
     int32_t page_size;
     int32_t box_tokens;   /* min(page_size, contract.max_box_tokens) */
+    int32_t max_tokens;   /* of a sequence, by the width of the page table: longer ones count as this */
     int32_t window_reach; /* tokens before the newest: window_left / position_stride, or INT32_MAX */
-    int32_t window_left;  /* in positions; -1: no window */
+
+    /* Where a query stands, where query_positions say so. */
+    int32_t window_left; /* in positions; -1: no window */
     int32_t position_offset;
     struct libdecode_divisor position_stride;
+};
 
-    struct libdecode_tensor_map k_map, v_map;
-
-    const void *query;
-    int64_t query_token_stride, query_head_stride;
+struct query_params {
+    const void *rows;
+    int64_t token_stride, head_stride;
     const float *bmm1_scale_device;      /* or NULL; natural */
     const float *bmm1_scale_log2_device; /* or NULL; wins */
     float bmm1_scale_log2;               /* bmm1_scale * log2(e) */
     int32_t group_size;                  /* q heads of one KV head */
-    int32_t out_dtype;                   /* KERNEL_DTYPE_* */
-    void *out;
-    int64_t out_token_stride, out_head_stride;
+};
+
+struct output_params {
+    void *rows;
+    int64_t token_stride, head_stride;
     float *lse; /* or NULL */
     int64_t lse_token_stride, lse_head_stride;
     const float *sinks;             /* or NULL */
     const float *bmm2_scale_device; /* or NULL */
     float bmm2_scale;
-    void *records; /* [CTAs][2] of GQA_RECORD_BYTES, zero between launches */
+    int32_t dtype; /* KERNEL_DTYPE_* */
+};
+
+/*
+ * GQA decode. Tensor maps are 5-D: {64 elements, tokens of a page, head_dim / 64, KV heads, pages}, box {64, box_tokens,
+ * head_dim / 64, 1, 1}, 128-byte swizzle.
+ */
+struct gqa_decode_params {
+    LIBDECODE_ALIGNAS(64) struct schedule_params schedule;
+    struct query_params query;
+    struct libdecode_tensor_map k_map, v_map;
+    struct output_params output;
+    void *records; /* [CTAs][2] of contract.record_bytes, zero between launches */
 };
 
 /* Read ceiling: every CTA streams its share of `bytes` through shared memory by 16 KiB bulk copies. */
@@ -125,11 +144,5 @@ struct read_ceiling_params {
     uint64_t bytes;   /* a multiple of 16 KiB */
     uint32_t *sink;   /* one word, never written unless the data is all of one pattern that random data has not */
 };
-
-/*
- * What a CTA leaves of a unit that workers share: [row_tile][head_dim / cluster_size] unnormalised output, [row_tile][2]
- * maximum and sum, all float; then 8 counters, one for each warp.
- */
-#define GQA_RECORD_BYTES(row_tile, head_dim, cluster_size) ((row_tile) * ((head_dim) / (cluster_size) + 2) * 4 + 8 * 4)
 
 #endif

@@ -13,6 +13,7 @@
 #define MAX_TILE 65536u
 #define MAX_BOX_TOKENS 256u
 #define MAX_STAGES 64u
+#define MAX_RECORD_BYTES (1u << 20)
 #define MAX_PAGE_SIZE (1u << 20)
 #define ALL_DTYPE_BITS (1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3 | 1u << KERNEL_DTYPE_NVFP4)
 
@@ -30,7 +31,8 @@ static bool is_sane_gqa_decode(const struct libdecode_launch_contract *contract)
            within(contract->tile_tokens, 1, MAX_TILE) && within(contract->max_box_tokens, 1, MAX_BOX_TOKENS) &&
            within(contract->stages, 1, MAX_STAGES) && is_power_of_two(contract->min_page_size) &&
            is_power_of_two(contract->max_page_size) && contract->min_page_size <= contract->max_page_size &&
-           contract->max_page_size <= MAX_PAGE_SIZE && within(contract->max_q_len, 1, MAX_TILE);
+           contract->max_page_size <= MAX_PAGE_SIZE && within(contract->max_q_len, 1, MAX_TILE) &&
+           within(contract->record_bytes, 1, MAX_RECORD_BYTES) && contract->record_bytes % sizeof(uint64_t) == 0;
 }
 
 bool contract_is_sane(const struct libdecode_launch_contract *contract) {

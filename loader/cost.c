@@ -157,6 +157,6 @@ bool cost_estimate(const struct problem *problem, const libdecode_device *device
                               .num_workers = (int32_t)workers,
                               .min_tiles_per_worker = (int32_t)min_tiles(cluster),
                               .predicted_ns = predicted_ns(&split, workers),
-                              .records_bytes = records * GQA_RECORD_BYTES((size_t)contract->row_tile, contract->head_dim, 1)};
+                              .records_bytes = records * contract->record_bytes};
     return true;
 }

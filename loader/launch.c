@@ -74,7 +74,7 @@ static libdecode_status encode_map(const struct driver *driver, const struct pro
 static libdecode_status encode_maps(const struct driver *driver, const struct problem *problem, const libdecode_tensors *tensors,
                                     struct gqa_decode_params *params) {
     const libdecode_problem *given = &problem->given;
-    uint32_t box_tokens = (uint32_t)params->box_tokens;
+    uint32_t box_tokens = (uint32_t)params->schedule.box_tokens;
     FORWARD(encode_map(driver, problem, tensors->k_cache, given->k_page_stride, given->k_head_stride, given->k_token_stride,
                        box_tokens, &params->k_map));
     return encode_map(driver, problem, tensors->v_cache, given->v_page_stride, given->v_head_stride, given->v_token_stride,
@@ -85,6 +85,12 @@ static struct libdecode_divisor divisor(int32_t value) {
     return (struct libdecode_divisor){.value = (uint32_t)value, .reciprocal = UINT32_MAX / (uint32_t)value};
 }
 
+/* The page table has entries for no more. */
+static int32_t max_tokens(const struct problem *problem) {
+    int32_t page_size = problem->given.page_size;
+    return problem->page_table_width < INT32_MAX / page_size ? (int32_t)problem->page_table_width * page_size : INT32_MAX;
+}
+
 static void fill_params(const struct problem *problem, const struct selection *selection, const libdecode_tensors *tensors,
                         struct gqa_decode_params *params) {
     const libdecode_problem *given = &problem->given;
@@ -93,45 +99,46 @@ static void fill_params(const struct problem *problem, const struct selection *s
     uint32_t box_tokens = page_size < contract->max_box_tokens ? page_size : contract->max_box_tokens;
     uint32_t min_boxes = (uint32_t)selection->min_tiles_per_worker * contract->tile_tokens / box_tokens;
 
-    params->seq_lens = tensors->seq_lens;
-    params->page_table = tensors->page_table;
-    params->query_positions = tensors->query_positions;
-    params->seq_lens_request_stride = given->seq_lens_request_stride;
-    params->seq_lens_head_stride = given->seq_lens_head_stride;
-    params->page_table_request_stride = given->page_table_request_stride;
-    params->page_table_head_stride = given->page_table_head_stride;
-    params->page_table_v_offset = given->page_table_v_offset;
-    params->batch_size = given->batch_size;
-    params->heads_per_sequence = problem->heads_per_sequence;
-    params->sequences_per_request = divisor(given->num_kv_heads / problem->heads_per_sequence);
-    params->row_groups = divisor(selection->row_groups);
-    params->num_workers = divisor(selection->num_workers);
-    params->min_boxes_per_worker = min_boxes > 0 ? min_boxes : 1;
-    params->page_size = given->page_size;
-    params->box_tokens = (int32_t)box_tokens;
-    params->window_reach = given->window_left < 0 ? INT32_MAX : given->window_left / given->position_stride;
-    params->window_left = given->window_left;
-    params->position_offset = given->position_offset;
-    params->position_stride = divisor(given->position_stride);
+    params->schedule.seq_lens = tensors->seq_lens;
+    params->schedule.page_table = tensors->page_table;
+    params->schedule.query_positions = tensors->query_positions;
+    params->schedule.seq_lens_request_stride = given->seq_lens_request_stride;
+    params->schedule.seq_lens_head_stride = given->seq_lens_head_stride;
+    params->schedule.page_table_request_stride = given->page_table_request_stride;
+    params->schedule.page_table_head_stride = given->page_table_head_stride;
+    params->schedule.page_table_v_offset = given->page_table_v_offset;
+    params->schedule.batch_size = given->batch_size;
+    params->schedule.heads_per_sequence = problem->heads_per_sequence;
+    params->schedule.sequences_per_request = divisor(given->num_kv_heads / problem->heads_per_sequence);
+    params->schedule.row_groups = divisor(selection->row_groups);
+    params->schedule.num_workers = divisor(selection->num_workers);
+    params->schedule.min_boxes_per_worker = min_boxes > 0 ? min_boxes : 1;
+    params->schedule.page_size = given->page_size;
+    params->schedule.box_tokens = (int32_t)box_tokens;
+    params->schedule.max_tokens = max_tokens(problem);
+    params->schedule.window_reach = given->window_left < 0 ? INT32_MAX : given->window_left / given->position_stride;
+    params->schedule.window_left = given->window_left;
+    params->schedule.position_offset = given->position_offset;
+    params->schedule.position_stride = divisor(given->position_stride);
 
-    params->query = tensors->query;
-    params->query_token_stride = given->query_token_stride;
-    params->query_head_stride = given->query_head_stride;
-    params->bmm1_scale_device = tensors->bmm1_scale_device;
-    params->bmm1_scale_log2_device = tensors->bmm1_scale_log2_device;
-    params->bmm1_scale_log2 = (float)(tensors->bmm1_scale * log2_e);
-    params->group_size = problem->group_size;
+    params->query.rows = tensors->query;
+    params->query.token_stride = given->query_token_stride;
+    params->query.head_stride = given->query_head_stride;
+    params->query.bmm1_scale_device = tensors->bmm1_scale_device;
+    params->query.bmm1_scale_log2_device = tensors->bmm1_scale_log2_device;
+    params->query.bmm1_scale_log2 = (float)(tensors->bmm1_scale * log2_e);
+    params->query.group_size = problem->group_size;
 
-    params->out_dtype = (int32_t)given->out_dtype;
-    params->out = tensors->out;
-    params->out_token_stride = given->out_token_stride;
-    params->out_head_stride = given->out_head_stride;
-    params->lse = tensors->lse;
-    params->lse_token_stride = given->lse_token_stride;
-    params->lse_head_stride = given->lse_head_stride;
-    params->sinks = tensors->sinks;
-    params->bmm2_scale_device = tensors->bmm2_scale_device;
-    params->bmm2_scale = tensors->bmm2_scale;
+    params->output.dtype = (int32_t)given->out_dtype;
+    params->output.rows = tensors->out;
+    params->output.token_stride = given->out_token_stride;
+    params->output.head_stride = given->out_head_stride;
+    params->output.lse = tensors->lse;
+    params->output.lse_token_stride = given->lse_token_stride;
+    params->output.lse_head_stride = given->lse_head_stride;
+    params->output.sinks = tensors->sinks;
+    params->output.bmm2_scale_device = tensors->bmm2_scale_device;
+    params->output.bmm2_scale = tensors->bmm2_scale;
     params->records = tensors->workspace;
 }
 

@@ -375,6 +375,7 @@ libdecode_status problem_check(const libdecode_problem *problem, struct problem 
     FORWARD(check_positions(given));
     checked.group_size = given->num_qo_heads / given->num_kv_heads;
     checked.heads_per_sequence = given->seq_lens_head_stride != 0 ? 1 : given->num_kv_heads;
+    checked.page_table_width = page_table_width(given);
     *ret_problem = checked;
     return LIBDECODE_OK;
 }

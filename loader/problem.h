@@ -13,6 +13,7 @@ struct problem {
     libdecode_problem given;    /* every field explicit, dtypes, lengths and strides included; window_left is -1 if none */
     int32_t group_size;         /* num_qo_heads / num_kv_heads */
     int32_t heads_per_sequence; /* KV heads that share one entry of seq_lens */
+    int64_t page_table_width;   /* entries of a row that belong to one request, KV head and tensor */
 };
 
 /*

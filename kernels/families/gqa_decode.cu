@@ -114,11 +114,11 @@ __device__ __forceinline__ void load_tile(const gqa_decode_params &params, const
                                           const pipeline::PageBatch &batch, int first, int boxes, int lane) {
     const int box = batch.first_box + first, source = (first + lane) & 31;
     const uint32_t barrier = ring.full_barrier(tensor);
-    const int box_bytes = params.box_tokens * Traits::head_dim * 2;
+    const int box_bytes = params.schedule.box_tokens * Traits::head_dim * 2;
     ring.wait_empty(tensor);
     const int page = __shfl_sync(tile::full_warp, batch.page, source);
     if (lane < boxes) {
-        const int token_in_page = ((box + lane) * params.box_tokens) & (params.page_size - 1);
+        const int token_in_page = ((box + lane) * params.schedule.box_tokens) & (params.schedule.page_size - 1);
         ptx::copy_tensor_5d(ring.tile(tensor) + lane * box_bytes, tensor == pipeline::tensor_k ? &params.k_map : &params.v_map, 0,
                             token_in_page, 0, batch.piece.kv_head, page, barrier);
     }
@@ -134,8 +134,8 @@ __device__ __forceinline__ void load_tile(const gqa_decode_params &params, const
 __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedule &schedule, pipeline::Tensor tensor, Ring ring,
                                         int lane) {
     schedule.begin();
-    Stream stream(params, schedule, tensor == pipeline::tensor_v ? params.page_table_v_offset : 0);
-    const int boxes_per_tile = Traits::tile_tokens >> (__ffs(params.box_tokens) - 1);
+    Stream stream(params.schedule, schedule, tensor == pipeline::tensor_v ? params.schedule.page_table_v_offset : 0);
+    const int boxes_per_tile = Traits::tile_tokens >> (__ffs(params.schedule.box_tokens) - 1);
     pipeline::PageBatch batch = stream.next();
     meet_cluster(); /* while the page ids are on their way */
     while (!batch.piece.end_of_work) {
@@ -187,18 +187,18 @@ struct ConsumerState {
 
 __device__ __forceinline__ void load_query(const gqa_decode_params &params, const pipeline::Piece &piece, int first_row,
                                            ConsumerState &state, int lane) {
-    const int first_head = piece.kv_head * params.group_size + piece.row_group * Traits::row_tile + first_row;
-    const int live_rows = params.group_size - piece.row_group * Traits::row_tile - first_row;
-    const uint16_t *rows = static_cast<const uint16_t *>(params.query) + piece.request * params.query_token_stride +
-                           first_head * params.query_head_stride;
-    state.query.load(rows, params.query_head_stride, live_rows, lane);
+    const int first_head = piece.kv_head * params.query.group_size + piece.row_group * Traits::row_tile + first_row;
+    const int live_rows = params.query.group_size - piece.row_group * Traits::row_tile - first_row;
+    const uint16_t *rows = static_cast<const uint16_t *>(params.query.rows) + piece.request * params.query.token_stride +
+                           first_head * params.query.head_stride;
+    state.query.load(rows, params.query.head_stride, live_rows, lane);
 }
 
 /* Attention of this warp's rows over its tokens of the piece's tiles. */
 __device__ __forceinline__ void attend(const gqa_decode_params &params, const pipeline::Piece &piece, float scale_log2,
                                        Ring &ring, const tile::TokenGroups<Traits::head_dim, Traits::groups> &tokens, int team,
                                        int first_warp_token, ConsumerState &state, int lane) {
-    const int box_shift = __ffs(params.box_tokens) - 1;
+    const int box_shift = __ffs(params.schedule.box_tokens) - 1;
     const int first_token = piece.first_token, end_token = min(piece.end_token, piece.end_box << box_shift);
     int token = (piece.first_box << box_shift) + first_warp_token; /* this warp's first of the tile */
     for (; token - first_warp_token < end_token; token += Traits::tile_tokens, ring.advance()) {
@@ -235,16 +235,17 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
 __device__ __forceinline__ void store_output(const gqa_decode_params &params, const pipeline::Piece &piece,
                                              const WorkerSlice &result, int rank) {
     using S = WorkerSlice;
-    const float bmm2_scale = params.bmm2_scale_device != nullptr ? *params.bmm2_scale_device : params.bmm2_scale;
+    const float bmm2_scale =
+        params.output.bmm2_scale_device != nullptr ? *params.output.bmm2_scale_device : params.output.bmm2_scale;
     const int first_row = piece.row_group * Traits::row_tile;
 #pragma unroll
     for (int i = 0; i < S::per_thread; ++i) {
         if (!result.live(i))
             continue;
-        const int head = piece.kv_head * params.group_size + first_row + result.row(i);
+        const int head = piece.kv_head * params.query.group_size + first_row + result.row(i);
         float maximum = result.maximum[i], total = result.sum[i], weight = 1.f;
-        if (params.sinks != nullptr) {
-            const float sink = params.sinks[head] * tile::log2_e;
+        if (params.output.sinks != nullptr) {
+            const float sink = params.output.sinks[head] * tile::log2_e;
             const float reference = tile::OnlineSoftmax<1>::finite_reference(fmaxf(maximum, sink));
             weight = ptx::exp2_approx(maximum - reference);
             total = total * weight + ptx::exp2_approx(sink - reference);
@@ -252,19 +253,19 @@ __device__ __forceinline__ void store_output(const gqa_decode_params &params, co
         }
         const bool empty = total == 0.f; /* NaN is not: it propagates */
         const float scale = empty ? 0.f : __fdividef(bmm2_scale * weight, total);
-        uint16_t *out = static_cast<uint16_t *>(params.out) + piece.request * params.out_token_stride +
-                        head * params.out_head_stride + rank * (Traits::head_dim / Traits::cluster_size) + result.column(i);
+        uint16_t *out = static_cast<uint16_t *>(params.output.rows) + piece.request * params.output.token_stride +
+                        head * params.output.head_stride + rank * (Traits::head_dim / Traits::cluster_size) + result.column(i);
         if constexpr (S::width == 1) {
-            *out = static_cast<uint16_t>(tile::pack_output(params.out_dtype, result.value[i][0] * scale, 0.f));
+            *out = static_cast<uint16_t>(tile::pack_output(params.output.dtype, result.value[i][0] * scale, 0.f));
         } else {
 #pragma unroll
             for (int j = 0; j < S::width; j += 2) {
                 reinterpret_cast<uint32_t *>(out)[j / 2] =
-                    tile::pack_output(params.out_dtype, result.value[i][j] * scale, result.value[i][j + 1] * scale);
+                    tile::pack_output(params.output.dtype, result.value[i][j] * scale, result.value[i][j + 1] * scale);
             }
         }
-        if (params.lse != nullptr && rank == 0 && result.column(i) == 0) {
-            params.lse[piece.request * params.lse_token_stride + head * params.lse_head_stride] =
+        if (params.output.lse != nullptr && rank == 0 && result.column(i) == 0) {
+            params.output.lse[piece.request * params.output.lse_token_stride + head * params.output.lse_head_stride] =
                 empty ? -INFINITY : maximum + log2f(total);
         }
     }
@@ -276,10 +277,10 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
     const int token_warp = warp % Traits::token_warps;
     const int first_row = warp % Traits::team_warps / Traits::token_warps * Traits::rows_per_warp;
     const int first_warp_token = token_warp * Traits::tokens_per_warp;
-    const tile::TokenGroups<Traits::head_dim, Traits::groups> tokens(first_warp_token, params.box_tokens);
-    const float scale_log2 = params.bmm1_scale_log2_device != nullptr ? *params.bmm1_scale_log2_device
-                             : params.bmm1_scale_device != nullptr    ? *params.bmm1_scale_device * tile::log2_e
-                                                                      : params.bmm1_scale_log2;
+    const tile::TokenGroups<Traits::head_dim, Traits::groups> tokens(first_warp_token, params.schedule.box_tokens);
+    const float scale_log2 = params.query.bmm1_scale_log2_device != nullptr ? *params.query.bmm1_scale_log2_device
+                             : params.query.bmm1_scale_device != nullptr    ? *params.query.bmm1_scale_device * tile::log2_e
+                                                                            : params.query.bmm1_scale_log2;
     meet_cluster();
     uint32_t count = 0;
     for (;; ++count) {
@@ -292,7 +293,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         state.output.clear();
         attend(params, piece, scale_log2, ring, tokens, team, first_warp_token, state, lane);
 
-        const int live_rows = min(params.group_size - piece.row_group * Traits::row_tile, Traits::row_tile);
+        const int live_rows = min(params.query.group_size - piece.row_group * Traits::row_tile, Traits::row_tile);
         CtaSlice own(live_rows);
         WorkerSlice result(live_rows);
         if (count > 0)
@@ -304,7 +305,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         if (piece.num_workers == 1) {
             store_output(params, piece, result, rank);
         } else {
-            WorkerFold others(params, piece, rank);
+            WorkerFold others(params.records, piece, rank);
             if (others.run(result, worker - piece.first_worker)) {
                 store_output(params, piece, result, rank);
                 others.clear(result);
@@ -328,7 +329,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     ptx::wait_for_preceding_kernel();
     const bool is_consumer = warp < Traits::consumer_warps;
     const pipeline::Tensor tensor = warp == Traits::consumer_warps ? pipeline::tensor_k : pipeline::tensor_v;
-    Schedule schedule(params, worker, rank);
+    Schedule schedule(params.schedule, worker, rank);
     if (!is_consumer) {
         schedule.send_for_lengths();
         ptx::prefetch_tensor_map(tensor == pipeline::tensor_k ? &params.k_map : &params.v_map);
@@ -352,27 +353,28 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
 }
 
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
-    LIBDECODE_CONTRACT_MAGIC,
-    LIBDECODE_KERNEL_ABI,
-    KERNEL_FAMILY_GQA_DECODE,
-    sizeof(gqa_decode_params),
-    Traits::threads,
-    shared_bytes,
-    Traits::ctas_per_sm,
-    Traits::cluster_size,
-    VARIANT_QUERY_DTYPE,
-    VARIANT_KV_DTYPE,
-    1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16,
-    Traits::head_dim,
-    Traits::row_tile,
-    Traits::tile_tokens,
-    Traits::tile_tokens,
-    Traits::stages,
-    16,
-    1024,
-    1,
-    CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_V_PAGE_TABLE |
-        CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX,
-    variant::contract_flags,
-    {},
+    .magic = LIBDECODE_CONTRACT_MAGIC,
+    .abi = LIBDECODE_KERNEL_ABI,
+    .family = KERNEL_FAMILY_GQA_DECODE,
+    .parameter_bytes = sizeof(gqa_decode_params),
+    .threads = Traits::threads,
+    .dynamic_shared_bytes = shared_bytes,
+    .ctas_per_sm = Traits::ctas_per_sm,
+    .cluster_size = Traits::cluster_size,
+    .query_dtype = VARIANT_QUERY_DTYPE,
+    .kv_dtype = VARIANT_KV_DTYPE,
+    .out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16,
+    .head_dim = Traits::head_dim,
+    .row_tile = Traits::row_tile,
+    .tile_tokens = Traits::tile_tokens,
+    .max_box_tokens = Traits::tile_tokens,
+    .stages = Traits::stages,
+    .min_page_size = 16,
+    .max_page_size = 1024,
+    .max_q_len = 1,
+    .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_V_PAGE_TABLE |
+                CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX,
+    .flags = variant::contract_flags,
+    .record_bytes = sizeof(pipeline::WorkerRecord<Traits::row_tile, Traits::head_dim>), /* the largest: of a cluster of one */
+    .reserved = {},
 };

@@ -23,7 +23,7 @@ template <int cluster_size>
 class PageStream {
   public:
     /* `table_offset`: from an entry of the page table to the one that this tensor uses. */
-    __device__ __forceinline__ PageStream(const gqa_decode_params &params, SplitSchedule<cluster_size> &schedule,
+    __device__ __forceinline__ PageStream(const schedule_params &params, SplitSchedule<cluster_size> &schedule,
                                           int64_t table_offset)
         : params_(params), table_(params.page_table + table_offset), schedule_(schedule),
           pages_shift_(__ffs(params.page_size) - __ffs(params.box_tokens)), lane_(threadIdx.x & 31) {}
@@ -47,7 +47,7 @@ class PageStream {
     }
 
   private:
-    const gqa_decode_params &params_;
+    const schedule_params &params_;
     const int32_t *const table_;
     SplitSchedule<cluster_size> &schedule_;
     const int pages_shift_; /* log2 of boxes in a page */

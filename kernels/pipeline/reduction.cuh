@@ -295,7 +295,6 @@ struct alignas(16) WorkerRecord {
         }
     }
 };
-static_assert(GQA_RECORD_BYTES(8, 128, 8) == sizeof(WorkerRecord<8, 16>), "the record that the host counts");
 
 /* One vector of a record and the statistics of its row. */
 template <int width>
@@ -336,8 +335,8 @@ class WorkerFold {
     static_assert(32 % S::vectors_per_row == 0, "a warp holds whole rows");
 
   public:
-    __device__ __forceinline__ WorkerFold(const gqa_decode_params &params, const Piece &piece, uint32_t rank)
-        : first_(static_cast<Record *>(params.records) + (piece.first_worker * cluster_size + rank) * 2ll + 1),
+    __device__ __forceinline__ WorkerFold(void *records, const Piece &piece, uint32_t rank)
+        : first_(static_cast<Record *>(records) + (piece.first_worker * cluster_size + rank) * 2ll + 1),
           parts_(piece.num_workers) {}
 
     /* Leaves this warp's part of the worker's result. Whether it came last; then `result` is the whole unit's. */

@@ -45,12 +45,12 @@ struct VisibleRange {
 };
 
 /* The first KV head of a sequence. */
-__device__ __forceinline__ int first_head(const gqa_decode_params &params, int sequence, int request) {
+__device__ __forceinline__ int first_head(const schedule_params &params, int sequence, int request) {
     return (sequence - request * params.sequences_per_request.value) * params.heads_per_sequence;
 }
 
 /* Length of a sequence; 0 past the last. */
-__device__ __forceinline__ int load_tokens(const gqa_decode_params &params, int num_sequences, int sequence) {
+__device__ __forceinline__ int load_tokens(const schedule_params &params, int num_sequences, int sequence) {
     if (sequence >= num_sequences)
         return 0;
     const int request = quotient(sequence, params.sequences_per_request);
@@ -59,7 +59,7 @@ __device__ __forceinline__ int load_tokens(const gqa_decode_params &params, int 
 }
 
 /* What the query token of a sequence sees by its position, its window and the KV position rule. */
-__device__ __noinline__ VisibleRange range_by_position(const gqa_decode_params &params, int sequence, int tokens) {
+__device__ __noinline__ VisibleRange range_by_position(const schedule_params &params, int sequence, int tokens) {
     const int request = quotient(sequence, params.sequences_per_request);
     /* Distance of the query from position 0 of the cache, 33 bits at most: below 0 it sees nothing, else it fits 32. */
     const int64_t distance = static_cast<int64_t>(params.query_positions[request]) - params.position_offset;
@@ -78,7 +78,7 @@ struct SequencePair {
     uint32_t boxes[2];
 
     SequencePair() = default;
-    __device__ __forceinline__ SequencePair(const gqa_decode_params &params, int num_sequences, int sequence,
+    __device__ __forceinline__ SequencePair(const schedule_params &params, int num_sequences, int sequence,
                                             const int (&tokens)[2], int box_shift) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -110,7 +110,7 @@ struct SequenceWindow {
     uint32_t inclusive; /* flat boxes of the window's sequences up to and with these */
 };
 
-__device__ __noinline__ SequenceWindow window_at(const gqa_decode_params &params, int num_sequences, int first,
+__device__ __noinline__ SequenceWindow window_at(const schedule_params &params, int num_sequences, int first,
                                                  uint32_t units_per_sequence, int box_shift) {
     const int sequence = first + (threadIdx.x & 31) * 2;
     const int tokens[2] = {load_tokens(params, num_sequences, sequence), load_tokens(params, num_sequences, sequence + 1)};
@@ -121,7 +121,7 @@ __device__ __noinline__ SequenceWindow window_at(const gqa_decode_params &params
 }
 
 /* Flat boxes of `pairs` pairs of sequences, for the units of one. */
-__device__ __noinline__ uint32_t count_boxes(const gqa_decode_params &params, int num_sequences, int sequence, int pairs,
+__device__ __noinline__ uint32_t count_boxes(const schedule_params &params, int num_sequences, int sequence, int pairs,
                                              int box_shift) {
     uint32_t boxes = 0;
     int upcoming[2] = {load_tokens(params, num_sequences, sequence), load_tokens(params, num_sequences, sequence + 1)};
@@ -166,7 +166,7 @@ struct WorkSplit {
 template <int cluster_size>
 class SplitSchedule {
   public:
-    __device__ __forceinline__ SplitSchedule(const gqa_decode_params &params, uint32_t worker, uint32_t rank)
+    __device__ __forceinline__ SplitSchedule(const schedule_params &params, uint32_t worker, uint32_t rank)
         : params_(params), worker_(worker), rank_(rank), lane_(threadIdx.x & 31), box_shift_(__ffs(params.box_tokens) - 1),
           num_sequences_(params.batch_size * params.sequences_per_request.value),
           units_per_sequence_(params.heads_per_sequence * params.row_groups.value), pairs_per_lane_((num_sequences_ + 63) / 64) {}
@@ -277,7 +277,7 @@ class SplitSchedule {
         return (window_.pair.boxes[0] + window_.pair.boxes[1]) * units_per_sequence_;
     }
 
-    const gqa_decode_params &params_;
+    const schedule_params &params_;
     const uint32_t worker_, rank_, lane_;
     const int box_shift_, num_sequences_;
     const uint32_t units_per_sequence_;

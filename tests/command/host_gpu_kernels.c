@@ -62,11 +62,12 @@ static float round_16(int is_bf16, float value) {
 static const char *kv_row(const struct row *row, const struct libdecode_tensor_map *map, const int32_t *ids, int token) {
     struct host_gpu_map host_map;
     memcpy(&host_map, map->opaque, sizeof host_map);
-    int64_t page = ids[token / row->params->page_size];
+    int64_t page = ids[token / row->params->schedule.page_size];
     if (page < 0 || (uint64_t)page >= host_map.num_pages)
         return NULL;
     return (const char *)(uintptr_t)host_map.address + (uint64_t)page * host_map.page_stride +
-           (uint64_t)row->kv_head * host_map.head_stride + (uint64_t)(token % row->params->page_size) * host_map.token_stride;
+           (uint64_t)row->kv_head * host_map.head_stride +
+           (uint64_t)(token % row->params->schedule.page_size) * host_map.token_stride;
 }
 
 static float score(const struct row *row, int token, float scale_log2) {
@@ -78,9 +79,9 @@ static float score(const struct row *row, int token, float scale_log2) {
 }
 
 static int is_visible(const struct row *row, int64_t query_position, int token) {
-    int64_t position = (int64_t)token * row->params->position_stride.value + row->params->position_offset;
+    int64_t position = (int64_t)token * row->params->schedule.position_stride.value + row->params->schedule.position_offset;
     return token < row->seq_len && position <= query_position &&
-           (row->params->window_left < 0 || position >= query_position - row->params->window_left);
+           (row->params->schedule.window_left < 0 || position >= query_position - row->params->schedule.window_left);
 }
 
 static void add_tile(struct row *row, int first, int end, int64_t query_position, float scale_log2) {
@@ -110,12 +111,13 @@ static void add_tile(struct row *row, int first, int end, int64_t query_position
 
 static void store(const struct row *row, float bmm2_scale) {
     const struct gqa_decode_params *params = row->params;
-    char *out = (char *)params->out + 2 * (row->request * params->out_token_stride + row->q_head * params->out_head_stride);
+    char *out =
+        (char *)params->output.rows + 2 * (row->request * params->output.token_stride + row->q_head * params->output.head_stride);
     static unsigned stores;
     const int is_unsteady = host_gpu_has_defect("unsteady");
     float max = row->max, sum = row->sum;
-    if (params->sinks != NULL) {
-        const float sink = params->sinks[row->q_head] * 1.4426950408889634f;
+    if (params->output.sinks != NULL) {
+        const float sink = params->output.sinks[row->q_head] * 1.4426950408889634f;
         const float larger = fmaxf(max, sink);
         sum = (isinf(max) ? 0.0f : sum * exp2f(max - larger)) + exp2f(sink - larger);
         max = larger;
@@ -128,69 +130,70 @@ static void store(const struct row *row, float bmm2_scale) {
             code ^= 1;
         memcpy(out + 2 * element, &code, sizeof code);
     }
-    if (params->lse != NULL) {
+    if (params->output.lse != NULL) {
         float lse = sum > 0 ? max + log2f(sum) : (float)-INFINITY;
         if (host_gpu_has_defect("wrong_lse"))
             lse *= 0.6931472f;
-        params->lse[row->request * params->lse_token_stride + row->q_head * params->lse_head_stride] = lse;
+        params->output.lse[row->request * params->output.lse_token_stride + row->q_head * params->output.lse_head_stride] = lse;
     }
 }
 
 static void decode_row(const struct gqa_decode_params *params, struct row *row) {
-    float scale_log2 = params->bmm1_scale_log2, bmm2_scale = params->bmm2_scale;
-    if (params->bmm1_scale_device != NULL)
-        scale_log2 = *params->bmm1_scale_device * 1.4426950408889634f;
-    if (params->bmm1_scale_log2_device != NULL)
-        scale_log2 = *params->bmm1_scale_log2_device;
-    if (params->bmm2_scale_device != NULL)
-        bmm2_scale = *params->bmm2_scale_device;
-    const char *query =
-        (const char *)params->query + 2 * (row->request * params->query_token_stride + row->q_head * params->query_head_stride);
+    float scale_log2 = params->query.bmm1_scale_log2, bmm2_scale = params->output.bmm2_scale;
+    if (params->query.bmm1_scale_device != NULL)
+        scale_log2 = *params->query.bmm1_scale_device * 1.4426950408889634f;
+    if (params->query.bmm1_scale_log2_device != NULL)
+        scale_log2 = *params->query.bmm1_scale_log2_device;
+    if (params->output.bmm2_scale_device != NULL)
+        bmm2_scale = *params->output.bmm2_scale_device;
+    const char *query = (const char *)params->query.rows +
+                        2 * (row->request * params->query.token_stride + row->q_head * params->query.head_stride);
     for (int element = 0; element < row->head_dim; element++) {
         row->query[element] = decode(row->is_bf16, query + 2 * element);
         row->output[element] = 0;
     }
     row->max = (float)-INFINITY;
     row->sum = 0;
-    int64_t query_position = (int64_t)(row->seq_len - 1) * params->position_stride.value + params->position_offset;
-    if (params->query_positions != NULL)
-        query_position = params->query_positions[row->request];
+    int64_t query_position =
+        (int64_t)(row->seq_len - 1) * params->schedule.position_stride.value + params->schedule.position_offset;
+    if (params->schedule.query_positions != NULL)
+        query_position = params->schedule.query_positions[row->request];
     int end = row->seq_len;
     if (host_gpu_has_defect("skip_token") && end > 40)
         end--;
     if (host_gpu_has_defect("leak"))
-        end = (end + params->page_size - 1) / params->page_size * params->page_size;
+        end = (end + params->schedule.page_size - 1) / params->schedule.page_size * params->schedule.page_size;
     for (int first = 0; first < end; first += TILE_TOKENS)
         add_tile(row, first, first + TILE_TOKENS < end ? first + TILE_TOKENS : end, query_position, scale_log2);
     store(row, bmm2_scale);
 }
 
 static int num_kv_heads(const struct gqa_decode_params *params) {
-    return params->heads_per_sequence * (int)params->sequences_per_request.value;
+    return params->schedule.heads_per_sequence * (int)params->schedule.sequences_per_request.value;
 }
 
 static void damage(const struct gqa_decode_params *params, int head_dim) {
-    int64_t last = (params->batch_size - 1) * params->out_token_stride +
-                   ((int64_t)num_kv_heads(params) * params->group_size - 1) * params->out_head_stride;
+    int64_t last = (params->schedule.batch_size - 1) * params->output.token_stride +
+                   ((int64_t)num_kv_heads(params) * params->query.group_size - 1) * params->output.head_stride;
     if (host_gpu_has_defect("wild_write"))
-        memset((char *)params->out + 2 * (last + head_dim), 0, 2);
+        memset((char *)params->output.rows + 2 * (last + head_dim), 0, 2);
     if (host_gpu_has_defect("workspace"))
         memset((char *)params->records - 4, 0, 4);
     if (host_gpu_has_defect("input")) /* behind the last page of the first request: no result changes */
-        ((int32_t *)(uintptr_t)params->page_table)[params->page_table_request_stride - 1] = 0;
+        ((int32_t *)(uintptr_t)params->schedule.page_table)[params->schedule.page_table_request_stride - 1] = 0;
 }
 
 static void gqa_decode(const char *kernel, const struct gqa_decode_params *params) {
     struct row row = {.params = params, .head_dim = name_number(kernel + 11, "_d"), .is_bf16 = strstr(kernel, "qbf16") != NULL};
-    for (row.request = 0; row.request < params->batch_size; row.request++) {
+    for (row.request = 0; row.request < params->schedule.batch_size; row.request++) {
         for (row.kv_head = 0; row.kv_head < num_kv_heads(params); row.kv_head++) {
-            row.seq_len =
-                params->seq_lens[row.request * params->seq_lens_request_stride + row.kv_head * params->seq_lens_head_stride];
-            row.k_ids = params->page_table + row.request * params->page_table_request_stride +
-                        row.kv_head * params->page_table_head_stride;
-            row.v_ids = row.k_ids + params->page_table_v_offset;
-            for (int member = 0; member < params->group_size; member++) {
-                row.q_head = row.kv_head * params->group_size + member;
+            row.seq_len = params->schedule.seq_lens[row.request * params->schedule.seq_lens_request_stride +
+                                                    row.kv_head * params->schedule.seq_lens_head_stride];
+            row.k_ids = params->schedule.page_table + row.request * params->schedule.page_table_request_stride +
+                        row.kv_head * params->schedule.page_table_head_stride;
+            row.v_ids = row.k_ids + params->schedule.page_table_v_offset;
+            for (int member = 0; member < params->query.group_size; member++) {
+                row.q_head = row.kv_head * params->query.group_size + member;
                 decode_row(params, &row);
             }
         }

@@ -4,28 +4,15 @@
 #include "variant.cuh"
 
 extern "C" __device__ const struct libdecode_launch_contract VARIANT_CONTRACT = {
-    LIBDECODE_CONTRACT_MAGIC,
-    LIBDECODE_KERNEL_ABI,
-    KERNEL_FAMILY_READ_CEILING,
-    sizeof(struct read_ceiling_params),
-    /* threads, dynamic shared, CTAs per SM, cluster */ 96,
-    0,
-    1,
-    1,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    /* flags */ variant::contract_flags,
-    {0, 0, 0}};
+    .magic = LIBDECODE_CONTRACT_MAGIC,
+    .abi = LIBDECODE_KERNEL_ABI,
+    .family = KERNEL_FAMILY_READ_CEILING,
+    .parameter_bytes = sizeof(struct read_ceiling_params),
+    .threads = 96,
+    .ctas_per_sm = 1,
+    .cluster_size = 1,
+    .flags = variant::contract_flags,
+};
 
 constexpr int values = VARIANT_SPILLS ? 300 : 4; /* 300 are more than a thread has registers */
 

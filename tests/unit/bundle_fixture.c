@@ -84,6 +84,7 @@ struct libdecode_launch_contract fixture_contract(void) {
         .min_page_size = 16,
         .max_page_size = 1024,
         .max_q_len = 1,
+        .record_bytes = 4192,
     };
 }
 

@@ -123,7 +123,7 @@ static const struct lie lies[] = {
     KERNEL_LIE(0, contract.family, KERNEL_FAMILY_READ_CEILING, "launch contract that no kernel can have"),
     KERNEL_LIE(0, contract.family, 77, "has another launch contract than the table says"),
     KERNEL_LIE(0, contract.stages, 4, "has another launch contract than the table says"),
-    KERNEL_LIE(1, contract.reserved[2], 1, "has another launch contract than the table says"),
+    KERNEL_LIE(1, contract.reserved[1], 1, "has another launch contract than the table says"),
 };
 /* clang-format on */
 

@@ -328,7 +328,7 @@ static void more_problems_than_can_be_remembered_still_work(void **state) {
     assert_int_equal(fake->count("cuLaunchKernelEx"), 3000);
     struct gqa_decode_params params;
     memcpy(&params, fake->last("cuLaunchKernelEx")->parameters, sizeof params);
-    assert_int_equal(params.batch_size, 3000);
+    assert_int_equal(params.schedule.batch_size, 3000);
     assert_int_equal(log.lines[LIBDECODE_LOG_WARN], 1);
     libdecode_close(logging);
 }

@@ -115,42 +115,43 @@ static void every_field_of_the_parameter_block_comes_from_its_source(void **stat
     const struct fake_cuda_call *call = launch(&problem, &tensors, (libdecode_stream)(uintptr_t)0x77, &params);
 
     assert_ptr_equal(call->stream, (void *)(uintptr_t)0x77);
-    assert_ptr_equal(params.query, tensors.query);
-    assert_ptr_equal(params.out, tensors.out);
-    assert_ptr_equal(params.lse, tensors.lse);
-    assert_ptr_equal(params.sinks, tensors.sinks);
-    assert_ptr_equal(params.seq_lens, tensors.seq_lens);
-    assert_ptr_equal(params.page_table, tensors.page_table);
-    assert_ptr_equal(params.query_positions, tensors.query_positions);
-    assert_ptr_equal(params.bmm1_scale_device, tensors.bmm1_scale_device);
-    assert_ptr_equal(params.bmm1_scale_log2_device, tensors.bmm1_scale_log2_device);
-    assert_ptr_equal(params.bmm2_scale_device, tensors.bmm2_scale_device);
+    assert_ptr_equal(params.query.rows, tensors.query);
+    assert_ptr_equal(params.output.rows, tensors.out);
+    assert_ptr_equal(params.output.lse, tensors.lse);
+    assert_ptr_equal(params.output.sinks, tensors.sinks);
+    assert_ptr_equal(params.schedule.seq_lens, tensors.seq_lens);
+    assert_ptr_equal(params.schedule.page_table, tensors.page_table);
+    assert_ptr_equal(params.schedule.query_positions, tensors.query_positions);
+    assert_ptr_equal(params.query.bmm1_scale_device, tensors.bmm1_scale_device);
+    assert_ptr_equal(params.query.bmm1_scale_log2_device, tensors.bmm1_scale_log2_device);
+    assert_ptr_equal(params.output.bmm2_scale_device, tensors.bmm2_scale_device);
     assert_ptr_equal(params.records, tensors.workspace);
-    assert_int_equal(params.query_token_stride, 8000);
-    assert_int_equal(params.query_head_stride, 136);
-    assert_int_equal(params.out_token_stride, 16000);
-    assert_int_equal(params.out_head_stride, 144);
-    assert_int_equal(params.lse_token_stride, 91);
-    assert_int_equal(params.lse_head_stride, 2);
-    assert_int_equal(params.page_table_request_stride, 1001);
-    assert_int_equal(params.page_table_head_stride, 102);
-    assert_int_equal(params.page_table_v_offset, 51);
-    assert_int_equal(params.seq_lens_request_stride, 9);
-    assert_int_equal(params.seq_lens_head_stride, 1);
-    assert_true(fabs(params.bmm1_scale_log2 - 0.125 * log2(exp(1))) < 1e-8);
-    assert_true(params.bmm2_scale == 3.0f);
-    assert_int_equal(params.batch_size, 5);
-    assert_int_equal(params.group_size, 5);
-    assert_divisor(params.row_groups, 1);
-    assert_int_equal(params.heads_per_sequence, 1);
-    assert_int_equal(params.page_size, 128);
-    assert_int_equal(params.box_tokens, 64);
-    assert_int_equal(params.window_left, 77);
-    assert_int_equal(params.window_reach, 77 / 3);
-    assert_divisor(params.position_stride, 3);
-    assert_int_equal(params.position_offset, 2);
-    assert_int_equal(params.out_dtype, KERNEL_DTYPE_FP16);
-    assert_divisor(params.sequences_per_request, 8);
+    assert_int_equal(params.query.token_stride, 8000);
+    assert_int_equal(params.query.head_stride, 136);
+    assert_int_equal(params.output.token_stride, 16000);
+    assert_int_equal(params.output.head_stride, 144);
+    assert_int_equal(params.output.lse_token_stride, 91);
+    assert_int_equal(params.output.lse_head_stride, 2);
+    assert_int_equal(params.schedule.page_table_request_stride, 1001);
+    assert_int_equal(params.schedule.page_table_head_stride, 102);
+    assert_int_equal(params.schedule.page_table_v_offset, 51);
+    assert_int_equal(params.schedule.seq_lens_request_stride, 9);
+    assert_int_equal(params.schedule.seq_lens_head_stride, 1);
+    assert_true(fabs(params.query.bmm1_scale_log2 - 0.125 * log2(exp(1))) < 1e-8);
+    assert_true(params.output.bmm2_scale == 3.0f);
+    assert_int_equal(params.schedule.batch_size, 5);
+    assert_int_equal(params.query.group_size, 5);
+    assert_divisor(params.schedule.row_groups, 1);
+    assert_int_equal(params.schedule.heads_per_sequence, 1);
+    assert_int_equal(params.schedule.page_size, 128);
+    assert_int_equal(params.schedule.box_tokens, 64);
+    assert_int_equal(params.schedule.max_tokens, 51 * 128);
+    assert_int_equal(params.schedule.window_left, 77);
+    assert_int_equal(params.schedule.window_reach, 77 / 3);
+    assert_divisor(params.schedule.position_stride, 3);
+    assert_int_equal(params.schedule.position_offset, 2);
+    assert_int_equal(params.output.dtype, KERNEL_DTYPE_FP16);
+    assert_divisor(params.schedule.sequences_per_request, 8);
 }
 
 static void what_is_not_announced_is_null_and_defaults_are_filled_in(void **state) {
@@ -159,21 +160,21 @@ static void what_is_not_announced_is_null_and_defaults_are_filled_in(void **stat
     libdecode_tensors tensors = some_tensors();
     struct gqa_decode_params params;
     (void)launch(&problem, &tensors, NULL, &params);
-    assert_null(params.lse);
-    assert_null(params.sinks);
-    assert_null(params.query_positions);
-    assert_null(params.bmm1_scale_device);
-    assert_null(params.bmm1_scale_log2_device);
-    assert_null(params.bmm2_scale_device);
-    assert_int_equal(params.window_left, -1);
-    assert_int_equal(params.window_reach, INT32_MAX);
-    assert_divisor(params.position_stride, 1);
-    assert_divisor(params.sequences_per_request, 1);
-    assert_int_equal(params.heads_per_sequence, 8);
-    assert_int_equal(params.box_tokens, 16);
-    assert_int_equal(params.out_dtype, KERNEL_DTYPE_BF16);
-    assert_true(fabs(params.bmm1_scale_log2 - log2(exp(1))) < 1e-6);
-    assert_true(params.bmm2_scale == 1.0f);
+    assert_null(params.output.lse);
+    assert_null(params.output.sinks);
+    assert_null(params.schedule.query_positions);
+    assert_null(params.query.bmm1_scale_device);
+    assert_null(params.query.bmm1_scale_log2_device);
+    assert_null(params.output.bmm2_scale_device);
+    assert_int_equal(params.schedule.window_left, -1);
+    assert_int_equal(params.schedule.window_reach, INT32_MAX);
+    assert_divisor(params.schedule.position_stride, 1);
+    assert_divisor(params.schedule.sequences_per_request, 1);
+    assert_int_equal(params.schedule.heads_per_sequence, 8);
+    assert_int_equal(params.schedule.box_tokens, 16);
+    assert_int_equal(params.output.dtype, KERNEL_DTYPE_BF16);
+    assert_true(fabs(params.query.bmm1_scale_log2 - log2(exp(1))) < 1e-6);
+    assert_true(params.output.bmm2_scale == 1.0f);
 }
 
 static void the_maps_describe_k_and_v_by_their_own_strides(void **state) {
@@ -270,11 +271,11 @@ static void a_balanced_kernel_is_launched_with_one_cta_per_worker(void **state) 
     assert_int_equal(call->config.block_z, 1);
     assert_int_equal(call->config.shared_bytes, 180224);
     assert_int_equal(call->config.num_attributes, 0);
-    assert_divisor(params.num_workers, 128);
-    assert_int_equal(params.min_boxes_per_worker, 2 * 64 / 16);
+    assert_divisor(params.schedule.num_workers, 128);
+    assert_int_equal(params.schedule.min_boxes_per_worker, 2 * 64 / 16);
     assert_int_equal(info.workers, 128);
     assert_int_equal(info.cluster_size, 1);
-    assert_true(info.workspace_bytes >= (size_t)128 * 2 * GQA_RECORD_BYTES(8, 128, 1));
+    assert_true(info.workspace_bytes >= (size_t)128 * 2 * 4192);
 }
 
 static void a_cluster_kernel_gets_the_cluster_attribute(void **state) {
@@ -282,8 +283,8 @@ static void a_cluster_kernel_gets_the_cluster_attribute(void **state) {
     struct gqa_decode_params params;
     libdecode_plan_info info;
     const struct fake_cuda_call *call = launch_forced("force=*_d128_r8_c8_*", 0, &params, &info);
-    assert_divisor(params.num_workers, 13);
-    assert_int_equal(params.min_boxes_per_worker, 64 / 16);
+    assert_divisor(params.schedule.num_workers, 13);
+    assert_int_equal(params.schedule.min_boxes_per_worker, 64 / 16);
     assert_int_equal(call->config.grid_x, 13 * 8);
     assert_int_equal(call->config.num_attributes, 1);
     assert_int_equal(call->launch_attributes[0].id, 4);

@@ -58,11 +58,8 @@ static void all_five_gpus_have_an_answer_that_passes_its_own_conditions(void **s
             assert_true(selection.num_workers >= 1);
             assert_true((uint32_t)selection.num_workers * contract->cluster_size <=
                         (uint32_t)device.sm_count * contract->ctas_per_sm);
-            assert_int_equal(selection.records_bytes, (size_t)device.sm_count * contract->ctas_per_sm * 2 *
-                                                          GQA_RECORD_BYTES(contract->row_tile, contract->head_dim, 1));
-            assert_true(selection.records_bytes >=
-                        (size_t)selection.num_workers * contract->cluster_size * 2 *
-                            GQA_RECORD_BYTES(contract->row_tile, contract->head_dim, contract->cluster_size));
+            assert_int_equal(selection.records_bytes,
+                             (size_t)device.sm_count * contract->ctas_per_sm * 2 * contract->record_bytes);
             assert_true(selection.predicted_ns > 0 && selection.min_tiles_per_worker >= 1 && selection.reason[0] != '\0');
         }
     }
