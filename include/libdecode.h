@@ -8,7 +8,7 @@
  *     libdecode_plan_create   a problem (shapes, no pointers) -> libdecode_plan: the kernel, its workspace, and why
  *     libdecode_plan_launch   tensors and a stream            -> one kernel launch
  *
- * and libdecode_batch_decode, which does the last two in one call and remembers the plan.
+ * and libdecode_decode, which does the last two in one call and remembers the plan.
  *
  * What is computed, for query token t of request b (S = seq_lens[b], head h reads KV head h / (num_qo_heads / num_kv_heads)):
  *
@@ -22,8 +22,9 @@
  * there does not leak. Equal inputs give equal bits.
  *
  * Conventions of this header
- *  - A struct that the caller fills starts with struct_size = sizeof(the struct); everything else may be left zero, which
- *    means the default named at the field. Structs grow by appending, so old callers keep working.
+ *  - A struct that the caller fills starts with struct_size = sizeof(the struct), as LIBDECODE_PROBLEM_INIT and its like set
+ *    it in C and in C++; everything else may be left zero, which means the default named at the field. Structs grow by
+ *    appending, so old callers keep working. They have no padding; a field named reserved... is 0.
  *  - Strides count elements of the tensor they belong to. 0 means the dense default.
  *  - Every function returns a libdecode_status; what went wrong, where, why and what to do is one line in
  *    libdecode_error_message(). On error nothing is written to any output.
@@ -125,14 +126,14 @@ typedef struct libdecode_memory_bundle {
     size_t bytes;
 } libdecode_memory_bundle;
 
-enum {
+typedef enum libdecode_open_flags {
     LIBDECODE_OPEN_IGNORE_ENVIRONMENT = 1u << 0, /* no LIBDECODE_* variable has any effect */
     /* only the bundles given here: neither embedded nor installed nor environment */
     LIBDECODE_OPEN_BUNDLES_ONLY = 1u << 1,
     /* more passes over the KV cache than the widest row tile of libdecode needs, and a kernel loaded inside a stream
      * capture, are errors */
     LIBDECODE_OPEN_STRICT = 1u << 2
-};
+} libdecode_open_flags;
 
 typedef struct libdecode_open_options {
     size_t struct_size;
@@ -177,6 +178,9 @@ typedef struct libdecode_device {
     int32_t max_shared_bytes_per_block; /* opt-in limit */
     int32_t memory_bandwidth_gbps;      /* sustained read rate, GB/s = 1e9 bytes/s; 0: unknown */
     int32_t driver_version;             /* as cuDriverGetVersion, 13000 = 13.0; 0: not checked */
+    /* Clusters of 2, 4, 8, 16 CTAs that are resident at once where a CTA fills an SM; 0: not known. Fewer than sm_count over
+     * their size, since a cluster lies within one part of the GPU. */
+    int32_t resident_clusters_2, resident_clusters_4, resident_clusters_8, resident_clusters_16;
 } libdecode_device;
 
 /* The device of the calling thread's current CUDA context. Errors: NO_DRIVER, DRIVER_TOO_OLD, NO_DEVICE, CUDA, FORKED. */
@@ -213,7 +217,7 @@ typedef enum libdecode_sf_layout {
     LIBDECODE_SF_V_INTERLEAVE4 = 1
 } libdecode_sf_layout;
 
-enum {
+typedef enum libdecode_features {
     LIBDECODE_FEATURE_WINDOW = 1u << 0,          /* window_left applies */
     LIBDECODE_FEATURE_SINKS = 1u << 1,           /* tensors.sinks is given */
     LIBDECODE_FEATURE_LSE = 1u << 2,             /* tensors.lse is written */
@@ -222,7 +226,7 @@ enum {
     LIBDECODE_FEATURE_V_PAGE_TABLE = 1u << 5,    /* V has page ids of its own, page_table_v_offset elements after K's */
     LIBDECODE_FEATURE_QUERY_POSITIONS = 1u << 6, /* tensors.query_positions is given */
     LIBDECODE_FEATURE_SKIP_SOFTMAX = 1u << 7     /* skip_softmax_threshold_scale_factor may be applied; dense is allowed */
-};
+} libdecode_features;
 
 typedef struct libdecode_problem {
     size_t struct_size;
@@ -241,6 +245,7 @@ typedef struct libdecode_problem {
     int32_t window_left;     /* with FEATURE_WINDOW: the query's own position and this many before it; >= 0 */
     int32_t position_stride; /* default 1 */
     int32_t position_offset; /* >= 0 */
+    float skip_softmax_threshold_scale_factor; /* with FEATURE_SKIP_SOFTMAX; 0: dense */
     /* in the pool: ids outside give zero rows; default: not known, ids are valid or negative */
     int64_t num_pages;
     libdecode_kv_layout kv_layout;                 /* names the default strides of K and V, nothing else */
@@ -258,12 +263,17 @@ typedef struct libdecode_problem {
     /* width of a row; default: max_seq_len / page_size rounded up (one of the two must be given); no default with a head
      * stride or a V offset */
     int64_t page_table_request_stride;
-    int64_t page_table_head_stride;            /* 0: all KV heads share the row */
-    int64_t page_table_v_offset;               /* with FEATURE_V_PAGE_TABLE: >= 1, n for a table [batch_size, 2, n] */
-    int64_t seq_lens_request_stride;           /* default 1 */
-    int64_t seq_lens_head_stride;              /* 0: all KV heads share the length */
-    float skip_softmax_threshold_scale_factor; /* with FEATURE_SKIP_SOFTMAX; 0: dense */
+    int64_t page_table_head_stride;  /* 0: all KV heads share the row */
+    int64_t page_table_v_offset;     /* with FEATURE_V_PAGE_TABLE: >= 1, n for a table [batch_size, 2, n] */
+    int64_t seq_lens_request_stride; /* default 1 */
+    int64_t seq_lens_head_stride;    /* 0: all KV heads share the length */
+    /* a hint as max_seq_len: the sum of the lengths. Default: not known, all are taken for as long as the longest */
+    int64_t total_kv_tokens;
 } libdecode_problem;
+
+typedef enum libdecode_launch_flags {
+    LIBDECODE_LAUNCH_PROGRAMMATIC = 1u << 0 /* may begin before the preceding kernel ends; reads nothing before it has */
+} libdecode_launch_flags;
 
 /*
  * Pointers, for one launch. Device memory for libdecode_plan_launch, host memory for libdecode_reference.
@@ -302,10 +312,6 @@ typedef struct libdecode_tensors {
     void *workspace;
     size_t workspace_bytes;
 } libdecode_tensors;
-
-enum {
-    LIBDECODE_LAUNCH_PROGRAMMATIC = 1u << 0 /* may begin before the preceding kernel ends; reads nothing before it has */
-};
 
 /* --------------------------------------------------------------------------------------------------------------- plan */
 
@@ -373,12 +379,12 @@ LIBDECODE_API libdecode_status libdecode_plan_launch(libdecode_plan *plan, const
  * different problems are remembered; more are planned anew at every call.
  * Errors: those of the two.
  */
-LIBDECODE_API libdecode_status libdecode_batch_decode(libdecode_context *context, const libdecode_problem *problem,
-                                                      const libdecode_tensors *tensors, libdecode_stream stream);
+LIBDECODE_API libdecode_status libdecode_decode(libdecode_context *context, const libdecode_problem *problem,
+                                                const libdecode_tensors *tensors, libdecode_stream stream);
 
-/* Workspace that libdecode_batch_decode needs for this problem on the current device. Errors: as libdecode_plan_create. */
-LIBDECODE_API libdecode_status libdecode_batch_decode_workspace_bytes(libdecode_context *context,
-                                                                      const libdecode_problem *problem, size_t *ret_bytes);
+/* Workspace that libdecode_decode needs for this problem on the current device. Errors: as libdecode_plan_create. */
+LIBDECODE_API libdecode_status libdecode_decode_workspace_bytes(libdecode_context *context, const libdecode_problem *problem,
+                                                                size_t *ret_bytes);
 
 /* ----------------------------------------------------------------------------------------------------- looking inside */
 
@@ -392,6 +398,7 @@ typedef struct libdecode_kernel_info {
     int32_t head_dim, row_tile, cluster_size, threads, shared_bytes, registers;
     uint32_t gpus;     /* bit 0: sm_90, 1: sm_100, 2: sm_103, 3: sm_120, 4: sm_121 */
     uint32_t features; /* LIBDECODE_FEATURE_* that it can do */
+    uint32_t reserved0;
     uint64_t image_bytes, compressed_bytes;
     uint8_t image_sha256[32];
 } libdecode_kernel_info;
@@ -407,6 +414,7 @@ typedef struct libdecode_bundle_info {
     const char *path; /* or "memory", "embedded" */
     uint32_t gpus;    /* as libdecode_kernel_info.gpus */
     uint32_t num_kernels, num_images;
+    uint32_t reserved0;
     uint64_t file_bytes;
     uint8_t root_hash[32];
 } libdecode_bundle_info;
@@ -424,6 +432,7 @@ typedef struct libdecode_verdict {
     int32_t eligible;   /* 0: cannot do this problem on this GPU */
     int32_t chosen;
     int32_t predicted_ns; /* 0 if not eligible */
+    uint32_t reserved0;
 } libdecode_verdict;
 typedef void (*libdecode_verdict_function)(void *cookie, const libdecode_verdict *verdict);
 
@@ -443,7 +452,29 @@ LIBDECODE_API libdecode_status libdecode_explain(libdecode_context *context, con
  */
 LIBDECODE_API libdecode_status libdecode_reference(const libdecode_problem *problem, const libdecode_tensors *tensors);
 
+/* ------------------------------------------------------------------------------------------------------- initialisers */
+
+/* `libdecode_problem problem = LIBDECODE_PROBLEM_INIT;`: struct_size set, everything else zero. */
+#define LIBDECODE_OPEN_OPTIONS_INIT LIBDECODE_INIT_(libdecode_open_options)
+#define LIBDECODE_DEVICE_INIT LIBDECODE_INIT_(libdecode_device)
+#define LIBDECODE_PROBLEM_INIT LIBDECODE_INIT_(libdecode_problem)
+#define LIBDECODE_TENSORS_INIT LIBDECODE_INIT_(libdecode_tensors)
+#define LIBDECODE_PLAN_INFO_INIT LIBDECODE_INIT_(libdecode_plan_info)
+#define LIBDECODE_KERNEL_INFO_INIT LIBDECODE_INIT_(libdecode_kernel_info)
+#define LIBDECODE_BUNDLE_INFO_INIT LIBDECODE_INIT_(libdecode_bundle_info)
+
 #ifdef __cplusplus
 }
+
+extern "C++" template <typename sized_struct>
+inline sized_struct libdecode_init_() {
+    sized_struct value = sized_struct();
+    value.struct_size = sizeof value;
+    return value;
+}
+#define LIBDECODE_INIT_(type) libdecode_init_<type>()
+#else
+#define LIBDECODE_INIT_(type)                                                                                                    \
+    { .struct_size = sizeof(type) }
 #endif
 #endif

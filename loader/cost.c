@@ -141,13 +141,12 @@ bool cost_estimate(const struct problem *problem, const libdecode_device *device
     int64_t row_groups = ceiling_quotient(rows, contract->row_tile);
     int64_t units = larger(saturating_product(saturating_product(given->batch_size, given->num_kv_heads), row_groups), 1);
     int64_t tokens = visible_tokens(given);
-    int64_t row_bytes = 2 * (int64_t)given->head_dim * dtype_bits(given->kv_dtype) / 8; /* of K and of V */
     int64_t bandwidth =
         device->memory_bandwidth_gbps > 0 ? device->memory_bandwidth_gbps : typical_bandwidth_gbps(device->compute_capability);
     const struct split split = {.cluster = cluster,
                                 .units = units,
                                 .tiles = ceiling_quotient(tokens, contract->tile_tokens),
-                                .bytes = saturating_product(saturating_product(units, tokens), row_bytes),
+                                .bytes = saturating_product(saturating_product(units, tokens), problem->kv_token_bytes),
                                 .bandwidth = larger(bandwidth * BANDWIDTH_PERCENT / 100, 1),
                                 .sm_bandwidth = sm_bandwidth(contract)};
     int64_t workers = best_workers(&split, most);

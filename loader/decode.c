@@ -235,13 +235,13 @@ static libdecode_status find_plan(libdecode_context *context, const libdecode_pr
     *ret_owned = true;
     if (plan_memo_first_refusal(context->memo))
         log_message(&context->log, LIBDECODE_LOG_WARN,
-                    "libdecode_batch_decode: too many different problems to remember their plans; "
+                    "libdecode_decode: too many different problems to remember their plans; "
                     "the new ones are planned at every call. Use libdecode_plan_create for them");
     return LIBDECODE_OK;
 }
 
-static libdecode_status batch_decode(libdecode_context *context, const libdecode_problem *problem,
-                                     const libdecode_tensors *tensors, libdecode_stream stream) {
+static libdecode_status decode(libdecode_context *context, const libdecode_problem *problem, const libdecode_tensors *tensors,
+                               libdecode_stream stream) {
     const struct driver *driver;
     libdecode_plan *plan;
     libdecode_tensors checked;
@@ -258,13 +258,13 @@ static libdecode_status batch_decode(libdecode_context *context, const libdecode
     return status;
 }
 
-libdecode_status libdecode_batch_decode(libdecode_context *context, const libdecode_problem *problem,
-                                        const libdecode_tensors *tensors, libdecode_stream stream) {
+libdecode_status libdecode_decode(libdecode_context *context, const libdecode_problem *problem, const libdecode_tensors *tensors,
+                                  libdecode_stream stream) {
     FORWARD(require_pointer(context, "context"));
-    return context_result(context, batch_decode(context, problem, tensors, stream));
+    return context_result(context, decode(context, problem, tensors, stream));
 }
 
-static libdecode_status batch_decode_workspace(libdecode_context *context, const libdecode_problem *problem, size_t *ret_bytes) {
+static libdecode_status decode_workspace_bytes(libdecode_context *context, const libdecode_problem *problem, size_t *ret_bytes) {
     const struct driver *driver;
     libdecode_plan *plan;
     uint64_t context_id;
@@ -279,8 +279,8 @@ static libdecode_status batch_decode_workspace(libdecode_context *context, const
     return LIBDECODE_OK;
 }
 
-libdecode_status libdecode_batch_decode_workspace_bytes(libdecode_context *context, const libdecode_problem *problem,
-                                                        size_t *ret_bytes) {
+libdecode_status libdecode_decode_workspace_bytes(libdecode_context *context, const libdecode_problem *problem,
+                                                  size_t *ret_bytes) {
     FORWARD(require_pointer(context, "context"));
-    return context_result(context, batch_decode_workspace(context, problem, ret_bytes));
+    return context_result(context, decode_workspace_bytes(context, problem, ret_bytes));
 }

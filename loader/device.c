@@ -25,17 +25,18 @@ enum {
 /* Of the rate that clock and bus width give, what a kernel that only reads sustains. */
 #define SUSTAINED_BANDWIDTH_PERCENT 95
 
-#define DEVICE_MINIMUM_BYTES (offsetof(libdecode_device, driver_version) + sizeof(int32_t))
+#define DEVICE_MINIMUM_BYTES (offsetof(libdecode_device, resident_clusters_16) + sizeof(int32_t))
 
 static const struct {
     const char *preset;
     const char *name;
     int32_t compute_capability, sm_count, shared_bytes_per_sm, max_shared_bytes_per_block;
-} presets[] = {{"sm_90", "H200", 90, 132, 233472, 232448},
-               {"sm_100", "B200", 100, 148, 233472, 232448},
-               {"sm_103", "B300", 103, 148, 233472, 232448},
-               {"sm_120", "RTX 5090", 120, 170, 102400, 101376},
-               {"sm_121", "DGX Spark", 121, 48, 102400, 101376}};
+    int32_t resident_clusters[4]; /* of 2, 4, 8, 16; seen on the GPU itself, or 0 */
+} presets[] = {{"sm_90", "H200", 90, 132, 233472, 232448, {66, 30, 15, 7}},
+               {"sm_100", "B200", 100, 148, 233472, 232448, {0}},
+               {"sm_103", "B300", 103, 148, 233472, 232448, {0}},
+               {"sm_120", "RTX 5090", 120, 170, 102400, 101376, {0}},
+               {"sm_121", "DGX Spark", 121, 48, 102400, 101376, {0}}};
 
 libdecode_status libdecode_device_preset(const char *name, libdecode_device *ret_device) {
     if (!name)
@@ -47,7 +48,11 @@ libdecode_status libdecode_device_preset(const char *name, libdecode_device *ret
                                    .sm_count = presets[i].sm_count,
                                    .shared_bytes_per_sm = presets[i].shared_bytes_per_sm,
                                    .max_shared_bytes_per_block = presets[i].max_shared_bytes_per_block,
-                                   .memory_bandwidth_gbps = typical_bandwidth_gbps(presets[i].compute_capability)};
+                                   .memory_bandwidth_gbps = typical_bandwidth_gbps(presets[i].compute_capability),
+                                   .resident_clusters_2 = presets[i].resident_clusters[0],
+                                   .resident_clusters_4 = presets[i].resident_clusters[1],
+                                   .resident_clusters_8 = presets[i].resident_clusters[2],
+                                   .resident_clusters_16 = presets[i].resident_clusters[3]};
         (void)snprintf(device.name, sizeof device.name, "%s", presets[i].name);
         return write_caller_struct(ret_device, &device, sizeof device, "libdecode_device");
     }
@@ -72,6 +77,11 @@ libdecode_status device_read(const libdecode_device *device, libdecode_device *r
     FORWARD(check_range("max_shared_bytes_per_block", read.max_shared_bytes_per_block, 1, 1 << 24));
     FORWARD(check_range("memory_bandwidth_gbps", read.memory_bandwidth_gbps, 0, 1 << 24));
     FORWARD(check_range("driver_version", read.driver_version, 0, 1000000));
+    /* A preset whose sm_count was changed must not keep clusters that no longer fit. */
+    FORWARD(check_range("resident_clusters_2", read.resident_clusters_2, 0, read.sm_count / 2));
+    FORWARD(check_range("resident_clusters_4", read.resident_clusters_4, 0, read.sm_count / 4));
+    FORWARD(check_range("resident_clusters_8", read.resident_clusters_8, 0, read.sm_count / 8));
+    FORWARD(check_range("resident_clusters_16", read.resident_clusters_16, 0, read.sm_count / 16));
     *ret_device = read;
     return LIBDECODE_OK;
 }

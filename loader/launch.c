@@ -48,13 +48,13 @@ libdecode_status workspace_check(const void *workspace, size_t given_bytes, size
 }
 
 /* Of K or of V, by its strides in elements. A page id outside the pool is outside the map: its rows are zeros. */
-static libdecode_status encode_map(const struct driver *driver, const struct problem *problem, const void *cache,
+static libdecode_status encode_map(const struct driver *driver, const struct problem *problem, int32_t row_dim, const void *cache,
                                    int64_t page_stride, int64_t head_stride, int64_t token_stride, uint32_t box_tokens,
                                    struct libdecode_tensor_map *ret_map) {
     const libdecode_problem *given = &problem->given;
     uint64_t element_bytes = (uint64_t)dtype_bits(given->kv_dtype) / 8;
     uint32_t row_elements = (uint32_t)(SWIZZLE_ROW_BYTES / element_bytes);
-    uint32_t rows = (uint32_t)given->head_dim / row_elements;
+    uint32_t rows = (uint32_t)row_dim / row_elements;
     const uint64_t dims[TENSOR_MAP_RANK] = {row_elements, (uint64_t)given->page_size, rows, (uint64_t)given->num_kv_heads,
                                             given->num_pages > 0 ? (uint64_t)given->num_pages : INT32_MAX};
     const uint64_t strides[TENSOR_MAP_RANK - 1] = {(uint64_t)token_stride * element_bytes, SWIZZLE_ROW_BYTES,
@@ -75,10 +75,10 @@ static libdecode_status encode_maps(const struct driver *driver, const struct pr
                                     struct gqa_decode_params *params) {
     const libdecode_problem *given = &problem->given;
     uint32_t box_tokens = (uint32_t)params->schedule.box_tokens;
-    FORWARD(encode_map(driver, problem, tensors->k_cache, given->k_page_stride, given->k_head_stride, given->k_token_stride,
-                       box_tokens, &params->k_map));
-    return encode_map(driver, problem, tensors->v_cache, given->v_page_stride, given->v_head_stride, given->v_token_stride,
-                      box_tokens, &params->v_map);
+    FORWARD(encode_map(driver, problem, problem->qk_dim, tensors->k_cache, given->k_page_stride, given->k_head_stride,
+                       given->k_token_stride, box_tokens, &params->k_map));
+    return encode_map(driver, problem, problem->v_dim, tensors->v_cache, given->v_page_stride, given->v_head_stride,
+                      given->v_token_stride, box_tokens, &params->v_map);
 }
 
 static struct libdecode_divisor divisor(int32_t value) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * plan_memo.c: (problem, CUDA context) in, the plan made for it before out. Fixed size, lock-free, nothing is ever taken out:
- * a plan once found stays valid until the memo ends. Used by libdecode_batch_decode alone.
+ * a plan once found stays valid until the memo ends. Used by libdecode_decode alone.
  */
 #ifndef LIBDECODE_PLAN_MEMO_H
 #define LIBDECODE_PLAN_MEMO_H

@@ -19,12 +19,9 @@
     } while (0)
 
 /* What version 0.1 of the header had; later fields are optional. */
-#define PROBLEM_MINIMUM_BYTES (offsetof(libdecode_problem, skip_softmax_threshold_scale_factor) + sizeof(float))
+#define PROBLEM_MINIMUM_BYTES (offsetof(libdecode_problem, total_kv_tokens) + sizeof(int64_t))
 #define TENSORS_MINIMUM_BYTES (offsetof(libdecode_tensors, workspace_bytes) + sizeof(size_t))
 
-#define MAX_HEADS 65535
-#define MAX_HEAD_DIM 512
-#define MAX_PAGE_SIZE 1024
 #define ROW_ALIGNMENT_BYTES 16
 /* Elements that one axis may span: three axes of 16-bit elements then stay below 2^63 bytes. */
 #define MAX_SPAN ((int64_t)1 << 60)
@@ -108,18 +105,18 @@ static libdecode_status check_shape(libdecode_problem *given) {
         given->op = LIBDECODE_OP_BATCH_DECODE;
     REQUIRE(given->op == LIBDECODE_OP_BATCH_DECODE, "problem.op is %d: accepted are 0 and 1 (batch_decode)", (int)given->op);
     REQUIRE(given->batch_size >= 0, "problem.batch_size is %d: it must be 0 or more", given->batch_size);
-    REQUIRE(given->num_qo_heads >= 1 && given->num_qo_heads <= MAX_HEADS, "problem.num_qo_heads is %d: accepted are 1 to %d",
-            given->num_qo_heads, MAX_HEADS);
-    REQUIRE(given->num_kv_heads >= 1 && given->num_kv_heads <= MAX_HEADS, "problem.num_kv_heads is %d: accepted are 1 to %d",
-            given->num_kv_heads, MAX_HEADS);
+    REQUIRE(given->num_qo_heads >= 1 && given->num_qo_heads <= PROBLEM_MAX_HEADS,
+            "problem.num_qo_heads is %d: accepted are 1 to %d", given->num_qo_heads, PROBLEM_MAX_HEADS);
+    REQUIRE(given->num_kv_heads >= 1 && given->num_kv_heads <= PROBLEM_MAX_HEADS,
+            "problem.num_kv_heads is %d: accepted are 1 to %d", given->num_kv_heads, PROBLEM_MAX_HEADS);
     REQUIRE(
         given->num_qo_heads % given->num_kv_heads == 0,
         "problem.num_kv_heads is %d, which does not divide num_qo_heads %d: every KV head must serve equally many query heads",
         given->num_kv_heads, given->num_qo_heads);
-    REQUIRE(given->head_dim >= 16 && given->head_dim <= MAX_HEAD_DIM && given->head_dim % 16 == 0,
-            "problem.head_dim is %d: accepted are the multiples of 16 from 16 to %d", given->head_dim, MAX_HEAD_DIM);
-    REQUIRE(is_power_of_two(given->page_size) && given->page_size <= MAX_PAGE_SIZE,
-            "problem.page_size is %d: accepted are the powers of two from 1 to %d", given->page_size, MAX_PAGE_SIZE);
+    REQUIRE(given->head_dim >= 16 && given->head_dim <= PROBLEM_MAX_HEAD_DIM && given->head_dim % 16 == 0,
+            "problem.head_dim is %d: accepted are the multiples of 16 from 16 to %d", given->head_dim, PROBLEM_MAX_HEAD_DIM);
+    REQUIRE(is_power_of_two(given->page_size) && given->page_size <= PROBLEM_MAX_PAGE_SIZE,
+            "problem.page_size is %d: accepted are the powers of two from 1 to %d", given->page_size, PROBLEM_MAX_PAGE_SIZE);
     if (given->q_len == 0)
         given->q_len = 1;
     REQUIRE(given->q_len >= 1, "problem.q_len is %d: it must be 1 or more (0 means 1)", given->q_len);
@@ -128,6 +125,8 @@ static libdecode_status check_shape(libdecode_problem *given) {
             given->batch_size);
     REQUIRE(given->max_seq_len >= 0, "problem.max_seq_len is %d: it must be 1 or more, or 0 for the width of the page table",
             given->max_seq_len);
+    REQUIRE(given->total_kv_tokens >= 0, "problem.total_kv_tokens is %lld: it must be 1 or more, or 0 for not known",
+            (long long)given->total_kv_tokens);
     REQUIRE(given->num_pages >= 0 && given->num_pages <= INT32_MAX,
             "problem.num_pages is %lld: accepted are 0 (not known) to 2147483647, since page ids have 32 bits",
             (long long)given->num_pages);
@@ -343,20 +342,26 @@ static libdecode_status check_positions(libdecode_problem *given) {
 }
 
 libdecode_status problem_read(const libdecode_problem *problem, libdecode_problem *ret_problem) {
-    /* The two places where the compiler may put padding; everything between has the size of its neighbours. */
-    enum {
-        MIDDLE = offsetof(libdecode_problem, position_offset) + sizeof(int32_t),
-        MIDDLE_END = offsetof(libdecode_problem, num_pages),
-        TAIL = offsetof(libdecode_problem, skip_softmax_threshold_scale_factor) + sizeof(float)
-    };
     REQUIRE(problem != NULL, "problem is NULL: give a libdecode_problem");
-    libdecode_problem read;
-    FORWARD(read_caller_struct(&read, sizeof read, problem, PROBLEM_MINIMUM_BYTES, "libdecode_problem"));
-    read.struct_size = sizeof read;
-    memset((char *)&read + MIDDLE, 0, MIDDLE_END - MIDDLE);
-    memset((char *)&read + TAIL, 0, sizeof read - TAIL);
-    memcpy(ret_problem, &read, sizeof read); /* an assignment need not copy padding */
-    return LIBDECODE_OK;
+    return read_caller_struct(ret_problem, sizeof *ret_problem, problem, PROBLEM_MINIMUM_BYTES, "libdecode_problem");
+}
+
+/* Of one row of `dim` elements, with its scales. */
+static int64_t row_bytes(libdecode_dtype dtype, int32_t dim) {
+    return (int64_t)dim * dtype_bits(dtype) / 8 + (dtype == LIBDECODE_DTYPE_NVFP4 ? dim / 16 : 0);
+}
+
+/* What follows from a problem whose every field is explicit. */
+static void derive(struct problem *problem) {
+    const libdecode_problem *given = &problem->given;
+    int64_t most_tokens = (int64_t)given->batch_size * given->max_seq_len;
+    problem->group_size = given->num_qo_heads / given->num_kv_heads;
+    problem->heads_per_sequence = given->seq_lens_head_stride != 0 ? 1 : given->num_kv_heads;
+    problem->qk_dim = given->head_dim;
+    problem->v_dim = given->head_dim;
+    problem->kv_token_bytes = row_bytes(given->kv_dtype, problem->qk_dim) + row_bytes(given->kv_dtype, problem->v_dim);
+    problem->page_table_width = page_table_width(given);
+    problem->planned_kv_tokens = given->total_kv_tokens != 0 ? smaller(given->total_kv_tokens, most_tokens) : most_tokens;
 }
 
 libdecode_status problem_check(const libdecode_problem *problem, struct problem *ret_problem) {
@@ -373,9 +378,7 @@ libdecode_status problem_check(const libdecode_problem *problem, struct problem 
     FORWARD(check_kv_scales(given));
     FORWARD(check_page_table(given));
     FORWARD(check_positions(given));
-    checked.group_size = given->num_qo_heads / given->num_kv_heads;
-    checked.heads_per_sequence = given->seq_lens_head_stride != 0 ? 1 : given->num_kv_heads;
-    checked.page_table_width = page_table_width(given);
+    derive(&checked);
     *ret_problem = checked;
     return LIBDECODE_OK;
 }

@@ -13,11 +13,17 @@ struct problem {
     libdecode_problem given;    /* every field explicit, dtypes, lengths and strides included; window_left is -1 if none */
     int32_t group_size;         /* num_qo_heads / num_kv_heads */
     int32_t heads_per_sequence; /* KV heads that share one entry of seq_lens */
+    int32_t qk_dim;             /* elements of a query row and a K row */
+    int32_t v_dim;              /* elements of a V row and an output row */
+    int64_t kv_token_bytes;     /* read for one token and KV head: its rows of K and V, with their NVFP4 scales */
     int64_t page_table_width;   /* entries of a row that belong to one request, KV head and tensor */
+    int64_t planned_kv_tokens;  /* sum of the lengths: total_kv_tokens, or what max_seq_len allows if that is less or not known */
 };
 
+enum { PROBLEM_MAX_HEADS = 65535, PROBLEM_MAX_HEAD_DIM = 512, PROBLEM_MAX_PAGE_SIZE = 1024 };
+
 /*
- * The caller's struct as this library knows it, with its padding zeroed: equal problems are equal bytes.
+ * The caller's struct as this library knows it. It has no padding: equal problems are equal bytes.
  * Errors: INVALID_ARGUMENT (NULL), STRUCT_SIZE.
  */
 libdecode_status problem_read(const libdecode_problem *problem, libdecode_problem *ret_problem);

@@ -26,16 +26,18 @@ struct cache {
     int64_t sf_page_stride, sf_head_stride, sf_token_stride;
     libdecode_sf_layout sf_layout;
     int64_t page_table_offset; /* its page ids, from those of K */
+    size_t dim;                /* elements of a row */
 };
 
 /* Memory of one call, reused for every request and KV head. A row is a (query token, query head of the group). */
 struct scratch {
-    double *query;         /* [rows][head_dim] */
-    double *accumulated;   /* [rows][head_dim] sum of weight * v, not yet divided */
-    double *row_max;       /* [rows] largest logit so far */
-    double *row_sum;       /* [rows] sum of exp(logit - row_max) */
-    double *k_row, *v_row; /* [head_dim] */
-    bool *visible;         /* [q_len] whether each query token sees the KV token at hand */
+    double *query;       /* [rows][qk_dim] */
+    double *accumulated; /* [rows][v_dim] sum of weight * v, not yet divided */
+    double *row_max;     /* [rows] largest logit so far */
+    double *row_sum;     /* [rows] sum of exp(logit - row_max) */
+    double *k_row;       /* [qk_dim] */
+    double *v_row;       /* [v_dim] */
+    bool *visible;       /* [q_len] whether each query token sees the KV token at hand */
 };
 
 struct operation {
@@ -43,7 +45,7 @@ struct operation {
     const libdecode_tensors *tensors;
     struct cache k, v;
     double bmm1_scale, bmm2_scale;
-    size_t head_dim, group_size;
+    size_t qk_dim, v_dim, group_size;
     struct scratch scratch;
 };
 
@@ -110,19 +112,19 @@ static void load_kv_row(const struct operation *operation, const struct sequence
     int64_t page_token = token % problem->page_size;
 
     if (page < 0 || (problem->num_pages != 0 && page >= problem->num_pages)) {
-        memset(ret_row, 0, operation->head_dim * sizeof *ret_row); /* it still counts, with logit 0 */
+        memset(ret_row, 0, cache->dim * sizeof *ret_row); /* it still counts, with logit 0 */
         return;
     }
     int64_t element = page * cache->page_stride + sequence->kv_head * cache->head_stride + page_token * cache->token_stride;
     const uint8_t *row = cache->rows + element_bytes(problem->kv_dtype, element);
     if (problem->kv_dtype != LIBDECODE_DTYPE_NVFP4) {
-        element_decode_row(problem->kv_dtype, row, operation->head_dim, ret_row);
+        element_decode_row(problem->kv_dtype, row, cache->dim, ret_row);
         return;
     }
     size_t scale_step;
     const uint8_t *scales = cache->scales + page * cache->sf_page_stride + sequence->kv_head * cache->sf_head_stride;
-    scales += nvfp4_scale_offset(cache->sf_layout, cache->sf_token_stride, (size_t)page_token, operation->head_dim, &scale_step);
-    nvfp4_decode_row(row, scales, scale_step, operation->head_dim, ret_row);
+    scales += nvfp4_scale_offset(cache->sf_layout, cache->sf_token_stride, (size_t)page_token, cache->dim, &scale_step);
+    nvfp4_decode_row(row, scales, scale_step, cache->dim, ret_row);
 }
 
 static void load_queries(const struct operation *operation, const struct sequence *sequence) {
@@ -135,16 +137,16 @@ static void load_queries(const struct operation *operation, const struct sequenc
         for (size_t member = 0; member < operation->group_size; member++, row++) {
             int64_t head = sequence->kv_head * (int64_t)operation->group_size + (int64_t)member;
             int64_t element = (sequence->first_token + token) * problem->query_token_stride + head * problem->query_head_stride;
-            element_decode_row(problem->query_dtype, query + element_bytes(problem->query_dtype, element), operation->head_dim,
-                               scratch->query + row * operation->head_dim);
+            element_decode_row(problem->query_dtype, query + element_bytes(problem->query_dtype, element), operation->qk_dim,
+                               scratch->query + row * operation->qk_dim);
             scratch->row_max[row] = -(double)INFINITY;
             scratch->row_sum[row] = 0;
         }
     }
-    memset(scratch->accumulated, 0, row * operation->head_dim * sizeof *scratch->accumulated);
+    memset(scratch->accumulated, 0, row * operation->v_dim * sizeof *scratch->accumulated);
 }
 
-/* Four sums, so that the additions do not wait for each other. head_dim is a multiple of 16. */
+/* Four sums, so that the additions do not wait for each other. qk_dim is a multiple of 16. */
 static double dot(const double *a, const double *b, size_t count) {
     double sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0;
     for (size_t d = 0; d < count; d += 4) {
@@ -159,19 +161,19 @@ static double dot(const double *a, const double *b, size_t count) {
 /* One KV token enters one query row. A NaN logit leaves the maximum alone and makes the sums NaN. */
 static void attend(const struct operation *operation, size_t row) {
     const struct scratch *scratch = &operation->scratch;
-    size_t head_dim = operation->head_dim;
-    double *accumulated = scratch->accumulated + row * head_dim;
-    double logit = operation->bmm1_scale * dot(scratch->query + row * head_dim, scratch->k_row, head_dim);
+    size_t qk_dim = operation->qk_dim, v_dim = operation->v_dim;
+    double *accumulated = scratch->accumulated + row * v_dim;
+    double logit = operation->bmm1_scale * dot(scratch->query + row * qk_dim, scratch->k_row, qk_dim);
 
     if (logit > scratch->row_max[row]) {
         double shrink = exp(scratch->row_max[row] - logit); /* 0 for the first token */
-        for (size_t d = 0; d < head_dim; d++)
+        for (size_t d = 0; d < v_dim; d++)
             accumulated[d] *= shrink;
         scratch->row_sum[row] *= shrink;
         scratch->row_max[row] = logit;
     }
     double weight = logit == -(double)INFINITY ? 0 : exp(logit - scratch->row_max[row]);
-    for (size_t d = 0; d < head_dim; d++)
+    for (size_t d = 0; d < v_dim; d++)
         accumulated[d] += weight * scratch->v_row[d];
     scratch->row_sum[row] += weight;
 }
@@ -182,7 +184,7 @@ static void store_nvfp4_row(const struct operation *operation, const double *val
                             uint8_t *codes) {
     const libdecode_tensors *tensors = operation->tensors;
     uint8_t *scales = tensors->out_sf;
-    size_t blocks_per_head = operation->head_dim / NVFP4_BLOCK;
+    size_t blocks_per_head = operation->v_dim / NVFP4_BLOCK;
     size_t used_columns = (size_t)operation->problem->num_qo_heads * blocks_per_head;
     size_t num_columns = (used_columns + 3) / 4 * 4;
     size_t row = (size_t)(token + tensors->out_sf_start_token);
@@ -205,7 +207,7 @@ static void store_row(const struct operation *operation, const double *values, d
     if (problem->out_dtype == LIBDECODE_DTYPE_NVFP4)
         store_nvfp4_row(operation, values, token, head, out);
     else
-        element_encode_row(problem->out_dtype, values, operation->head_dim, out);
+        element_encode_row(problem->out_dtype, values, operation->v_dim, out);
     if (tensors->lse != NULL)
         tensors->lse[token * problem->lse_token_stride + head * problem->lse_head_stride] = (float)lse;
 }
@@ -216,7 +218,7 @@ static void finish_row(const struct operation *operation, const struct sequence 
     const float *sinks = operation->tensors->sinks;
     int64_t token = sequence->first_token + (int64_t)(row / operation->group_size);
     int64_t head = sequence->kv_head * (int64_t)operation->group_size + (int64_t)(row % operation->group_size);
-    double *values = scratch->accumulated + row * operation->head_dim;
+    double *values = scratch->accumulated + row * operation->v_dim;
     double sink = sinks != NULL ? (double)sinks[head] : -(double)INFINITY;
     double row_max = scratch->row_max[row];
     double top = sink > row_max ? sink : row_max;
@@ -227,7 +229,7 @@ static void finish_row(const struct operation *operation, const struct sequence 
     double sum = scratch->row_sum[row] * shrink + sink_weight;
     double lse = sum == 0 ? -(double)INFINITY : LOG2_E * top + log2(sum);
 
-    for (size_t d = 0; d < operation->head_dim; d++)
+    for (size_t d = 0; d < operation->v_dim; d++)
         values[d] = sum == 0 ? 0 : operation->bmm2_scale * (values[d] * shrink / sum);
     store_row(operation, values, lse, token, head);
 }
@@ -284,7 +286,8 @@ static struct operation describe(const struct problem *problem, const libdecode_
               .sf_page_stride = given->k_sf_page_stride,
               .sf_head_stride = given->k_sf_head_stride,
               .sf_token_stride = given->k_sf_token_stride,
-              .sf_layout = LIBDECODE_SF_LINEAR},
+              .sf_layout = LIBDECODE_SF_LINEAR,
+              .dim = (size_t)problem->qk_dim},
         .v = {.rows = tensors->v_cache,
               .scales = tensors->v_sf,
               .page_stride = given->v_page_stride,
@@ -294,32 +297,34 @@ static struct operation describe(const struct problem *problem, const libdecode_
               .sf_head_stride = given->v_sf_head_stride,
               .sf_token_stride = given->v_sf_token_stride,
               .sf_layout = given->v_sf_layout,
-              .page_table_offset = given->page_table_v_offset},
+              .page_table_offset = given->page_table_v_offset,
+              .dim = (size_t)problem->v_dim},
         .bmm1_scale = bmm1_scale,
         .bmm2_scale = (double)(tensors->bmm2_scale_device != NULL ? *tensors->bmm2_scale_device : tensors->bmm2_scale),
-        .head_dim = (size_t)given->head_dim,
+        .qk_dim = (size_t)problem->qk_dim,
+        .v_dim = (size_t)problem->v_dim,
         .group_size = (size_t)problem->group_size,
     };
 }
 
 /* One block of memory, for the longest query; free(scratch.query) ends it. */
-static libdecode_status scratch_create(const libdecode_problem *problem, size_t group_size, struct scratch *ret_scratch) {
-    size_t q_len = (size_t)problem->q_len, head_dim = (size_t)problem->head_dim;
-    size_t rows = q_len * group_size;                               /* < 2^31 * 2^16 */
-    size_t doubles = 2 * rows * head_dim + 2 * rows + 2 * head_dim; /* < 2^58 */
+static libdecode_status scratch_create(const struct problem *problem, struct scratch *ret_scratch) {
+    size_t q_len = (size_t)problem->given.q_len, qk_dim = (size_t)problem->qk_dim, v_dim = (size_t)problem->v_dim;
+    size_t rows = q_len * (size_t)problem->group_size;         /* < 2^31 * 2^16 */
+    size_t doubles = (rows + 1) * (qk_dim + v_dim) + 2 * rows; /* < 2^58 */
     double *memory = malloc(doubles * sizeof(double) + q_len * sizeof(bool));
 
     if (memory == NULL)
         return fail(LIBDECODE_ERROR_OUT_OF_MEMORY,
-                    "libdecode_reference: no memory for %zu query rows of head_dim %zu (%zu bytes): lower problem.q_len", rows,
-                    head_dim, doubles * sizeof(double));
+                    "libdecode_reference: no memory for %zu query rows of %zu and %zu elements (%zu bytes): lower problem.q_len",
+                    rows, qk_dim, v_dim, doubles * sizeof(double));
     ret_scratch->query = memory;
-    ret_scratch->accumulated = ret_scratch->query + rows * head_dim;
-    ret_scratch->row_max = ret_scratch->accumulated + rows * head_dim;
+    ret_scratch->accumulated = ret_scratch->query + rows * qk_dim;
+    ret_scratch->row_max = ret_scratch->accumulated + rows * v_dim;
     ret_scratch->row_sum = ret_scratch->row_max + rows;
     ret_scratch->k_row = ret_scratch->row_sum + rows;
-    ret_scratch->v_row = ret_scratch->k_row + head_dim;
-    ret_scratch->visible = (bool *)(ret_scratch->v_row + head_dim);
+    ret_scratch->v_row = ret_scratch->k_row + qk_dim;
+    ret_scratch->visible = (bool *)(ret_scratch->v_row + v_dim);
     return LIBDECODE_OK;
 }
 
@@ -356,7 +361,7 @@ libdecode_status libdecode_reference(const libdecode_problem *problem, const lib
         return LIBDECODE_OK;
 
     struct operation operation = describe(&checked_problem, &checked_tensors);
-    FORWARD(scratch_create(operation.problem, operation.group_size, &operation.scratch));
+    FORWARD(scratch_create(&checked_problem, &operation.scratch));
     for (int64_t request = 0; request < operation.problem->batch_size; request++)
         decode_request(&operation, request);
     free(operation.scratch.query);

@@ -37,6 +37,7 @@ class Problem(Sized):
         + [("features", c_uint32)]
         + [(name, c_int32) for name in ("batch_size", "num_qo_heads", "num_kv_heads", "head_dim", "page_size", "q_len")]
         + [(name, c_int32) for name in ("max_seq_len", "window_left", "position_stride", "position_offset")]
+        + [("skip_softmax_threshold_scale_factor", c_float)]
         + [("num_pages", c_int64), ("kv_layout", c_int32), ("v_sf_layout", c_int32)]
         + strides("query_token", "query_head", "out_token", "out_head", "lse_token", "lse_head")
         + strides("k_page", "k_head", "k_token", "v_page", "v_head", "v_token")
@@ -44,7 +45,7 @@ class Problem(Sized):
         + strides("page_table_request", "page_table_head")
         + [("page_table_v_offset", c_int64)]
         + strides("seq_lens_request", "seq_lens_head")
-        + [("skip_softmax_threshold_scale_factor", c_float)]
+        + [("total_kv_tokens", c_int64)]
     )
 
 
@@ -80,7 +81,8 @@ class Device(Sized):
     _fields_ = [("struct_size", c_size_t), ("name", c_char * 64)] + [
         (name, c_int32)
         for name in ("compute_capability", "sm_count", "shared_bytes_per_sm", "max_shared_bytes_per_block",
-                     "memory_bandwidth_gbps", "driver_version")
+                     "memory_bandwidth_gbps", "driver_version", "resident_clusters_2", "resident_clusters_4", "resident_clusters_8",
+                     "resident_clusters_16")
     ]
 
 

@@ -39,7 +39,7 @@ int main(void) {
                                        .head_dim = HEAD_DIM,
                                        .page_size = PAGE_SIZE,
                                        .max_seq_len = MAX_LEN};
-    CHECK(libdecode_batch_decode_workspace_bytes(decode, &problem, &workspace_bytes));
+    CHECK(libdecode_decode_workspace_bytes(decode, &problem, &workspace_bytes));
     CHECK(cuMemAlloc(&memory, sizeof host + workspace_bytes));
     CHECK(cuMemcpyHtoD(memory, &host, sizeof host));
     struct batch *gpu = (void *)memory;
@@ -54,7 +54,7 @@ int main(void) {
                                        .workspace_bytes = workspace_bytes,
                                        .bmm1_scale = 0.08838835f /* 1 / sqrt(HEAD_DIM) */};
     CHECK(libdecode_workspace_init(decode, gpu + 1, workspace_bytes, NULL));
-    CHECK(libdecode_batch_decode(decode, &problem, &tensors, NULL));
+    CHECK(libdecode_decode(decode, &problem, &tensors, NULL));
     CHECK(cuMemcpyDtoH(&host, memory, sizeof host)); /* waits for the kernel */
     printf("mean of 0 to 99: %g\nmean of 0 to 36: %g\n", (double)host.out[0][0][0].value, (double)host.out[1][0][0].value);
     libdecode_close(decode);

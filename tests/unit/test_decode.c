@@ -61,6 +61,7 @@ static void a_plan_for_another_gpu_needs_no_driver_and_is_refused_on_this_one(vo
     }
     libdecode_device smaller = preset("sm_90");
     smaller.sm_count = 114;
+    smaller.resident_clusters_2 = smaller.resident_clusters_4 = smaller.resident_clusters_8 = smaller.resident_clusters_16 = 0;
     libdecode_plan *plan = plan_for(&problem, &smaller);
     expect_error(libdecode_plan_launch(plan, &tensors, NULL), LIBDECODE_ERROR_WRONG_DEVICE, "114 SMs");
     libdecode_plan_destroy(plan);
@@ -87,10 +88,10 @@ static void a_plan_notices_that_the_context_changed_to_another_gpu(void **state)
     assert_int_equal(fake->count("cuModuleLoadData"), 2);
 
     fake->context_set_current(b200); /* and the call that plans by itself takes the kernel of each GPU */
-    expect_ok(libdecode_batch_decode(context, &problem, &tensors, NULL));
+    expect_ok(libdecode_decode(context, &problem, &tensors, NULL));
     assert_non_null(strstr(fake->last("cuLaunchKernelEx")->kernel, "_sm100"));
     fake->context_set_current(h200);
-    expect_ok(libdecode_batch_decode(context, &problem, &tensors, NULL));
+    expect_ok(libdecode_decode(context, &problem, &tensors, NULL));
     assert_non_null(strstr(fake->last("cuLaunchKernelEx")->kernel, "_sm90"));
     libdecode_plan_destroy(plan);
 }
@@ -113,11 +114,11 @@ static void null_arguments_are_named(void **state) {
     expect_error(libdecode_prepare(context, none, 1), invalid, "plans[0] is NULL");
     expect_error(libdecode_workspace_init(NULL, tensors.workspace, 1 << 20, NULL), invalid, "context is NULL");
     expect_error(libdecode_workspace_init(context, NULL, 1 << 20, NULL), invalid, "workspace is NULL");
-    expect_error(libdecode_batch_decode(NULL, &problem, &tensors, NULL), invalid, "context is NULL");
-    expect_error(libdecode_batch_decode(context, NULL, &tensors, NULL), invalid, "problem is NULL");
-    expect_error(libdecode_batch_decode(context, &problem, NULL, NULL), invalid, "tensors is NULL");
-    expect_error(libdecode_batch_decode_workspace_bytes(NULL, &problem, &bytes), invalid, "context is NULL");
-    expect_error(libdecode_batch_decode_workspace_bytes(context, &problem, NULL), invalid, "ret_bytes is NULL");
+    expect_error(libdecode_decode(NULL, &problem, &tensors, NULL), invalid, "context is NULL");
+    expect_error(libdecode_decode(context, NULL, &tensors, NULL), invalid, "problem is NULL");
+    expect_error(libdecode_decode(context, &problem, NULL, NULL), invalid, "tensors is NULL");
+    expect_error(libdecode_decode_workspace_bytes(NULL, &problem, &bytes), invalid, "context is NULL");
+    expect_error(libdecode_decode_workspace_bytes(context, &problem, NULL), invalid, "ret_bytes is NULL");
     expect_error(libdecode_device_current(NULL, &device), invalid, "context is NULL");
     expect_error(libdecode_device_current(context, NULL), invalid, "NULL");
     expect_error(libdecode_device_preset(NULL, &device), invalid, "name is NULL");
@@ -232,10 +233,9 @@ static void a_cold_launch_in_a_capture_works_and_under_strict_says_what_to_do(vo
     libdecode_stream stream = (libdecode_stream)(uintptr_t)0x55;
     libdecode_context *strict = open_grid(LIBDECODE_OPEN_STRICT, LIBDECODE_LOG_NONE, NULL);
     fake->set_capture(stream, 1);
-    expect_error(libdecode_batch_decode(strict, &problem, &tensors, stream), LIBDECODE_ERROR_COLD_IN_CAPTURE,
-                 "libdecode_prepare");
+    expect_error(libdecode_decode(strict, &problem, &tensors, stream), LIBDECODE_ERROR_COLD_IN_CAPTURE, "libdecode_prepare");
     assert_int_equal(fake->capture(stream), 1);
-    expect_ok(libdecode_batch_decode(context, &problem, &tensors, stream));
+    expect_ok(libdecode_decode(context, &problem, &tensors, stream));
     assert_int_equal(fake->capture(stream), 1);
     assert_true(fake->last("cuLaunchKernelEx")->capturing);
     libdecode_close(strict);
@@ -260,7 +260,7 @@ static void the_launch_path_neither_allocates_nor_reads_the_environment(void **s
     fake->reset();
     for (int i = 0; i < 3; i++) { /* warm: loads, remembers, and makes room for the fake's records */
         expect_ok(libdecode_plan_launch(plan, &tensors, NULL));
-        expect_ok(libdecode_batch_decode(context, &problem, &tensors, NULL));
+        expect_ok(libdecode_decode(context, &problem, &tensors, NULL));
     }
     size_t per_record = allocations_per_record();
     fake->forget_calls();
@@ -270,7 +270,7 @@ static void the_launch_path_neither_allocates_nor_reads_the_environment(void **s
     char *volatile home = getenv("HOME");
     (void)home;
     libdecode_status first = libdecode_plan_launch(plan, &tensors, NULL);
-    libdecode_status second = libdecode_batch_decode(context, &problem, &tensors, NULL);
+    libdecode_status second = libdecode_decode(context, &problem, &tensors, NULL);
     struct watch_counts counts = watch_end();
     expect_ok(first);
     expect_ok(second);
@@ -291,25 +291,25 @@ static void the_launch_path_neither_allocates_nor_reads_the_environment(void **s
 
 /* ------------------------------------------------------------------------------------------------- in a single call */
 
-static void batch_decode_remembers_its_plan(void **state) {
+static void decode_remembers_its_plan(void **state) {
     (void)state;
     struct log log = {0};
     libdecode_context *logging = open_grid(0, LIBDECODE_LOG_INFO, &log);
     libdecode_problem problem = llama3_8b();
     libdecode_tensors tensors = some_tensors();
     size_t bytes = 0;
-    expect_ok(libdecode_batch_decode_workspace_bytes(logging, &problem, &bytes));
+    expect_ok(libdecode_decode_workspace_bytes(logging, &problem, &bytes));
     tensors.workspace_bytes = bytes;
     problem.page_table_request_stride = 8192;
     for (int length = 4096; length > 2048; length--) { /* a hint that changes with every step keeps the plan */
         problem.max_seq_len = length;
-        expect_ok(libdecode_batch_decode(logging, &problem, &tensors, NULL));
+        expect_ok(libdecode_decode(logging, &problem, &tensors, NULL));
     }
     size_t plans = log.lines[LIBDECODE_LOG_INFO];
     assert_true(plans <= 2 + 2); /* the query's and this one, and what module.c says of loading */
     assert_int_equal(fake->count("cuLaunchKernelEx"), 2048);
     problem.batch_size++;
-    expect_ok(libdecode_batch_decode(logging, &problem, &tensors, NULL));
+    expect_ok(libdecode_decode(logging, &problem, &tensors, NULL));
     assert_int_equal(log.lines[LIBDECODE_LOG_INFO], plans + 1);
     assert_non_null(strstr(log.last[LIBDECODE_LOG_INFO], "batch_decode, batch 17, heads 32/8"));
     libdecode_close(logging);
@@ -323,7 +323,7 @@ static void more_problems_than_can_be_remembered_still_work(void **state) {
     libdecode_tensors tensors = some_tensors();
     for (int batch = 1; batch <= 3000; batch++) {
         problem.batch_size = batch;
-        expect_ok(libdecode_batch_decode(logging, &problem, &tensors, NULL));
+        expect_ok(libdecode_decode(logging, &problem, &tensors, NULL));
     }
     assert_int_equal(fake->count("cuLaunchKernelEx"), 3000);
     struct gqa_decode_params params;
@@ -347,7 +347,7 @@ static void *decode_often(void *argument) {
     for (int i = 0; i < 200; i++) {
         libdecode_problem problem = llama3_8b();
         problem.batch_size = 1 + i % 20; /* the same problems in all threads */
-        libdecode_status status = libdecode_batch_decode(context, &problem, &tensors, NULL);
+        libdecode_status status = libdecode_decode(context, &problem, &tensors, NULL);
         if (status != LIBDECODE_OK)
             worker->worst = status;
     }
@@ -384,7 +384,7 @@ int main(void) {
         TEST(prepare_loads_once_and_launches_load_no_more),
         TEST(a_cold_launch_in_a_capture_works_and_under_strict_says_what_to_do),
         TEST(the_launch_path_neither_allocates_nor_reads_the_environment),
-        TEST(batch_decode_remembers_its_plan),
+        TEST(decode_remembers_its_plan),
         TEST(more_problems_than_can_be_remembered_still_work),
         TEST(many_threads_share_a_context),
     };

@@ -39,7 +39,7 @@ static libdecode_status whole_use(libdecode_context *used) {
         status = libdecode_plan_launch(plan, &tensors, NULL);
     problem.head_dim = 64; /* cold */
     if (status == LIBDECODE_OK)
-        status = libdecode_batch_decode(used, &problem, &tensors, NULL);
+        status = libdecode_decode(used, &problem, &tensors, NULL);
     libdecode_plan_destroy(plan);
     return status;
 }
@@ -122,7 +122,7 @@ static void an_altered_image_never_reaches_the_driver(void **state) {
     libdecode_tensors tensors = some_tensors();
     expect_ok(libdecode_open(&options, &opened));
     expect_error(libdecode_verify(opened), LIBDECODE_ERROR_BUNDLE_DAMAGED, "memory");
-    expect_error(libdecode_batch_decode(opened, &problem, &tensors, NULL), LIBDECODE_ERROR_BUNDLE_DAMAGED, "memory");
+    expect_error(libdecode_decode(opened, &problem, &tensors, NULL), LIBDECODE_ERROR_BUNDLE_DAMAGED, "memory");
     assert_int_equal(fake->count("cuModuleLoadData"), 0);
     libdecode_close(opened);
     free(data);
@@ -137,7 +137,7 @@ static void a_thread_without_a_cuda_context_is_told_so(void **state) {
     fake->context_set_current(NULL);
     expect_error(libdecode_plan_launch(plan, &tensors, NULL), LIBDECODE_ERROR_NO_DEVICE, "no current CUDA context");
     expect_error(libdecode_plan_create(context, &problem, NULL, &other), LIBDECODE_ERROR_NO_DEVICE, "no current CUDA context");
-    expect_error(libdecode_batch_decode(context, &problem, &tensors, NULL), LIBDECODE_ERROR_NO_DEVICE, "no current CUDA context");
+    expect_error(libdecode_decode(context, &problem, &tensors, NULL), LIBDECODE_ERROR_NO_DEVICE, "no current CUDA context");
     libdecode_plan_destroy(plan);
 }
 
@@ -149,7 +149,7 @@ static int use_after_fork(libdecode_plan *plan) {
     libdecode_plan *other = NULL;
     if (libdecode_plan_launch(plan, &tensors, NULL) != LIBDECODE_ERROR_FORKED || !strstr(libdecode_error_message(), "fork"))
         return 1;
-    if (libdecode_batch_decode(context, &problem, &tensors, NULL) != LIBDECODE_ERROR_FORKED)
+    if (libdecode_decode(context, &problem, &tensors, NULL) != LIBDECODE_ERROR_FORKED)
         return 2;
     if (libdecode_prepare(context, &plan, 1) != LIBDECODE_ERROR_FORKED)
         return 3;
@@ -195,7 +195,7 @@ static int use_without_driver(void) {
         return 1;
     if (libdecode_plan_create(context, &problem, NULL, &plan) != LIBDECODE_ERROR_NO_DRIVER || plan)
         return 2;
-    if (libdecode_batch_decode(context, &problem, &tensors, NULL) != LIBDECODE_ERROR_NO_DRIVER)
+    if (libdecode_decode(context, &problem, &tensors, NULL) != LIBDECODE_ERROR_NO_DRIVER)
         return 3;
     if (libdecode_workspace_init(context, tensors.workspace, 1 << 20, NULL) != LIBDECODE_ERROR_NO_DRIVER)
         return 4;

@@ -317,7 +317,7 @@ static void an_empty_batch_launches_nothing(void **state) {
     expect_ok(libdecode_plan_launch(plan, &tensors, NULL));
     assert_int_equal(fake->calls(), 0);
     libdecode_plan_destroy(plan);
-    expect_ok(libdecode_batch_decode(context, &problem, &tensors, NULL));
+    expect_ok(libdecode_decode(context, &problem, &tensors, NULL));
     assert_int_equal(fake->count("cuLaunchKernelEx"), 0);
 }
 

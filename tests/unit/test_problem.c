@@ -122,6 +122,7 @@ static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(voi
         {FIELD(page_table_v_offset), 1, "LIBDECODE_FEATURE_V_PAGE_TABLE"},
         {FIELD(seq_lens_request_stride), -1, "or more"},
         {FIELD(seq_lens_head_stride), -1, "or more"},
+        {FIELD(total_kv_tokens), -1, "0 for not known"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         libdecode_problem problem = llama3_8b();
@@ -161,9 +162,9 @@ static void a_null_problem_and_a_wrong_struct_size_are_refused(void **state) {
     assert_int_equal(problem_check(NULL, &checked), LIBDECODE_ERROR_INVALID_ARGUMENT);
     problem.struct_size = 0;
     assert_int_equal(problem_check(&problem, &checked), LIBDECODE_ERROR_STRUCT_SIZE);
-    problem.struct_size = offsetof(libdecode_problem, skip_softmax_threshold_scale_factor);
+    problem.struct_size = offsetof(libdecode_problem, total_kv_tokens);
     assert_int_equal(problem_check(&problem, &checked), LIBDECODE_ERROR_STRUCT_SIZE);
-    problem.struct_size += sizeof(float);
+    problem.struct_size += sizeof(int64_t);
     assert_int_equal(problem_check(&problem, &checked), LIBDECODE_OK);
 
     struct {
@@ -381,30 +382,23 @@ static void a_checked_problem_checks_to_itself(void **state) {
     assert_memory_equal(&once, &twice, sizeof once);
 }
 
-static void equal_problems_are_equal_bytes_whatever_their_padding(void **state) {
+static void what_follows_from_a_problem_is_derived_once(void **state) {
     (void)state;
-    libdecode_problem zeros, ones, read_zeros, read_ones, fields = llama3_8b();
-    memset(&zeros, 0, sizeof zeros);
-    memset(&ones, 0xff, sizeof ones);
-#define COPY(name)                                                                                                               \
-    memcpy((char *)&zeros + offsetof(libdecode_problem, name), &fields.name, sizeof fields.name);                                \
-    memcpy((char *)&ones + offsetof(libdecode_problem, name), &fields.name, sizeof fields.name)
-    COPY(struct_size), COPY(op), COPY(query_dtype), COPY(kv_dtype), COPY(out_dtype), COPY(features), COPY(batch_size);
-    COPY(num_qo_heads), COPY(num_kv_heads), COPY(head_dim), COPY(page_size), COPY(q_len), COPY(max_seq_len), COPY(window_left);
-    COPY(position_stride), COPY(position_offset), COPY(num_pages), COPY(kv_layout), COPY(v_sf_layout);
-    COPY(query_token_stride), COPY(query_head_stride), COPY(out_token_stride), COPY(out_head_stride), COPY(lse_token_stride);
-    COPY(lse_head_stride), COPY(k_page_stride), COPY(k_head_stride), COPY(k_token_stride), COPY(v_page_stride),
-        COPY(v_head_stride);
-    COPY(v_token_stride), COPY(k_sf_page_stride), COPY(k_sf_head_stride), COPY(k_sf_token_stride), COPY(v_sf_page_stride);
-    COPY(v_sf_head_stride), COPY(v_sf_token_stride), COPY(page_table_request_stride), COPY(page_table_head_stride);
-    COPY(page_table_v_offset), COPY(seq_lens_request_stride), COPY(seq_lens_head_stride),
-        COPY(skip_softmax_threshold_scale_factor);
-#undef COPY
-    memset(&read_zeros, 0x11, sizeof read_zeros);
-    memset(&read_ones, 0x22, sizeof read_ones);
-    assert_int_equal(problem_read(&zeros, &read_zeros), LIBDECODE_OK);
-    assert_int_equal(problem_read(&ones, &read_ones), LIBDECODE_OK);
-    assert_memory_equal(&read_zeros, &read_ones, sizeof read_ones);
+    libdecode_problem problem = llama3_8b();
+    problem.max_seq_len = 1000;
+    problem.page_table_request_stride = 80;
+    struct problem checked = expect_accepted(&problem);
+    assert_int_equal(checked.qk_dim, 128);
+    assert_int_equal(checked.v_dim, 128);
+    assert_int_equal(checked.kv_token_bytes, 2 * 128 * 2);
+    assert_int_equal(checked.page_table_width, 80);
+    assert_int_equal(checked.planned_kv_tokens, 1000 * (int64_t)problem.batch_size);
+    problem.total_kv_tokens = 77;
+    assert_int_equal(expect_accepted(&problem).planned_kv_tokens, 77);
+    problem.total_kv_tokens = INT64_MAX; /* more than the longest sequence allows */
+    assert_int_equal(expect_accepted(&problem).planned_kv_tokens, 1000 * (int64_t)problem.batch_size);
+    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    assert_int_equal(expect_accepted(&problem).kv_token_bytes, 2 * (128 / 2 + 128 / 16));
 }
 
 static void dtypes_have_names_and_widths(void **state) {
@@ -431,7 +425,7 @@ int main(void) {
         cmocka_unit_test(interleaved_v_scales_are_one_block_to_a_head_in_either_kv_layout),
         cmocka_unit_test(heads_whose_interleaved_v_scales_would_overlap_are_refused),
         cmocka_unit_test(a_checked_problem_checks_to_itself),
-        cmocka_unit_test(equal_problems_are_equal_bytes_whatever_their_padding),
+        cmocka_unit_test(what_follows_from_a_problem_is_derived_once),
         cmocka_unit_test(dtypes_have_names_and_widths),
     };
     return cmocka_run_group_tests_name("problem", tests, NULL, NULL);
