@@ -141,20 +141,23 @@ typedef struct libdecode_open_options {
     libdecode_log_level log_level;
     libdecode_log_function log; /* default: standard error */
     void *log_cookie;
-    const char *const *bundle_paths; /* files or folders of *.bundle; later ones overlay earlier ones */
+    /* files or folders of *.bundle; later ones overlay earlier ones. A file that cannot be used is an error. In a folder it is
+     * passed over with a warning, and named by the error of a problem that nothing else serves; one must be left */
+    const char *const *bundle_paths;
     size_t num_bundle_paths;
     const libdecode_memory_bundle *memory_bundles; /* overlay the files */
     size_t num_memory_bundles;
     /* as LIBDECODE_KERNEL, and instead of it: "[op:]force=GLOB,prefer=GLOB,deny=GLOB"; the last item that matches a kernel
      * decides about it */
     const char *kernel_policy;
-    const uint8_t (*root_hashes)[32]; /* if given, a bundle whose root hash is not among these is refused */
+    const uint8_t (*root_hashes)[32]; /* if given, a bundle whose root hash is not among these cannot be used */
     size_t num_root_hashes;
 } libdecode_open_options;
 
 /*
  * Reads the tables of all bundles; touches no GPU, loads no driver. Bundles come, each overlaying the ones before, from:
- * the library itself (built with -Dembed=true), LIBDIR/libdecode, bundle_paths, memory_bundles, LIBDECODE_BUNDLE_PATH.
+ * the library itself (built with -Dembed=true) or else the installed folder (pkg-config --variable=bundle_dir libdecode),
+ * bundle_paths, memory_bundles, LIBDECODE_BUNDLE_PATH.
  * `options` may be NULL. No bundle at all is not an error here, but of every plan.
  * Environment, read here and never again (not at all in a setuid program, or with LIBDECODE_OPEN_IGNORE_ENVIRONMENT):
  * LIBDECODE_KERNEL, LIBDECODE_BUNDLE_PATH (files and folders with ':' between them), LIBDECODE_BUNDLE_ONLY (1: nothing but

@@ -15,11 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "embedded.h"
-#include "status.h"
 
 static libdecode_status out_of_memory(const char *what) {
     return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "no memory for %s; free memory", what);
@@ -64,7 +64,9 @@ void bundle_list_close(struct bundle_list *list) {
     for (size_t i = list->count; i > 0; i--)
         bundle_close(list->bundles[i - 1]);
     free(list->bundles);
+    free(list->passed_over);
     list->bundles = NULL;
+    list->passed_over = NULL;
     list->count = list->capacity = 0;
 }
 
@@ -87,9 +89,23 @@ libdecode_status bundle_list_add_embedded(struct bundle_list *list) {
 static libdecode_status add_file(struct bundle_list *list, const char *path, const char *source) {
     struct bundle *bundle;
     libdecode_status status = bundle_open_file(path, &bundle);
-    if (status != LIBDECODE_OK)
-        return fail(status, "%s: %s", source, libdecode_error_message());
-    return add(list, bundle);
+    if (status == LIBDECODE_OK)
+        status = add(list, bundle);
+    return status == LIBDECODE_OK ? LIBDECODE_OK : fail(status, "%s: %s", source, libdecode_error_message());
+}
+
+/* Keeps the present error message as the reason, for whoever misses a kernel later. */
+static libdecode_status pass_over(struct bundle_list *list) {
+    const char *before = list->passed_over ? list->passed_over : "";
+    size_t bytes = strlen(before) + strlen(libdecode_error_message()) + sizeof " (passed over: )";
+    char *reasons = malloc(bytes);
+    if (!reasons)
+        return out_of_memory("the names of files that are passed over");
+    (void)snprintf(reasons, bytes, "%s (passed over: %s)", before, libdecode_error_message());
+    log_message(list->log, LIBDECODE_LOG_WARN, "passed over: %s", libdecode_error_message());
+    free(list->passed_over);
+    list->passed_over = reasons;
+    return LIBDECODE_OK;
 }
 
 static int is_bundle_name(const struct dirent *entry) {
@@ -108,23 +124,40 @@ static char *join(const char *folder, const char *name) {
     return path;
 }
 
-static libdecode_status add_folder(struct bundle_list *list, const char *folder, const char *source, size_t *ret_found) {
+/*
+ * One odd file must not take the others away: what is no regular file is none of ours, and a bundle that cannot be used is
+ * passed over. *ret_first_reason is the status of the first of those; LIBDECODE_OK: there was none.
+ */
+static libdecode_status add_found(struct bundle_list *list, const char *path, const char *source,
+                                  libdecode_status *ret_first_reason) {
+    libdecode_status status = path ? add_file(list, path, source) : out_of_memory("a file name");
+    if (status == LIBDECODE_OK || status == LIBDECODE_ERROR_OUT_OF_MEMORY)
+        return status;
+    if (status == LIBDECODE_ERROR_BUNDLE_NOT_FOUND)
+        return LIBDECODE_OK;
+    if (*ret_first_reason == LIBDECODE_OK)
+        *ret_first_reason = status;
+    return pass_over(list);
+}
+
+static libdecode_status add_folder(struct bundle_list *list, const char *folder, const char *source,
+                                   libdecode_status *ret_first_reason) {
     struct dirent **entries = NULL;
     int count = scandir(folder, &entries, is_bundle_name, by_name);
     if (count < 0)
         return fail(LIBDECODE_ERROR_IO, "%s: folder %s cannot be read (%s); check its permissions", source, folder,
                     strerror(errno));
     libdecode_status status = LIBDECODE_OK;
+    *ret_first_reason = LIBDECODE_OK;
     for (int i = 0; i < count; i++) {
         if (status == LIBDECODE_OK) {
             char *path = join(folder, entries[i]->d_name);
-            status = path ? add_file(list, path, source) : out_of_memory("a file name");
+            status = add_found(list, path, source, ret_first_reason);
             free(path);
         }
         free(entries[i]);
     }
     free(entries);
-    *ret_found = (size_t)count;
     return status;
 }
 
@@ -135,11 +168,14 @@ libdecode_status bundle_list_add_path(struct bundle_list *list, const char *path
                     source, path, strerror(errno));
     if (!S_ISDIR(facts.st_mode))
         return add_file(list, path, source);
-    size_t found;
-    FORWARD(add_folder(list, path, source, &found));
-    if (found == 0)
-        return fail(LIBDECODE_ERROR_BUNDLE_NOT_FOUND, "%s: folder %s holds no *.bundle file; name one that does", source, path);
-    return LIBDECODE_OK;
+    size_t count = list->count, others = list->passed_over ? strlen(list->passed_over) : 0;
+    libdecode_status first_reason;
+    FORWARD(add_folder(list, path, source, &first_reason));
+    if (list->count > count)
+        return LIBDECODE_OK;
+    if (first_reason != LIBDECODE_OK)
+        return fail(first_reason, "%s: folder %s holds no bundle that can be used%s", source, path, list->passed_over + others);
+    return fail(LIBDECODE_ERROR_BUNDLE_NOT_FOUND, "%s: folder %s holds no *.bundle file; name one that does", source, path);
 }
 
 libdecode_status bundle_list_add_paths(struct bundle_list *list, const char *paths, const char *source) {
@@ -156,51 +192,68 @@ libdecode_status bundle_list_add_paths(struct bundle_list *list, const char *pat
 
 /* -------------------------------------------------------------------------------------------------------- installation */
 
-/* The file that this code is in (the library, or a program such as the command), and the way from its folder to bundles. */
-static char *own_file(char *buffer, size_t buffer_bytes, const char **ret_way) {
+/*
+ * The file that this code is in (the library, or a program such as the command), by an absolute path, and the way from its
+ * folder to the bundles. False if there is no such path: a relative one means another file once the process has changed its
+ * folder.
+ */
+static bool own_file(char *buffer, size_t buffer_bytes, const char **ret_way) {
     static const char anchor; /* an object of this code: its address tells where that was loaded from */
     Dl_info info;
     struct link_map *map = NULL;
     if (dladdr1(&anchor, &info, (void **)&map, RTLD_DL_LINKMAP) == 0 || !map)
-        return NULL;
+        return false;
     if (map->l_name[0] == '\0') { /* the program; its name may be no path at all */
-        ssize_t length = readlink("/proc/self/exe", buffer, buffer_bytes - 1);
-        if (length <= 0)
-            return NULL;
+        ssize_t length = readlink("/proc/self/exe", buffer, buffer_bytes);
+        if (length <= 0 || (size_t)length == buffer_bytes)
+            return false;
         buffer[length] = '\0';
         *ret_way = LIBDECODE_BUNDLE_DIR_FROM_COMMAND;
     } else {
-        (void)snprintf(buffer, buffer_bytes, "%s", map->l_name);
-        *ret_way = "libdecode";
+        if (strlen(map->l_name) >= buffer_bytes)
+            return false;
+        (void)strcpy(buffer, map->l_name);
+        *ret_way = LIBDECODE_BUNDLE_DIR_FROM_LIBRARY;
     }
-    return buffer;
+    return buffer[0] == '/';
+}
+
+static bool is_folder(const char *path) {
+    struct stat facts;
+    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
 /* The bundles of an installation that was moved as a whole, if such a folder is there; else NULL. */
-static char *folder_beside_library(void) {
+static libdecode_status folder_of_moved_installation(char **ret_folder) {
     char file[PATH_MAX];
     const char *way;
-    struct stat facts;
-    char *slash = own_file(file, sizeof file, &way) ? strrchr(file, '/') : NULL;
-    if (!slash)
-        return NULL;
-    *slash = '\0';
+    *ret_folder = NULL;
+    if (getauxval(AT_SECURE) != 0)
+        return LIBDECODE_OK; /* whoever can link a setuid program into a folder of his must not choose what it loads */
+    if (!own_file(file, sizeof file, &way) || *way == '\0')
+        return LIBDECODE_OK;
+    *strrchr(file, '/') = '\0';
     char *folder = join(file, way);
-    if (folder && (stat(folder, &facts) != 0 || !S_ISDIR(facts.st_mode))) {
-        free(folder);
-        return NULL;
+    if (!folder)
+        return out_of_memory("the name of the bundle folder");
+    if (is_folder(folder)) {
+        *ret_folder = folder;
+        return LIBDECODE_OK;
     }
-    return folder;
+    free(folder);
+    return LIBDECODE_OK;
 }
 
 libdecode_status bundle_list_add_installed(struct bundle_list *list) {
-    struct stat facts;
-    size_t found;
-    char *beside = folder_beside_library();
-    const char *folder = beside ? beside : LIBDECODE_BUNDLE_DIR;
-    libdecode_status status = LIBDECODE_OK;
-    if (beside || (stat(folder, &facts) == 0 && S_ISDIR(facts.st_mode)))
-        status = add_folder(list, folder, "installed bundles", &found);
-    free(beside);
+    char *moved;
+    libdecode_status first_reason, status = LIBDECODE_OK;
+    FORWARD(folder_of_moved_installation(&moved));
+    const char *folder = moved ? moved : LIBDECODE_BUNDLE_DIR;
+    if (is_folder(folder)) {
+        status = add_folder(list, folder, "installed bundles", &first_reason);
+        if (status == LIBDECODE_ERROR_IO)
+            status = pass_over(list); /* the folder itself: nobody has named it */
+    }
+    free(moved);
     return status;
 }

@@ -7,18 +7,25 @@
 #define LIBDECODE_BUNDLE_SEARCH_H
 
 #include "bundle.h"
+#include "status.h"
 
 struct bundle_list {
     struct bundle **bundles;
     size_t count, capacity;
     const uint8_t (*root_hashes)[32]; /* if there are any, a bundle whose root hash is not among them is refused */
     size_t num_root_hashes;
+    const struct log_sink *log;
+    char *passed_over; /* " (passed over: REASON)" for each file that was found and cannot be used; NULL: none */
 };
 
-/* On an error the bundles before stay in the list. Errors: BUNDLE_*, IO, OUT_OF_MEMORY. */
+/*
+ * A file that was named and cannot be used is an error. In a folder, what is no regular file *.bundle is none of ours, and a
+ * bundle that cannot be used is passed over with a warning; a folder that was named must hold one that can.
+ * On an error the bundles before stay in the list. Errors: BUNDLE_*, IO, OUT_OF_MEMORY.
+ */
 libdecode_status bundle_list_add_embedded(struct bundle_list *list);
-/* <folder of this library>/libdecode, so that a copied installation finds its own; else the folder chosen at build time.
- * Neither need exist. */
+/* The folder chosen at build time, or that of an installation that was moved as a whole: as far from this library as there.
+ * Not so in a setuid program. The folder need not exist. */
 libdecode_status bundle_list_add_installed(struct bundle_list *list);
 /* A file, or a folder of *.bundle in the order of their names. `source` names the path in messages. */
 libdecode_status bundle_list_add_path(struct bundle_list *list, const char *path, const char *source);

@@ -18,6 +18,7 @@ struct libdecode_context {
     struct log_sink log;
     struct bundle **bundles; /* each overlays those before it */
     size_t num_bundles;
+    char *passed_over; /* as in struct bundle_list */
     struct kernel_table table;
     struct policy policy;
     struct module_cache *modules;
@@ -34,6 +35,9 @@ struct libdecode_plan {
 
 /* Hands `status` on and logs its message if it is an error: what a public function returns. */
 libdecode_status context_result(const libdecode_context *context, libdecode_status status);
+
+/* Hands `status` on; behind the message of a refusal (2xx) it adds the bundles that were found and passed over, and why. */
+libdecode_status context_refusal(const libdecode_context *context, libdecode_status status);
 
 /* INVALID_ARGUMENT if a pointer argument of a public function is NULL. */
 libdecode_status require_pointer(const void *pointer, const char *name);

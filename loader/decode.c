@@ -73,7 +73,8 @@ static libdecode_status plan_create(libdecode_context *context, const libdecode_
     else
         FORWARD(device_current(&facts));
     libdecode_verdict_function report = log_enabled(&context->log, LIBDECODE_LOG_DEBUG) ? log_verdict : NULL;
-    FORWARD(select_kernel(&checked, &facts, &context->policy, &context->table, report, context, &selection));
+    FORWARD(context_refusal(context,
+                            select_kernel(&checked, &facts, &context->policy, &context->table, report, context, &selection)));
 
     libdecode_plan *plan = malloc(sizeof *plan);
     if (!plan)

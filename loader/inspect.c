@@ -88,7 +88,8 @@ static libdecode_status explain(libdecode_context *context, const libdecode_prob
     FORWARD(require_pointer(context, "context"));
     FORWARD(problem_check(problem, &checked));
     FORWARD(device_read(device, &facts));
-    return select_kernel(&checked, &facts, &context->policy, &context->table, report, cookie, &selection);
+    return context_refusal(context,
+                           select_kernel(&checked, &facts, &context->policy, &context->table, report, cookie, &selection));
 }
 
 libdecode_status libdecode_explain(libdecode_context *context, const libdecode_problem *problem, const libdecode_device *device,

@@ -50,10 +50,12 @@ static libdecode_status read_environment(const libdecode_open_options *options, 
     if (options->flags & LIBDECODE_OPEN_IGNORE_ENVIRONMENT)
         return LIBDECODE_OK;
     FORWARD(environment_read(ret_environment));
-    if (ret_environment->bundle_only && !ret_environment->bundle_path)
+    const char *path = ret_environment->bundle_path;
+    if (ret_environment->bundle_only && (!path || path[strspn(path, ":")] == '\0'))
         return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
-                    "environment variable LIBDECODE_BUNDLE_ONLY is 1 without LIBDECODE_BUNDLE_PATH, which "
-                    "leaves no bundle; set the path, or unset it");
+                    "environment variable LIBDECODE_BUNDLE_ONLY is 1 and LIBDECODE_BUNDLE_PATH is '%s', which "
+                    "leaves no bundle; set the path, or unset it",
+                    path ? path : "");
     return LIBDECODE_OK;
 }
 
@@ -64,7 +66,8 @@ static libdecode_status find_bundles(const libdecode_open_options *options, cons
     bool environment_only = environment->bundle_only && !options_only;
     if (!options_only && !environment_only) {
         FORWARD(bundle_list_add_embedded(list));
-        FORWARD(bundle_list_add_installed(list));
+        if (list->count == 0) /* what the library carries is its own; a folder may be another version's */
+            FORWARD(bundle_list_add_installed(list));
     }
     if (!environment_only) {
         for (size_t i = 0; i < options->num_bundle_paths; i++)
@@ -84,20 +87,28 @@ static void set_log(libdecode_context *context, const libdecode_open_options *op
                                      .level = level != LIBDECODE_LOG_DEFAULT ? level : LIBDECODE_LOG_NONE};
 }
 
+libdecode_status context_refusal(const libdecode_context *context, libdecode_status status) {
+    if (status / 100 != LIBDECODE_ERROR_UNSUPPORTED / 100 || !context->passed_over)
+        return status;
+    return fail(status, "%s%s", libdecode_error_message(), context->passed_over);
+}
+
 /* Whatever is made before an error stays in the context, for libdecode_close. */
 static libdecode_status fill_context(libdecode_context *context, const libdecode_open_options *options,
                                      const struct environment *environment) {
-    struct bundle_list list = {.root_hashes = options->root_hashes, .num_root_hashes = options->num_root_hashes};
+    struct bundle_list list = {
+        .root_hashes = options->root_hashes, .num_root_hashes = options->num_root_hashes, .log = &context->log};
     libdecode_status status = find_bundles(options, environment, &list);
     context->bundles = list.bundles;
     context->num_bundles = list.count;
+    context->passed_over = list.passed_over;
     FORWARD(status);
     FORWARD(kernel_table_build(context->bundles, context->num_bundles, &context->table));
 
     bool strict = environment->strict || (options->flags & LIBDECODE_OPEN_STRICT) != 0;
     const char *text = options->kernel_policy ? options->kernel_policy : environment->kernel_policy;
     const char *source = options->kernel_policy ? "options.kernel_policy" : "LIBDECODE_KERNEL";
-    FORWARD(policy_parse(text, source, strict, &context->table, &context->policy));
+    FORWARD(context_refusal(context, policy_parse(text, source, strict, &context->table, &context->policy)));
     FORWARD(module_cache_create(&context->log, &context->modules));
     FORWARD(plan_memo_create(&context->memo));
     for (size_t i = 0; i < context->num_bundles; i++)
@@ -134,7 +145,7 @@ void libdecode_close(libdecode_context *context) {
         module_cache_destroy(context->modules);
     policy_destroy(&context->policy);
     kernel_table_destroy(&context->table);
-    struct bundle_list list = {.bundles = context->bundles, .count = context->num_bundles};
+    struct bundle_list list = {.bundles = context->bundles, .count = context->num_bundles, .passed_over = context->passed_over};
     bundle_list_close(&list);
     free(context);
 }

@@ -12,7 +12,9 @@ import unittest
 BUILD = pathlib.Path(os.environ["BUILD"])
 CC = os.environ["CC_COMMAND"].split()
 MESON = os.environ["MESON_COMMAND"].split()
-BUNDLES = os.environ["BUNDLES"].split()
+EMBEDDED = os.environ["EMBEDDED"] == "true"
+BUNDLES = [] if EMBEDDED else os.environ["BUNDLES"].split()
+BUNDLE_DIR = pathlib.PurePath(os.environ["BUNDLE_DIR"])
 NUM_KERNELS = int(os.environ["NUM_KERNELS"])
 PREFIX, LIBDIR, BINDIR, DATADIR, INCLUDEDIR = (
     pathlib.PurePath(os.environ[name]) for name in ("PREFIX", "LIBDIR", "BINDIR", "DATADIR", "INCLUDEDIR"))
@@ -63,7 +65,7 @@ class InstalledTest(unittest.TestCase):
     def test_everything_is_where_a_distribution_expects_it(self):
         expected = {INCLUDEDIR / "libdecode.h", LIBDIR / "pkgconfig" / "libdecode.pc", BINDIR / "libdecode",
                     DATADIR / "libdecode" / "mooncake_64.csv"}
-        expected |= {LIBDIR / "libdecode" / bundle for bundle in BUNDLES}
+        expected |= {BUNDLE_DIR / bundle for bundle in BUNDLES}
         found = {path.relative_to(self.prefix) for path in self.prefix.rglob("*") if not path.is_dir()}
         libraries = {path for path in found if path.name.startswith("libdecode.so") or path.name == "libdecode.a"}
         self.assertEqual(found - libraries, {pathlib.Path(path) for path in expected})
@@ -71,7 +73,7 @@ class InstalledTest(unittest.TestCase):
         self.assertTrue(all(path.parent == pathlib.Path(LIBDIR) for path in libraries))
 
     def test_pkg_config_tells_where_the_bundles_are_and_for_which_gpus(self):
-        self.assertEqual(self.pkg_config("--variable=bundle_dir"), [str(self.libdir / "libdecode")])
+        self.assertEqual(self.pkg_config("--variable=bundle_dir"), [] if EMBEDDED else [str(self.prefix / BUNDLE_DIR)])
         self.assertRegex(self.pkg_config("--variable=gpu_archs")[0], r"^(none|sm_\d+(,sm_\d+)*)$")
 
     @unittest.skipIf(SANITIZED, "a program without the sanitizer cannot load a library with it")
@@ -96,7 +98,7 @@ class InstalledTest(unittest.TestCase):
         program = self.folder / "static"
         result = run(*CC, PROGRAM, *self.pkg_config("--cflags"), self.static, *libraries, "-o", program)
         self.assertEqual((result.returncode, result.stdout + result.stderr), (0, ""))
-        result = run(program, LIBDECODE_BUNDLE_PATH=str(self.libdir / "libdecode") if BUNDLES else "")
+        result = run(program, LIBDECODE_BUNDLE_PATH=str(self.prefix / BUNDLE_DIR) if BUNDLES else "")
         self.assertEqual(result.stdout.split()[1:], [str(NUM_KERNELS)], result.stderr)
 
     @unittest.skipIf(not BUNDLES, "no kernels were built")
@@ -106,7 +108,17 @@ class InstalledTest(unittest.TestCase):
         kernels = json.loads(result.stdout)
         self.assertEqual(len(kernels), NUM_KERNELS)
         self.assertEqual({pathlib.Path(kernel["bundle"]).resolve() for kernel in kernels},
-                         {(self.libdir / "libdecode" / bundle).resolve() for bundle in BUNDLES})
+                         {(self.prefix / BUNDLE_DIR / bundle).resolve() for bundle in BUNDLES})
+
+    @unittest.skipIf(not EMBEDDED, "the library carries no bundles")
+    def test_what_carries_its_bundles_uses_no_others(self):
+        (self.prefix / BUNDLE_DIR).mkdir(parents=True)
+        self.addCleanup(shutil.rmtree, self.prefix / BUNDLE_DIR)
+        (self.prefix / BUNDLE_DIR / "odd.bundle").write_text("no bundle")
+        result = run(self.prefix / BINDIR / "libdecode", "list", "--json", LIBDECODE_LOG="warn")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        kernels = json.loads(result.stdout)
+        self.assertEqual((len(kernels), {kernel["bundle"] for kernel in kernels}), (NUM_KERNELS, {"embedded"}))
 
     @unittest.skipIf(HAS_DEBUG_INFO, "debug information names the folder of the sources")
     def test_no_file_names_the_build_folder(self):

@@ -12,10 +12,14 @@ static atomic_bool has_failed;
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *memory, size_t bytes);
+char *__real_strdup(const char *text);
 void *__real_aligned_alloc(size_t alignment, size_t bytes);
 size_t __real_ZSTD_decompress(void *ret, size_t capacity, const void *frame, size_t frame_bytes);
 void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *memory, size_t bytes);
+char *__wrap_strdup(const char *text);
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
 size_t __wrap_ZSTD_decompress(void *ret, size_t capacity, const void *frame, size_t frame_bytes);
 
@@ -39,6 +43,10 @@ static bool is_due(void) {
 void *__wrap_malloc(size_t bytes) { return is_due() ? NULL : __real_malloc(bytes); }
 
 void *__wrap_calloc(size_t count, size_t bytes) { return is_due() ? NULL : __real_calloc(count, bytes); }
+
+void *__wrap_realloc(void *memory, size_t bytes) { return is_due() ? NULL : __real_realloc(memory, bytes); }
+
+char *__wrap_strdup(const char *text) { return is_due() ? NULL : __real_strdup(text); }
 
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes) { return is_due() ? NULL : __real_aligned_alloc(alignment, bytes); }
 

@@ -5,9 +5,8 @@
  *     for (size_t n = 1; fail_allocation(n), !is_done; n++)
  *         is_done = code_under_test() == LIBDECODE_OK && !allocation_failed();
  *
- * Works on what is linked into the test itself, by the linker: the test is linked with FAILING_MALLOC_LINK_ARGS, which are
- * -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=aligned_alloc -Wl,--wrap=ZSTD_decompress
- * (the last, because libzstd allocates for itself).
+ * Works on what is linked into the test itself, by the linker's --wrap (meson.build names the functions). ZSTD_decompress is
+ * one of them, because libzstd allocates for itself; what else the C library allocates for itself is not reached.
  */
 #ifndef LIBDECODE_FAILING_MALLOC_H
 #define LIBDECODE_FAILING_MALLOC_H

@@ -263,6 +263,13 @@ static void a_wrong_variable_is_an_error_unless_the_environment_is_ignored(void 
     }
 }
 
+static void bundles_only_of_a_path_without_any_name_is_an_error(void **state) {
+    (void)state;
+    (void)setenv("LIBDECODE_BUNDLE_ONLY", "1", 1);
+    (void)setenv("LIBDECODE_BUNDLE_PATH", "::", 1);
+    expect_refused(NULL, LIBDECODE_ERROR_INVALID_ARGUMENT, "LIBDECODE_BUNDLE_ONLY is 1", "LIBDECODE_BUNDLE_PATH is '::'");
+}
+
 static void a_policy_comes_from_the_environment_or_instead_from_the_caller(void **state) {
     (void)state;
     libdecode_memory_bundle memory = {data, data_bytes};
@@ -448,6 +455,7 @@ int main(void) {
         TEST(a_bundle_with_another_root_hash_than_pinned_is_refused),
         TEST(the_environment_adds_bundles_on_top),
         TEST(a_wrong_variable_is_an_error_unless_the_environment_is_ignored),
+        TEST(bundles_only_of_a_path_without_any_name_is_an_error),
         TEST(a_policy_comes_from_the_environment_or_instead_from_the_caller),
         TEST(strict_comes_from_the_environment_or_from_a_flag),
         TEST(each_log_level_says_its_part),
