@@ -6,13 +6,14 @@
  * once per KV head and serves all query rows of its group; softmax runs online with its maximum subtracted; only the last
  * step rounds. Skip-softmax is allowed to be dense, and here always is.
  */
+#include "reference.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "element.h"
-#include "problem.h"
 #include "status.h"
 
 #define LOG2_E 1.4426950408889634
@@ -29,7 +30,7 @@ struct cache {
     size_t dim;                /* elements of a row */
 };
 
-/* Memory of one call, reused for every request and KV head. A row is a (query token, query head of the group). */
+/* Memory of one sequence at a time. A row is a (query token, query head of the group). */
 struct scratch {
     double *query;       /* [rows][qk_dim] */
     double *accumulated; /* [rows][v_dim] sum of weight * v, not yet divided */
@@ -37,7 +38,7 @@ struct scratch {
     double *row_sum;     /* [rows] sum of exp(logit - row_max) */
     double *k_row;       /* [qk_dim] */
     double *v_row;       /* [v_dim] */
-    bool *visible;       /* [q_len] whether each query token sees the KV token at hand */
+    bool *visible;       /* [query tokens] whether each sees the KV token at hand */
 };
 
 struct operation {
@@ -52,7 +53,7 @@ struct operation {
 /* One request as one KV head sees it. */
 struct sequence {
     int64_t request, kv_head;
-    int64_t seq_len;
+    int64_t seq_len;     /* 0 to what the page table holds */
     int64_t q_len;       /* of this request */
     int64_t first_token; /* row of its first query token in query, out, lse and draft_mask */
     const int32_t *page_ids;
@@ -72,28 +73,41 @@ static bool draft_mask_bit(const struct operation *operation, const struct seque
     return (row[draft_token / 16] >> (draft_token % 16) & 1) != 0;
 }
 
-static bool token_visible(const struct operation *operation, const struct sequence *sequence, int64_t query_token,
-                          int64_t token) {
+/* False: the query token stands before the sequence, sees nothing, and no mask helps it. */
+static bool query_position(const struct operation *operation, const struct sequence *sequence, int64_t query_token,
+                           int64_t *ret_position) {
     const libdecode_problem *problem = operation->problem;
     const int32_t *query_positions = operation->tensors->query_positions;
-    int64_t first_draft = sequence->seq_len - sequence->q_len;
-    int64_t own_token = first_draft + query_token;
-    int64_t position = token * problem->position_stride + problem->position_offset;
-    int64_t query_position = own_token * problem->position_stride + problem->position_offset;
+    int64_t own_token = sequence->seq_len - sequence->q_len + query_token;
 
     if (query_positions != NULL)
-        query_position = (int64_t)query_positions[sequence->request] + query_token;
-    else if (own_token < 0)
-        return false; /* more query tokens than KV tokens: the first ones stand before the sequence, and no mask helps them */
-    if (problem->window_left >= 0 && position < query_position - problem->window_left)
+        *ret_position = (int64_t)query_positions[sequence->request] + query_token;
+    else
+        *ret_position = own_token * problem->position_stride + problem->position_offset;
+    return query_positions != NULL || own_token >= 0;
+}
+
+/* A KV token: `index` says where its rows lie, `position` who sees it. */
+struct kv_token {
+    int64_t index, position;
+};
+
+static bool token_visible(const struct operation *operation, const struct sequence *sequence, int64_t query_token,
+                          struct kv_token token) {
+    const int32_t window_left = operation->problem->window_left;
+    int64_t first_draft = sequence->seq_len - sequence->q_len, position;
+
+    if (!query_position(operation, sequence, query_token, &position))
         return false;
-    if (operation->tensors->draft_mask != NULL && token >= first_draft)
-        return draft_mask_bit(operation, sequence, query_token, token - first_draft);
-    return position <= query_position;
+    if (window_left >= 0 && token.position < position - window_left)
+        return false;
+    if (operation->tensors->draft_mask != NULL && token.index >= first_draft)
+        return draft_mask_bit(operation, sequence, query_token, token.index - first_draft);
+    return token.position <= position;
 }
 
 /* Fills scratch.visible; false if no query token sees `token`, whose page id and rows must then not be read. */
-static bool token_visible_to_any(const struct operation *operation, const struct sequence *sequence, int64_t token) {
+static bool token_visible_to_any(const struct operation *operation, const struct sequence *sequence, struct kv_token token) {
     bool any = false;
     for (int64_t query_token = 0; query_token < sequence->q_len; query_token++) {
         bool visible = token_visible(operation, sequence, query_token, token);
@@ -101,6 +115,38 @@ static bool token_visible_to_any(const struct operation *operation, const struct
         any = any || visible;
     }
     return any;
+}
+
+/* ------------------------------------------------------------------------------------------------------ KV tokens */
+
+/* The KV tokens of a sequence that may be visible, in order. A list of ids would be another way to walk. */
+struct token_walk {
+    int64_t next, end;
+};
+
+/* With a window, a walk starts where that of the first query token does: what lies before costs nothing. */
+static struct token_walk walk_begin(const struct operation *operation, const struct sequence *sequence) {
+    const libdecode_problem *problem = operation->problem;
+    struct token_walk walk = {.next = 0, .end = sequence->seq_len};
+    int64_t query_token = 0, position = 0;
+
+    while (query_token < sequence->q_len && !query_position(operation, sequence, query_token, &position))
+        query_token++;
+    if (query_token == sequence->q_len)
+        walk.end = 0;
+    int64_t before = position - problem->window_left - problem->position_offset; /* of the first visible position */
+    if (problem->window_left >= 0 && before > 0)
+        walk.next = (before + problem->position_stride - 1) / problem->position_stride;
+    return walk;
+}
+
+static bool walk_next(const struct operation *operation, struct token_walk *walk, struct kv_token *ret_token) {
+    const libdecode_problem *problem = operation->problem;
+    if (walk->next >= walk->end)
+        return false;
+    ret_token->index = walk->next++;
+    ret_token->position = ret_token->index * problem->position_stride + problem->position_offset;
+    return true;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- rows */
@@ -237,13 +283,14 @@ static void finish_row(const struct operation *operation, const struct sequence 
 static void decode_sequence(const struct operation *operation, const struct sequence *sequence) {
     const struct scratch *scratch = &operation->scratch;
     size_t group_size = operation->group_size;
+    struct token_walk walk = walk_begin(operation, sequence);
 
     load_queries(operation, sequence);
-    for (int64_t token = 0; token < sequence->seq_len; token++) {
+    for (struct kv_token token; walk_next(operation, &walk, &token);) {
         if (!token_visible_to_any(operation, sequence, token))
             continue;
-        load_kv_row(operation, sequence, &operation->k, token, scratch->k_row);
-        load_kv_row(operation, sequence, &operation->v, token, scratch->v_row);
+        load_kv_row(operation, sequence, &operation->k, token.index, scratch->k_row);
+        load_kv_row(operation, sequence, &operation->v, token.index, scratch->v_row);
         for (size_t query_token = 0; query_token < (size_t)sequence->q_len; query_token++)
             for (size_t member = 0; scratch->visible[query_token] && member < group_size; member++)
                 attend(operation, query_token * group_size + member);
@@ -307,17 +354,17 @@ static struct operation describe(const struct problem *problem, const libdecode_
     };
 }
 
-/* One block of memory, for the longest query; free(scratch.query) ends it. */
-static libdecode_status scratch_create(const struct problem *problem, struct scratch *ret_scratch) {
-    size_t q_len = (size_t)problem->given.q_len, qk_dim = (size_t)problem->qk_dim, v_dim = (size_t)problem->v_dim;
-    size_t rows = q_len * (size_t)problem->group_size;         /* < 2^31 * 2^16 */
-    size_t doubles = (rows + 1) * (qk_dim + v_dim) + 2 * rows; /* < 2^58 */
+/* One block of memory, for up to `q_len` query tokens of a request; free(scratch.query) ends it. */
+static libdecode_status scratch_create(const struct operation *operation, size_t q_len, struct scratch *ret_scratch) {
+    size_t rows = q_len * operation->group_size, qk_dim = operation->qk_dim, v_dim = operation->v_dim; /* < 2^31 * 2^16 */
+    size_t doubles = rows * (qk_dim + v_dim) + 2 * rows + qk_dim + v_dim;                              /* < 2^58 */
     double *memory = malloc(doubles * sizeof(double) + q_len * sizeof(bool));
 
     if (memory == NULL)
-        return fail(LIBDECODE_ERROR_OUT_OF_MEMORY,
-                    "libdecode_reference: no memory for %zu query rows of %zu and %zu elements (%zu bytes): lower problem.q_len",
-                    rows, qk_dim, v_dim, doubles * sizeof(double));
+        return fail(
+            LIBDECODE_ERROR_OUT_OF_MEMORY,
+            "libdecode_reference: no memory for the %zu query rows of a request and KV head (%zu bytes): lower problem.q_len",
+            rows, doubles * sizeof(double));
     ret_scratch->query = memory;
     ret_scratch->accumulated = ret_scratch->query + rows * qk_dim;
     ret_scratch->row_max = ret_scratch->accumulated + rows * v_dim;
@@ -328,42 +375,80 @@ static libdecode_status scratch_create(const struct problem *problem, struct scr
     return LIBDECODE_OK;
 }
 
-static void decode_request(const struct operation *operation, int64_t request) {
-    const libdecode_problem *problem = operation->problem;
-    const libdecode_tensors *tensors = operation->tensors;
+static struct sequence find_sequence(const struct reference *reference, int64_t request, int64_t kv_head) {
+    const libdecode_problem *problem = &reference->problem.given;
+    const libdecode_tensors *tensors = &reference->tensors;
     const int32_t *cum_seq_lens_q = tensors->cum_seq_lens_q;
-    struct sequence sequence = {.request = request, .q_len = problem->q_len, .first_token = request * problem->q_len};
-
+    int64_t seq_len = tensors->seq_lens[request * problem->seq_lens_request_stride + kv_head * problem->seq_lens_head_stride];
+    struct sequence sequence = {.request = request,
+                                .kv_head = kv_head,
+                                .q_len = problem->q_len,
+                                .first_token = request * problem->q_len,
+                                .page_ids = tensors->page_table + request * problem->page_table_request_stride +
+                                            kv_head * problem->page_table_head_stride};
     if (cum_seq_lens_q != NULL) {
         sequence.first_token = cum_seq_lens_q[request];
         sequence.q_len = cum_seq_lens_q[request + 1] - sequence.first_token;
     }
-    for (int64_t kv_head = 0; kv_head < problem->num_kv_heads && sequence.q_len > 0; kv_head++) {
-        sequence.kv_head = kv_head;
-        sequence.seq_len =
-            tensors->seq_lens[request * problem->seq_lens_request_stride + kv_head * problem->seq_lens_head_stride];
-        if (sequence.seq_len < 0)
-            sequence.seq_len = 0;
-        sequence.page_ids =
-            tensors->page_table + request * problem->page_table_request_stride + kv_head * problem->page_table_head_stride;
-        decode_sequence(operation, &sequence);
-    }
+    if (seq_len / problem->page_size >= reference->problem.page_table_width)
+        seq_len = reference->problem.page_table_width * problem->page_size;
+    sequence.seq_len = seq_len > 0 ? seq_len : 0;
+    return sequence;
 }
 
-libdecode_status libdecode_reference(const libdecode_problem *problem, const libdecode_tensors *tensors) {
-    struct problem checked_problem;
-    libdecode_tensors checked_tensors;
+static size_t longest_query(const struct reference *reference) {
+    const int32_t *cum_seq_lens_q = reference->tensors.cum_seq_lens_q;
+    int32_t longest = cum_seq_lens_q != NULL ? 0 : reference->problem.given.q_len;
+    for (int32_t request = 0; cum_seq_lens_q != NULL && request < reference->problem.given.batch_size; request++) {
+        int32_t q_len = cum_seq_lens_q[request + 1] - cum_seq_lens_q[request];
+        longest = q_len > longest ? q_len : longest;
+    }
+    return (size_t)longest;
+}
 
-    FORWARD(problem_check(problem, &checked_problem));
-    FORWARD(tensors_check(&checked_problem, tensors, &checked_tensors));
-    FORWARD(check_query_lengths(&checked_problem.given, checked_tensors.cum_seq_lens_q));
-    if (checked_problem.given.batch_size == 0)
+int64_t query_tokens(const libdecode_problem *problem, const int32_t *cum_seq_lens_q) {
+    if (cum_seq_lens_q != NULL)
+        return cum_seq_lens_q[problem->batch_size];
+    return (int64_t)problem->batch_size * (problem->q_len > 0 ? problem->q_len : 1);
+}
+
+libdecode_status reference_begin(const libdecode_problem *problem, const libdecode_tensors *tensors,
+                                 struct reference *ret_reference) {
+    struct reference reference;
+    FORWARD(problem_check(problem, &reference.problem));
+    FORWARD(tensors_check(&reference.problem, tensors, &reference.tensors));
+    FORWARD(check_query_lengths(&reference.problem.given, reference.tensors.cum_seq_lens_q));
+    *ret_reference = reference;
+    return LIBDECODE_OK;
+}
+
+libdecode_status reference_part(const struct reference *reference, int64_t request, int64_t kv_head) {
+    struct operation operation = describe(&reference->problem, &reference->tensors);
+    struct sequence sequence = find_sequence(reference, request, kv_head);
+    if (sequence.q_len == 0)
+        return LIBDECODE_OK;
+    FORWARD(scratch_create(&operation, (size_t)sequence.q_len, &operation.scratch));
+    decode_sequence(&operation, &sequence);
+    free(operation.scratch.query);
+    return LIBDECODE_OK;
+}
+
+/* Takes its memory before it writes anything. */
+libdecode_status libdecode_reference(const libdecode_problem *problem, const libdecode_tensors *tensors) {
+    struct reference reference;
+    FORWARD(reference_begin(problem, tensors, &reference));
+    const libdecode_problem *given = &reference.problem.given;
+    if (given->batch_size == 0)
         return LIBDECODE_OK;
 
-    struct operation operation = describe(&checked_problem, &checked_tensors);
-    FORWARD(scratch_create(&checked_problem, &operation.scratch));
-    for (int64_t request = 0; request < operation.problem->batch_size; request++)
-        decode_request(&operation, request);
+    struct operation operation = describe(&reference.problem, &reference.tensors);
+    FORWARD(scratch_create(&operation, longest_query(&reference), &operation.scratch));
+    for (int64_t request = 0; request < given->batch_size; request++) {
+        for (int64_t kv_head = 0; kv_head < given->num_kv_heads; kv_head++) {
+            struct sequence sequence = find_sequence(&reference, request, kv_head);
+            decode_sequence(&operation, &sequence);
+        }
+    }
     free(operation.scratch.query);
     return LIBDECODE_OK;
 }

@@ -99,6 +99,63 @@ static void scales_multiply_logits_and_results_and_device_scales_win(void **stat
     expect(0, 0, 4, 0, log2(3));
 }
 
+static void an_infinite_sink_takes_everything_or_nothing(void **state) {
+    (void)state;
+    scene_begin(1);
+    scene.problem.features |= LIBDECODE_FEATURE_SINKS;
+    scene.problem.num_qo_heads = 3;
+    scene.tensors.sinks = scene.sinks;
+    scene.page_table[0] = 0;
+    put(0, 0, 0, 3, 8, 4);
+    scene.sinks[0] = INFINITY;
+    scene.sinks[1] = -INFINITY;
+    scene.sinks[2] = 2.0794415416798357f; /* natural log of 8, as much as the token */
+    run();
+    expect(0, 0, 0, 0, (double)INFINITY);
+    expect(0, 1, 8, 4, 3);
+    expect(0, 2, 4, 2, 4);
+    scene.seq_lens[0] = 0; /* nothing but the sink */
+    run();
+    expect(0, 0, 0, 0, (double)INFINITY);
+    expect(0, 1, 0, 0, -(double)INFINITY);
+    expect(0, 2, 0, 0, 3);
+}
+
+static void a_negative_scale_turns_the_order_of_the_logits(void **state) {
+    float minus_one = -1;
+    (void)state;
+    scene_begin(3);
+    scene.page_table[0] = 0;
+    put(0, 0, 0, 2, 64, 0);
+    put(0, 0, 1, -1, 7, 0);
+    put(0, 0, 2, 0, 7, 0);
+    put(0, 0, 3, 100, 7, 7); /* not visible, and of all scores the highest: it does not become the maximum */
+    scene.tensors.bmm1_scale_log2_device = &minus_one;
+    run();
+    expect(0, 0, bf16_decode(bf16_encode(37 / 3.25)), 0, log2(3.25)); /* weights 1/4, 2, 1: (16 + 14 + 7) / 3.25 */
+    scene.tensors.bmm1_scale_log2_device = NULL;
+    scene.tensors.bmm1_scale = -0.6931471805599453f;
+    run();
+    expect(0, 0, bf16_decode(bf16_encode(37 / 3.25)), 0, log2(3.25));
+}
+
+static void a_device_scale_of_zero_gives_the_mean(void **state) {
+    float zero = 0;
+    (void)state;
+    scene_begin(2);
+    scene.page_table[0] = 0;
+    put(0, 0, 0, 20, 2, 1);
+    put(0, 0, 1, -20, 6, 1);
+    scene.tensors.bmm1_scale = 100; /* a host scale of 0 would mean 1 */
+    scene.tensors.bmm1_scale_log2_device = &zero;
+    run();
+    expect(0, 0, 4, 1, 1);
+    scene.tensors.bmm1_scale_device = &zero;
+    scene.tensors.bmm1_scale_log2_device = NULL;
+    run();
+    expect(0, 0, 4, 1, 1);
+}
+
 static void skip_softmax_is_dense(void **state) {
     (void)state;
     scene_begin(2);
@@ -112,6 +169,62 @@ static void skip_softmax_is_dense(void **state) {
 }
 
 /* ---------------------------------------------------------------------------------------------------- visibility */
+
+static void a_length_beyond_the_page_table_counts_as_its_width(void **state) {
+    (void)state;
+    scene_begin(100);
+    put_tokens(8); /* in two pages; every entry behind them is poison */
+    scene.problem.page_table_request_stride = 2;
+    run();
+    expect_seen(0, 255);
+    scene.problem.q_len = 2; /* at the end of what there is, not of what the length says */
+    run();
+    expect_seen(0, 127);
+    expect_seen(1, 255);
+    scene.problem.features |= LIBDECODE_FEATURE_WINDOW;
+    scene.problem.window_left = 1;
+    run();
+    expect_seen(0, 3u << 5);
+    expect_seen(1, 3u << 6);
+    scene.seq_lens[0] = INT32_MAX;
+    run();
+    expect_seen(1, 3u << 6);
+}
+
+static void a_row_of_the_page_table_ends_where_the_next_head_or_v_begins(void **state) {
+    (void)state;
+    scene_begin(100);
+    put_tokens(8);
+    scene.problem.page_table_request_stride = TABLE;
+    scene.problem.features |= LIBDECODE_FEATURE_V_PAGE_TABLE;
+    scene.problem.page_table_v_offset = 2;
+    memcpy(scene.page_table + 2, (int32_t[]){0, 1}, 2 * sizeof(int32_t));
+    run();
+    expect_seen(0, 255);
+    scene_begin(100);
+    put_tokens(4);
+    scene.problem.num_kv_heads = scene.problem.num_qo_heads = 2;
+    scene.problem.page_table_head_stride = 1;
+    scene.page_table[1] = 0;
+    for (int32_t slot = 0; slot < PAGE; slot++) {
+        put(0, 0, slot, 0, ldexp(1, slot), 1);
+        put(0, 1, slot, 0, 5, 1);
+    }
+    run();
+    expect_seen(0, 15);
+    expect(0, 1, 5, 1, 2);
+}
+
+static void a_length_below_zero_counts_as_zero(void **state) {
+    (void)state;
+    scene_begin(INT32_MIN);
+    scene.seq_lens[1] = -1;
+    scene.problem.batch_size = 2;
+    scene.problem.q_len = 2;
+    run();
+    for (int32_t token = 0; token < 4; token++)
+        expect_seen(token, 0);
+}
 
 static void a_window_keeps_the_own_position_and_as_many_before(void **state) {
     (void)state;
@@ -286,6 +399,12 @@ int main(void) {
         cmocka_unit_test(positions_may_be_strided_and_queries_placed_by_hand),
         cmocka_unit_test(a_rank_with_fewer_tokens_than_queries_still_serves_placed_queries),
         cmocka_unit_test(ragged_queries_have_rows_of_their_own_and_empty_ones_write_nothing),
+        cmocka_unit_test(a_length_beyond_the_page_table_counts_as_its_width),
+        cmocka_unit_test(a_row_of_the_page_table_ends_where_the_next_head_or_v_begins),
+        cmocka_unit_test(a_length_below_zero_counts_as_zero),
+        cmocka_unit_test(an_infinite_sink_takes_everything_or_nothing),
+        cmocka_unit_test(a_negative_scale_turns_the_order_of_the_logits),
+        cmocka_unit_test(a_device_scale_of_zero_gives_the_mean),
         cmocka_unit_test(skip_softmax_is_dense),
     };
     return cmocka_run_group_tests_name("reference", tests, NULL, NULL);

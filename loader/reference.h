@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reference.c: libdecode_reference in parts, for callers inside the project that spread it over threads: what libdecode_reference
+ * can do, a part can do.
+ */
+#ifndef LIBDECODE_REFERENCE_H
+#define LIBDECODE_REFERENCE_H
+
+#include "problem.h"
+
+/* One call, checked. Equal for all of its parts, and not changed by them. */
+struct reference {
+    struct problem problem;
+    libdecode_tensors tensors;
+};
+
+/* Errors: INVALID_ARGUMENT, STRUCT_SIZE. */
+libdecode_status reference_begin(const libdecode_problem *problem, const libdecode_tensors *tensors,
+                                 struct reference *ret_reference);
+
+/*
+ * Writes the rows of out, out_sf and lse that belong to one request and one KV head, and nothing else: parts may run in any
+ * order, and at the same time. Error: OUT_OF_MEMORY.
+ */
+libdecode_status reference_part(const struct reference *reference, int64_t request, int64_t kv_head);
+
+/* Query tokens of all requests: rows of query, out and lse. `cum_seq_lens_q` is NULL without RAGGED_Q. */
+int64_t query_tokens(const libdecode_problem *problem, const int32_t *cum_seq_lens_q);
+
+#endif
