@@ -20,7 +20,6 @@ static const struct target_limits {
     {100, 228 * 1024, 227 * 1024, 2048},
     {120, 100 * 1024, 99 * 1024, 1536},
 };
-#define SYSTEM_SHARED_BYTES 1024u /* of every resident CTA */
 #define SM_REGISTERS 65536u
 #define REGISTERS_GRANULE 8u /* per thread; a warp gets whole granules */
 #define WARP_THREADS 32u
@@ -119,13 +118,13 @@ static bool check_resources(const char *path, const char *name, const struct lib
     uint64_t warps = (contract->threads + WARP_THREADS - 1) / WARP_THREADS;
     uint64_t granules = (recorded->registers + REGISTERS_GRANULE - 1) / REGISTERS_GRANULE;
     uint64_t registers = warps * WARP_THREADS * granules * REGISTERS_GRANULE;
-    if (ctas * (shared + SYSTEM_SHARED_BYTES) > limits->shared_bytes || ctas * registers > SM_REGISTERS ||
+    if (ctas * (shared + IMAGE_SYSTEM_SHARED_BYTES) > limits->shared_bytes || ctas * registers > SM_REGISTERS ||
         ctas * warps * WARP_THREADS > limits->threads)
         return refuse("%s: %s has %u CTAs per SM in its contract, but each takes %llu of %u bytes of shared memory, %llu of %u "
                       "registers and %llu of %u threads of an SM of sm_%u",
-                      path, name, contract->ctas_per_sm, (unsigned long long)(shared + SYSTEM_SHARED_BYTES), limits->shared_bytes,
-                      (unsigned long long)registers, SM_REGISTERS, (unsigned long long)(warps * WARP_THREADS), limits->threads,
-                      target);
+                      path, name, contract->ctas_per_sm, (unsigned long long)(shared + IMAGE_SYSTEM_SHARED_BYTES),
+                      limits->shared_bytes, (unsigned long long)registers, SM_REGISTERS,
+                      (unsigned long long)(warps * WARP_THREADS), limits->threads, target);
     return true;
 }
 

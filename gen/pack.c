@@ -20,6 +20,7 @@
 #include "image.h"
 #include "lift.h"
 #include "sha256.h"
+#include "target.h"
 
 struct packed_kernel {
     const char *name;
@@ -46,15 +47,6 @@ struct options {
     const char *manifest, *images, *output;
     uint32_t toolkit; /* 13000 */
     int level;
-};
-
-/* The GPUs that an image serves, by the target that it is compiled for. */
-static const struct {
-    const char *name;
-    uint32_t target, bit;
-} gpus_of_targets[] = {
-    {"sm_90", 90, BUNDLE_GPU_SM90},    {"sm_100", 100, BUNDLE_GPU_SM100}, {"sm_103", 100, BUNDLE_GPU_SM103},
-    {"sm_120", 120, BUNDLE_GPU_SM120}, {"sm_121", 120, BUNDLE_GPU_SM121},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -99,13 +91,9 @@ static bool parse_gpus(const char *where, char *text, uint32_t target, uint32_t 
 
     for (char *name = text; name != NULL;) {
         char *comma = strchr(name, ',');
-        uint32_t bit = 0;
         if (comma != NULL)
             *comma = '\0';
-        for (size_t index = 0; index < COUNT(gpus_of_targets); index++) {
-            if (gpus_of_targets[index].target == target && strcmp(gpus_of_targets[index].name, name) == 0)
-                bit = gpus_of_targets[index].bit;
-        }
+        uint32_t bit = gpu_bit_of_name(name) & target_gpus(target);
         if (bit == 0)
             return refuse("%s: '%s' is no GPU that an image for sm_%u serves", where, name, target);
         gpus |= bit;

@@ -22,6 +22,7 @@
 #include "image.h"
 #include "sha256.h"
 #include "status.h"
+#include "target.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "bundles are little-endian and are read in place"
@@ -53,6 +54,9 @@ const struct bundle_header *bundle_header(const struct bundle *bundle) {
 const struct bundle_kernel *bundle_kernels(const struct bundle *bundle) { return bundle->kernels; }
 const struct bundle_image *bundle_images(const struct bundle *bundle) { return bundle->images; }
 const char *bundle_string(const struct bundle *bundle, uint32_t offset) { return bundle->strings + offset; }
+bool bundle_runs_on(const struct bundle *bundle, int32_t driver_version) {
+    return driver_version >= (int64_t)bundle_header(bundle)->min_driver;
+}
 
 static bool within(uint32_t value, uint32_t least, uint32_t most) { return value >= least && value <= most; }
 
@@ -147,20 +151,6 @@ static bool is_name(const struct bundle *bundle, uint32_t offset) {
     return bytes > 0 && offset + bytes < strings_bytes;
 }
 
-/* The GPUs that a cubin of this target can run on; 0: no target of ours. */
-static uint32_t gpus_of_target(uint32_t target) {
-    switch (target) {
-    case 90:
-        return BUNDLE_GPU_SM90;
-    case 100:
-        return BUNDLE_GPU_SM100 | BUNDLE_GPU_SM103;
-    case 120:
-        return BUNDLE_GPU_SM120 | BUNDLE_GPU_SM121;
-    default:
-        return 0;
-    }
-}
-
 static libdecode_status check_kernel(const struct bundle *bundle, uint32_t index) {
     const struct bundle_kernel *kernel = &bundle->kernels[index];
     if (!is_name(bundle, kernel->name))
@@ -171,7 +161,7 @@ static libdecode_status check_kernel(const struct bundle *bundle, uint32_t index
     if (kernel->image >= bundle_header(bundle)->num_images)
         return DAMAGED(bundle, "kernel '%s' is in image %u of %u", name, kernel->image, bundle_header(bundle)->num_images);
     uint32_t target = bundle->images[kernel->image].target;
-    if (kernel->gpus == 0 || (kernel->gpus & ~gpus_of_target(target)) != 0)
+    if (kernel->gpus == 0 || (kernel->gpus & ~target_gpus(target)) != 0)
         return DAMAGED(bundle, "kernel '%s' claims GPUs 0x%x with an image for sm_%u", name, kernel->gpus, target);
     if (!contract_is_sane(&kernel->contract))
         return DAMAGED(bundle, "kernel '%s' has a launch contract that no kernel can have", name);
@@ -200,7 +190,7 @@ static libdecode_status check_images(const struct bundle *bundle) {
         if (image->image_bytes == 0 || image->image_bytes > BUNDLE_MAX_IMAGE_BYTES)
             return DAMAGED(bundle, "image %u has %llu bytes, accepted is 1 to %u", index, (unsigned long long)image->image_bytes,
                            BUNDLE_MAX_IMAGE_BYTES);
-        if (gpus_of_target(image->target) == 0)
+        if (target_gpus(image->target) == 0)
             return DAMAGED(bundle, "image %u is for sm_%u, accepted is sm_90, sm_100 or sm_120", index, image->target);
         expected_offset = aligned(image->offset + image->frame_bytes);
     }

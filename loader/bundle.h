@@ -26,6 +26,9 @@ const struct bundle_kernel *bundle_kernels(const struct bundle *bundle);
 const struct bundle_image *bundle_images(const struct bundle *bundle);
 const char *bundle_string(const struct bundle *bundle, uint32_t offset);
 
+/* Whether a driver of this version (cuDriverGetVersion, 13000 = 13.0) loads the images. */
+bool bundle_runs_on(const struct bundle *bundle, int32_t driver_version);
+
 /*
  * Decompresses one image into fresh memory (free with free(); at least 64 zero bytes follow the image), then checks its
  * length, its SHA-256 against the table, and its headers (image.h). Only such bytes may reach the driver.

@@ -61,7 +61,6 @@ _Static_assert(sizeof(struct fatbin_entry) == 64, "fatbin_entry has no padding")
 #define CUBIN_SM(e_flags) (((e_flags) >> 8) & 0xffu)
 #define SECTION_TYPE_INFO 0x70000000u /* .nv.info and .nv.info.K */
 #define SYMBOL_IS_ENTRY 0x10u         /* bit of st_other */
-#define SYSTEM_SHARED_BYTES 1024u     /* sm_90 and later reserve it at the front of every CTA's shared memory */
 
 /* An attribute of .nv.info: one byte of format, one of what it says, then 16 bits of value or of size. */
 #define INFO_HEADER_BYTES 4u
@@ -422,9 +421,9 @@ static void read_kernel_attributes(const struct image_elf *elf, const Elf64_Shdr
 
 /* From the size of .nv.shared.K, which counts the system's part too. */
 static uint32_t static_shared_bytes(uint64_t section_bytes) {
-    if (section_bytes <= SYSTEM_SHARED_BYTES)
+    if (section_bytes <= IMAGE_SYSTEM_SHARED_BYTES)
         return 0;
-    return section_bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)section_bytes - SYSTEM_SHARED_BYTES;
+    return section_bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)section_bytes - IMAGE_SYSTEM_SHARED_BYTES;
 }
 
 libdecode_status image_kernel_info(const struct image_elf *elf, const char *kernel, struct image_kernel *ret_kernel) {

@@ -13,6 +13,9 @@
 #include "abi.h"
 #include "libdecode.h"
 
+/* sm_90 and later reserve this at the front of every CTA's shared memory. */
+#define IMAGE_SYSTEM_SHARED_BYTES 1024u
+
 /* A checked cubin: every header, section, string and symbol lies inside `bytes`. */
 struct image_elf {
     const uint8_t *bytes;

@@ -9,8 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "select.h"
+#include "bundle.h"
 #include "status.h"
+#include "target.h"
 
 void judge(struct judgement *judgement, enum judgement_stage stage, const char *format, ...) {
     va_list arguments;

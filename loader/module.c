@@ -254,7 +254,7 @@ static libdecode_status load_function_relaxed(const struct cold_load *load, cons
 static libdecode_status load_locked(struct cold_load *load, cuda_function *ret_function) {
     const struct bundle_header *header = bundle_header(load->record->bundle);
     void *image = NULL;
-    if (load->driver->version < (int64_t)header->min_driver)
+    if (!bundle_runs_on(load->record->bundle, load->driver->version))
         return fail(LIBDECODE_ERROR_DRIVER_TOO_OLD,
                     "kernel %s of bundle %s needs a driver for CUDA %u.%u, this one is for %d.%d; update "
                     "the driver",

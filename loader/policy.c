@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "glob.h"
 #include "status.h"
 
 static const struct {
@@ -28,28 +29,6 @@ libdecode_op family_op(uint32_t family) {
     return family == KERNEL_FAMILY_GQA_DECODE ? LIBDECODE_OP_BATCH_DECODE : (libdecode_op)0;
 }
 
-/* Backtracks to the last '*' only: linear in practice, at worst glob length times name length. */
-static bool glob_matches(const char *glob, const char *name) {
-    const char *star = NULL, *star_name = NULL;
-    while (*name) {
-        if (*glob == '*') {
-            star = glob++;
-            star_name = name;
-        } else if (*glob == '?' || *glob == *name) {
-            glob++;
-            name++;
-        } else if (star) {
-            glob = star + 1;
-            name = ++star_name;
-        } else {
-            return false;
-        }
-    }
-    while (*glob == '*')
-        glob++;
-    return *glob == '\0';
-}
-
 static bool rule_applies(const struct policy_rule *rule, libdecode_op op) { return rule->op == 0 || rule->op == op; }
 
 enum policy_verb policy_verdict(const struct policy *policy, libdecode_op op, const char *kernel) {
@@ -60,37 +39,6 @@ enum policy_verb policy_verdict(const struct policy *policy, libdecode_op op, co
 }
 
 /* ---------------------------------------------------------------------------------------------------- nearest names */
-
-/*
- * Edits that turn the name into something the glob matches: '*' takes any run of characters for nothing, everything else
- * as in an edit distance. So a glob with one wrong digit is near to the names with the right one.
- */
-static unsigned edit_distance(const char *glob, const char *name) {
-    unsigned row[BUNDLE_MAX_NAME_BYTES + 1];
-    size_t length = strlen(name);
-    if (length > BUNDLE_MAX_NAME_BYTES)
-        length = BUNDLE_MAX_NAME_BYTES;
-    for (size_t j = 0; j <= length; j++)
-        row[j] = (unsigned)j;
-    for (; *glob; glob++) {
-        unsigned diagonal = row[0]; /* of the row before */
-        if (*glob != '*')
-            row[0]++;
-        for (size_t j = 1; j <= length; j++) {
-            unsigned above = row[j], best;
-            if (*glob == '*') {
-                best = above < row[j - 1] ? above : row[j - 1];
-            } else {
-                best = diagonal + (*glob != '?' && *glob != name[j - 1]);
-                best = above + 1 < best ? above + 1 : best;
-                best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-            }
-            diagonal = above;
-            row[j] = best;
-        }
-    }
-    return row[length];
-}
 
 #define NUM_NEAREST 3
 
@@ -104,7 +52,7 @@ static void nearest_names(const char *glob, libdecode_op op, const struct kernel
         libdecode_op record_op = family_op(record->kernel->contract.family);
         if (record_op == 0 || (op != 0 && op != record_op) || (i > 0 && strcmp(table->records[i - 1].name, record->name) == 0))
             continue;
-        unsigned distance = edit_distance(glob, record->name);
+        unsigned distance = glob_distance(glob, record->name);
         size_t place = found;
         while (place > 0 && distance < distances[place - 1])
             place--;

@@ -13,6 +13,7 @@
 #include "cost.h"
 #include "judgement.h"
 #include "status.h"
+#include "target.h"
 
 _Static_assert((int)CONTRACT_FEATURE_WINDOW == (int)LIBDECODE_FEATURE_WINDOW &&
                    (int)CONTRACT_FEATURE_SINKS == (int)LIBDECODE_FEATURE_SINKS &&
@@ -25,39 +26,15 @@ _Static_assert((int)KERNEL_DTYPE_BF16 == (int)LIBDECODE_DTYPE_BF16 && (int)KERNE
                    (int)KERNEL_DTYPE_E4M3 == (int)LIBDECODE_DTYPE_E4M3 && (int)KERNEL_DTYPE_NVFP4 == (int)LIBDECODE_DTYPE_NVFP4,
                "dtypes in kernels/abi.h and libdecode.h");
 
-static const struct {
-    int32_t compute_capability;
-    uint32_t bit;
-    const char *name;
-} gpus[] = {{90, BUNDLE_GPU_SM90, "sm_90"},
-            {100, BUNDLE_GPU_SM100, "sm_100"},
-            {103, BUNDLE_GPU_SM103, "sm_103"},
-            {120, BUNDLE_GPU_SM120, "sm_120"},
-            {121, BUNDLE_GPU_SM121, "sm_121"}};
-
-uint32_t gpu_bit(int32_t compute_capability) {
-    for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++)
-        if (gpus[i].compute_capability == compute_capability)
-            return gpus[i].bit;
-    return 0;
-}
-
-const char *gpu_name(uint32_t bit) {
-    for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++)
-        if (gpus[i].bit == bit)
-            return gpus[i].name;
-    return "?";
-}
-
 /* -------------------------------------------------------------------------------------------------------- judgement */
 
 /* Needs of the GPU that its compute capability does not settle. */
 static bool fits_device(const struct libdecode_device *device, const struct kernel_record *record, struct judgement *judgement) {
     const struct libdecode_launch_contract *contract = &record->kernel->contract;
-    int32_t min_driver = (int32_t)(bundle_header(record->bundle)->min_driver & INT32_MAX);
-    if (device->driver_version != 0 && device->driver_version / 1000 < min_driver / 1000) {
-        judge(judgement, JUDGED_DEVICE, "needs a driver of CUDA %d.0 or newer, this one is %d.%d", min_driver / 1000,
-              device->driver_version / 1000, device->driver_version % 1000 / 10);
+    if (device->driver_version != 0 && !bundle_runs_on(record->bundle, device->driver_version)) {
+        uint32_t min_driver = bundle_header(record->bundle)->min_driver;
+        judge(judgement, JUDGED_DEVICE, "needs a driver of CUDA %u.%u or newer, this one is %d.%d", min_driver / 1000,
+              min_driver % 1000 / 10, device->driver_version / 1000, device->driver_version % 1000 / 10);
         judgement->driver_too_old = true;
         return false;
     }

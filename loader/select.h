@@ -31,8 +31,4 @@ libdecode_status select_kernel(const struct problem *problem, const libdecode_de
                                const struct kernel_table *table, libdecode_verdict_function report, void *cookie,
                                struct selection *ret_selection);
 
-/* "sm_90" ... for a bit of bundle_kernel.gpus; and the bit of a compute capability (0: none of the five). */
-uint32_t gpu_bit(int32_t compute_capability);
-const char *gpu_name(uint32_t bit);
-
 #endif

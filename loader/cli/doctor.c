@@ -9,6 +9,7 @@
 #include "env.h"
 #include "report.h"
 #include "session.h"
+#include "target.h"
 
 #define DOCTOR_GROUPS(session)                                                                                                   \
     {                                                                                                                            \

@@ -4,11 +4,12 @@
 #include <string.h>
 
 #include "command.h"
+#include "glob.h"
 #include "problem.h"
 #include "problem_args.h"
 #include "report.h"
-#include "select.h"
 #include "session.h"
+#include "target.h"
 
 struct list_args {
     const char *gpu, *kv;

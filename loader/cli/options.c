@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_WORD 48
+#include "glob.h"
 
 bool complain(const char *format, ...) {
     va_list arguments;
@@ -21,57 +21,11 @@ bool complain(const char *format, ...) {
     return false;
 }
 
-bool glob_matches(const char *pattern, const char *text) {
-    if (pattern == NULL)
-        return true;
-    const char *star = NULL, *resume = NULL;
-    while (*text != '\0') {
-        if (*pattern == '*') {
-            star = pattern++;
-            resume = text;
-        } else if (*pattern == '?' || *pattern == *text) {
-            pattern++;
-            text++;
-        } else if (star != NULL) {
-            pattern = star + 1;
-            text = ++resume;
-        } else {
-            return false;
-        }
-    }
-    while (*pattern == '*')
-        pattern++;
-    return *pattern == '\0';
-}
-
-static size_t smaller(size_t left, size_t right) { return left < right ? left : right; }
-
-/* Levenshtein distance of two words; longer words count as far away. */
-static size_t edit_distance(const char *left, const char *right) {
-    size_t left_length = strlen(left), right_length = strlen(right);
-    if (left_length >= MAX_WORD || right_length >= MAX_WORD)
-        return MAX_WORD;
-    size_t row[MAX_WORD];
-    for (size_t column = 0; column <= right_length; column++)
-        row[column] = column;
-    for (size_t line = 1; line <= left_length; line++) {
-        size_t diagonal = row[0];
-        row[0] = line;
-        for (size_t column = 1; column <= right_length; column++) {
-            size_t above = row[column];
-            size_t replaced = diagonal + (left[line - 1] != right[column - 1]);
-            row[column] = smaller(replaced, smaller(above, row[column - 1]) + 1);
-            diagonal = above;
-        }
-    }
-    return row[right_length];
-}
-
 const char *nearest_word(const char *word, const char *const *words, size_t num_words) {
     const char *nearest = NULL;
     size_t limit = strlen(word) / 3 + 2, nearest_distance = limit;
     for (size_t index = 0; index < num_words; index++) {
-        size_t distance = edit_distance(word, words[index]);
+        size_t distance = glob_distance(word, words[index]);
         if (strlen(word) > 3 && strncmp(word, words[index], strlen(word)) == 0)
             distance = 1; /* the beginning of the word was typed */
         if (distance < nearest_distance) {

@@ -64,7 +64,4 @@ const char *nearest_word(const char *word, const char *const *words, size_t num_
 /* "libdecode: " + text on standard error; returns false, so that a function can complain and fail in one line. */
 __attribute__((format(printf, 1, 2))) bool complain(const char *format, ...);
 
-/* '*' and '?', the whole text must match. NULL pattern matches everything. */
-bool glob_matches(const char *pattern, const char *text);
-
 #endif

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "select.h"
+#include "target.h"
 
 static void json_string(const char *text) {
     putchar('"');

@@ -103,6 +103,32 @@ static void a_gpu_too_small_or_a_driver_too_old_is_said_in_numbers(void **state)
     assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).record->kernel->contract.cluster_size, 1);
 }
 
+/* The launch refuses by the same rule (module.c). */
+static void a_driver_of_the_right_major_version_may_still_be_too_old(void **state) {
+    (void)state;
+    struct fixture_kernel kernel = {.name = "gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90", .target = 90};
+    size_t bytes;
+    uint8_t *data = fixture_bundle(&kernel, 1, &bytes);
+    fixture_header(data)->min_driver = 13020;
+    fixture_seal(data, bytes);
+    struct bundle *bundle;
+    struct kernel_table table;
+    assert_int_equal(bundle_open_memory(data, bytes, "memory", &bundle), LIBDECODE_OK);
+    assert_int_equal(kernel_table_build(&bundle, 1, &table), LIBDECODE_OK);
+    libdecode_problem problem = llama3_8b();
+    libdecode_device device = preset("sm_90");
+    struct policy policy = no_policy();
+    device.driver_version = 13010;
+    assert_false(bundle_runs_on(bundle, device.driver_version));
+    expect_refusal(LIBDECODE_ERROR_DRIVER_TOO_OLD, "CUDA 13.2 or newer", "13.1", &problem, &device, &policy, &table);
+    device.driver_version = 13020;
+    assert_true(bundle_runs_on(bundle, device.driver_version));
+    (void)expect_choice(&problem, &device, &policy, &table);
+    kernel_table_destroy(&table);
+    bundle_close(bundle);
+    free(data);
+}
+
 /* ------------------------------------------------------------------------------------------------------- verdicts */
 
 struct tally {
@@ -173,6 +199,7 @@ int main(void) {
         cmocka_unit_test(what_only_another_bundle_would_have_is_not_in_bundle),
         cmocka_unit_test(a_gpu_that_no_bundle_serves_is_named_with_those_that_are),
         cmocka_unit_test(a_gpu_too_small_or_a_driver_too_old_is_said_in_numbers),
+        cmocka_unit_test(a_driver_of_the_right_major_version_may_still_be_too_old),
         cmocka_unit_test(every_kernel_gets_one_verdict_with_a_reason),
         cmocka_unit_test(a_kernel_of_another_family_is_never_chosen),
     };

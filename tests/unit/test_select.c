@@ -17,6 +17,7 @@
 #include "judgement.h"
 #include "launch.h"
 #include "select_scene.h"
+#include "target.h"
 
 static const char *const gpu_names[] = {"sm_90", "sm_100", "sm_103", "sm_120", "sm_121"};
 
@@ -310,14 +311,6 @@ static void the_widest_row_tile_is_the_grids(void **state) {
     assert_int_equal(grid->widest_row_tile, GQA_WIDEST_ROW_TILE);
 }
 
-static void gpus_have_names_and_bits(void **state) {
-    (void)state;
-    for (size_t gpu = 0; gpu < 5; gpu++)
-        assert_string_equal(gpu_name(gpu_bit(preset(gpu_names[gpu]).compute_capability)), gpu_names[gpu]);
-    assert_int_equal(gpu_bit(89), 0);
-    assert_string_equal(gpu_name(0), "?");
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_five_gpus_have_an_answer_that_passes_its_own_conditions),
@@ -332,7 +325,6 @@ int main(void) {
         cmocka_unit_test(a_forced_kernel_that_cannot_run_is_an_error_with_its_reason),
         cmocka_unit_test(strict_refuses_more_passes_than_the_widest_tile_needs),
         cmocka_unit_test(the_widest_row_tile_is_the_grids),
-        cmocka_unit_test(gpus_have_names_and_bits),
     };
     return cmocka_run_group_tests_name("select", tests, create_grid, destroy_grid);
 }

@@ -7,6 +7,7 @@
 #include "context.h"
 #include "device.h"
 #include "options.h"
+#include "target.h"
 
 #define STEP_BYTES (16u << 10) /* the kernel copies such pieces */
 
