@@ -56,10 +56,10 @@ static void log_verdict(void *cookie, const libdecode_verdict *verdict) {
 static void log_plan(const libdecode_plan *plan) {
     const libdecode_problem *given = &plan->problem.given;
     log_message(&plan->context->log, LIBDECODE_LOG_INFO,
-                "batch_decode, batch %d, heads %d/%d, head_dim %d, query %s, KV %s, page %d: kernel %s on sm_%d, %s",
-                given->batch_size, given->num_qo_heads, given->num_kv_heads, given->head_dim, dtype_name(given->query_dtype),
-                dtype_name(given->kv_dtype), given->page_size, plan->selection.record->name, plan->device.compute_capability,
-                plan->selection.reason);
+                "%s, batch %d, heads %d/%d, head_dim %d, query %s, KV %s, page %d: kernel %s on sm_%d, %s",
+                plan->problem.operation->name, given->batch_size, given->num_qo_heads, given->num_kv_heads, given->head_dim,
+                dtype_name(given->query_dtype), dtype_name(given->kv_dtype), given->page_size, plan->selection.record->name,
+                plan->device.compute_capability, plan->selection.reason);
 }
 
 static libdecode_status plan_create(libdecode_context *context, const libdecode_problem *problem, const libdecode_device *device,

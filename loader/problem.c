@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A caller's problem and tensors in, checked ones with every default made explicit out. Pure: no CUDA, no allocation.
- * Before: libdecode.h's caller. Next: select.c (which kernel) or reference.c (the same operation on the host).
+ * Before: libdecode.h's caller. Beside: operation.c knows what belongs to the operation; here is how the fields hang together.
+ * Next: select.c (which kernel) or reference.c (the same operation on the host).
  */
 #include "problem.h"
 
@@ -22,14 +23,8 @@
 #define PROBLEM_MINIMUM_BYTES (offsetof(libdecode_problem, total_kv_tokens) + sizeof(int64_t))
 #define TENSORS_MINIMUM_BYTES (offsetof(libdecode_tensors, workspace_bytes) + sizeof(size_t))
 
-#define ROW_ALIGNMENT_BYTES 16
 /* Elements that one axis may span: three axes of 16-bit elements then stay below 2^63 bytes. */
 #define MAX_SPAN ((int64_t)1 << 60)
-
-#define ALL_FEATURES                                                                                                             \
-    (LIBDECODE_FEATURE_WINDOW | LIBDECODE_FEATURE_SINKS | LIBDECODE_FEATURE_LSE | LIBDECODE_FEATURE_RAGGED_Q |                   \
-     LIBDECODE_FEATURE_DRAFT_MASK | LIBDECODE_FEATURE_V_PAGE_TABLE | LIBDECODE_FEATURE_QUERY_POSITIONS |                         \
-     LIBDECODE_FEATURE_SKIP_SOFTMAX)
 
 const char *dtype_name(libdecode_dtype dtype) {
     switch (dtype) {
@@ -72,24 +67,15 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The pairs are those of semantics the kernels and the reference give a meaning to; the rest is a mistake of the caller. */
 static libdecode_status check_dtypes(libdecode_problem *given) {
-    REQUIRE(given->query_dtype == LIBDECODE_DTYPE_BF16 || given->query_dtype == LIBDECODE_DTYPE_FP16 ||
-                given->query_dtype == LIBDECODE_DTYPE_E4M3,
-            "problem.query_dtype is %d: accepted are 1 (bf16), 2 (fp16), 3 (e4m3)", (int)given->query_dtype);
     if (given->kv_dtype == LIBDECODE_DTYPE_DEFAULT)
         given->kv_dtype = given->query_dtype;
     if (given->out_dtype == LIBDECODE_DTYPE_DEFAULT)
         given->out_dtype = given->query_dtype;
 
-    REQUIRE(dtype_bits(given->kv_dtype) != 0,
-            "problem.kv_dtype is %d: accepted are 0 (as query_dtype), 1 (bf16), 2 (fp16), 3 (e4m3), 4 (nvfp4)",
-            (int)given->kv_dtype);
     REQUIRE(given->kv_dtype == given->query_dtype || !is_16_bit(given->kv_dtype),
             "problem.kv_dtype is %s with query_dtype %s: a 16-bit KV cache needs a query of its own dtype; else e4m3 or nvfp4",
             dtype_name(given->kv_dtype), dtype_name(given->query_dtype));
 
-    REQUIRE(dtype_bits(given->out_dtype) != 0,
-            "problem.out_dtype is %d: accepted are 0 (as query_dtype), 1 (bf16), 2 (fp16), 3 (e4m3), 4 (nvfp4)",
-            (int)given->out_dtype);
     REQUIRE(given->out_dtype != LIBDECODE_DTYPE_E4M3 || given->query_dtype == LIBDECODE_DTYPE_E4M3 ||
                 given->kv_dtype == LIBDECODE_DTYPE_E4M3,
             "problem.out_dtype is e4m3 with query_dtype %s and kv_dtype %s: one of the two must be e4m3; else bf16 or fp16",
@@ -101,43 +87,23 @@ static libdecode_status check_dtypes(libdecode_problem *given) {
 }
 
 static libdecode_status check_shape(libdecode_problem *given) {
-    if (given->op == 0)
-        given->op = LIBDECODE_OP_BATCH_DECODE;
-    REQUIRE(given->op == LIBDECODE_OP_BATCH_DECODE, "problem.op is %d: accepted are 0 and 1 (batch_decode)", (int)given->op);
-    REQUIRE(given->batch_size >= 0, "problem.batch_size is %d: it must be 0 or more", given->batch_size);
-    REQUIRE(given->num_qo_heads >= 1 && given->num_qo_heads <= PROBLEM_MAX_HEADS,
-            "problem.num_qo_heads is %d: accepted are 1 to %d", given->num_qo_heads, PROBLEM_MAX_HEADS);
-    REQUIRE(given->num_kv_heads >= 1 && given->num_kv_heads <= PROBLEM_MAX_HEADS,
-            "problem.num_kv_heads is %d: accepted are 1 to %d", given->num_kv_heads, PROBLEM_MAX_HEADS);
     REQUIRE(
         given->num_qo_heads % given->num_kv_heads == 0,
         "problem.num_kv_heads is %d, which does not divide num_qo_heads %d: every KV head must serve equally many query heads",
         given->num_kv_heads, given->num_qo_heads);
-    REQUIRE(given->head_dim >= 16 && given->head_dim <= PROBLEM_MAX_HEAD_DIM && given->head_dim % 16 == 0,
-            "problem.head_dim is %d: accepted are the multiples of 16 from 16 to %d", given->head_dim, PROBLEM_MAX_HEAD_DIM);
-    REQUIRE(is_power_of_two(given->page_size) && given->page_size <= PROBLEM_MAX_PAGE_SIZE,
-            "problem.page_size is %d: accepted are the powers of two from 1 to %d", given->page_size, PROBLEM_MAX_PAGE_SIZE);
+    if (given->head_dim % 16 != 0)
+        return operation_refuse_field(PROBLEM_FIELD_head_dim, given);
+    if (!is_power_of_two(given->page_size))
+        return operation_refuse_field(PROBLEM_FIELD_page_size, given);
     if (given->q_len == 0)
         given->q_len = 1;
-    REQUIRE(given->q_len >= 1, "problem.q_len is %d: it must be 1 or more (0 means 1)", given->q_len);
     REQUIRE((int64_t)given->batch_size * given->q_len <= INT32_MAX,
             "problem.q_len is %d with batch_size %d: the query tokens of a launch must be less than 2^31", given->q_len,
             given->batch_size);
-    REQUIRE(given->max_seq_len >= 0, "problem.max_seq_len is %d: it must be 1 or more, or 0 for the width of the page table",
-            given->max_seq_len);
-    REQUIRE(given->total_kv_tokens >= 0, "problem.total_kv_tokens is %lld: it must be 1 or more, or 0 for not known",
-            (long long)given->total_kv_tokens);
-    REQUIRE(given->num_pages >= 0 && given->num_pages <= INT32_MAX,
-            "problem.num_pages is %lld: accepted are 0 (not known) to 2147483647, since page ids have 32 bits",
-            (long long)given->num_pages);
     return LIBDECODE_OK;
 }
 
 static libdecode_status check_features(libdecode_problem *given) {
-    REQUIRE((given->features & ~(uint32_t)ALL_FEATURES) == 0,
-            "problem.features has unknown bits 0x%x: accepted are those of 0x%x", given->features & ~(uint32_t)ALL_FEATURES,
-            (unsigned)ALL_FEATURES);
-
     if (given->features & LIBDECODE_FEATURE_WINDOW) {
         REQUIRE(given->window_left >= 0,
                 "problem.window_left is %d with FEATURE_WINDOW: it must be 0 or more; leave the feature out for no window",
@@ -152,21 +118,11 @@ static libdecode_status check_features(libdecode_problem *given) {
     float factor = given->skip_softmax_threshold_scale_factor;
     REQUIRE(isfinite(factor) && factor >= 0.0f,
             "problem.skip_softmax_threshold_scale_factor is %g: it must be finite and 0 or more", (double)factor);
-    REQUIRE(factor == 0.0f || (given->features & LIBDECODE_FEATURE_SKIP_SOFTMAX) != 0,
-            "problem.skip_softmax_threshold_scale_factor is %g without LIBDECODE_FEATURE_SKIP_SOFTMAX: set the feature, or leave "
-            "the field 0",
-            (double)factor);
     return LIBDECODE_OK;
 }
 
 static libdecode_status check_layouts(const libdecode_problem *given) {
-    REQUIRE(given->kv_layout == LIBDECODE_KV_HND || given->kv_layout == LIBDECODE_KV_NHD,
-            "problem.kv_layout is %d: accepted are 0 (HND) and 1 (NHD)", (int)given->kv_layout);
-    REQUIRE(given->v_sf_layout == LIBDECODE_SF_LINEAR || given->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4,
-            "problem.v_sf_layout is %d: accepted are 0 (linear) and 1 (V_INTERLEAVE4)", (int)given->v_sf_layout);
     if (given->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4) {
-        REQUIRE(given->kv_dtype == LIBDECODE_DTYPE_NVFP4,
-                "problem.v_sf_layout is 1 (V_INTERLEAVE4) with kv_dtype %s: only nvfp4 has scales", dtype_name(given->kv_dtype));
         REQUIRE(
             given->page_size % 4 == 0 && given->head_dim % 64 == 0,
             "problem.v_sf_layout is 1 (V_INTERLEAVE4) with page_size %d and head_dim %d: page_size must be a multiple of 4 and "
@@ -233,20 +189,8 @@ static libdecode_status check_kv(libdecode_problem *given) {
 static libdecode_status check_kv_scales(libdecode_problem *given) {
     static const struct stride_names k_names = {"k_sf_page_stride", "k_sf_head_stride", "k_sf_token_stride"};
     static const struct stride_names v_names = {"v_sf_page_stride", "v_sf_head_stride", "v_sf_token_stride"};
-    if (given->kv_dtype != LIBDECODE_DTYPE_NVFP4) {
-        const struct {
-            const char *name;
-            int64_t stride;
-        } unused[] = {
-            {k_names.page, given->k_sf_page_stride},   {k_names.head, given->k_sf_head_stride},
-            {k_names.token, given->k_sf_token_stride}, {v_names.page, given->v_sf_page_stride},
-            {v_names.head, given->v_sf_head_stride},   {v_names.token, given->v_sf_token_stride},
-        };
-        for (size_t i = 0; i < sizeof unused / sizeof unused[0]; i++)
-            REQUIRE(unused[i].stride == 0, "problem.%s is %lld with kv_dtype %s: only nvfp4 has scales, leave it 0",
-                    unused[i].name, (long long)unused[i].stride, dtype_name(given->kv_dtype));
+    if (given->kv_dtype != LIBDECODE_DTYPE_NVFP4)
         return LIBDECODE_OK;
-    }
     int64_t row = given->head_dim / 16, block = row * given->page_size;
     bool interleaved = given->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4;
     FORWARD(check_kv_strides(given, given->kv_layout, &k_names, row, 0, &given->k_sf_page_stride, &given->k_sf_head_stride,
@@ -295,19 +239,12 @@ static int64_t page_table_width(const libdecode_problem *given) {
 }
 
 static libdecode_status check_page_table(libdecode_problem *given) {
-    REQUIRE(given->page_table_v_offset >= 0, "problem.page_table_v_offset is %lld: it must be 0 or more",
-            (long long)given->page_table_v_offset);
-    if (given->features & LIBDECODE_FEATURE_V_PAGE_TABLE)
-        REQUIRE(given->page_table_v_offset >= 1 && given->page_table_v_offset <= MAX_SPAN,
-                "problem.page_table_v_offset is %lld with FEATURE_V_PAGE_TABLE: it must be the distance from K's entries to V's, "
-                "1 to 2^60 "
-                "(n for a table [batch_size, 2, n])",
-                (long long)given->page_table_v_offset);
-    else
-        REQUIRE(
-            given->page_table_v_offset == 0,
-            "problem.page_table_v_offset is %lld without LIBDECODE_FEATURE_V_PAGE_TABLE: set the feature, or leave the field 0",
-            (long long)given->page_table_v_offset);
+    REQUIRE(
+        (given->features & LIBDECODE_FEATURE_V_PAGE_TABLE) == 0 ||
+            (given->page_table_v_offset >= 1 && given->page_table_v_offset <= MAX_SPAN),
+        "problem.page_table_v_offset is %lld with LIBDECODE_FEATURE_V_PAGE_TABLE: it must be the distance from K's entries to "
+        "V's, 1 to 2^60 (n for a table [batch_size, 2, n])",
+        (long long)given->page_table_v_offset);
     FORWARD(check_stride("page_table_head_stride", given->num_kv_heads, 0, 0, &given->page_table_head_stride));
 
     int64_t pages = given->max_seq_len / given->page_size + (given->max_seq_len % given->page_size != 0);
@@ -332,9 +269,6 @@ static libdecode_status check_page_table(libdecode_problem *given) {
 static libdecode_status check_positions(libdecode_problem *given) {
     if (given->position_stride == 0)
         given->position_stride = 1;
-    REQUIRE(given->position_stride >= 1, "problem.position_stride is %d: it must be 1 or more (0 means 1)",
-            given->position_stride);
-    REQUIRE(given->position_offset >= 0, "problem.position_offset is %d: it must be 0 or more", given->position_offset);
     REQUIRE((int64_t)given->max_seq_len * given->position_stride + given->position_offset <= (int64_t)INT32_MAX + 1,
             "problem.position_stride is %d and position_offset %d with max_seq_len %d: positions must be less than 2^31",
             given->position_stride, given->position_offset, given->max_seq_len);
@@ -369,6 +303,9 @@ libdecode_status problem_check(const libdecode_problem *problem, struct problem 
     memset(&checked, 0, sizeof checked);
     libdecode_problem *given = &checked.given;
     FORWARD(problem_read(problem, given));
+    FORWARD(operation_find(given->op, &checked.operation));
+    given->op = checked.operation->op;
+    FORWARD(operation_check_fields(checked.operation, given));
     FORWARD(check_shape(given));
     FORWARD(check_dtypes(given));
     FORWARD(check_features(given));
@@ -385,44 +322,6 @@ libdecode_status problem_check(const libdecode_problem *problem, struct problem 
 
 /* ------------------------------------------------------------------------------------------------------- tensors */
 
-/* One pointer of libdecode_tensors: when it belongs there, and how it must be aligned. */
-static libdecode_status check_pointer(const char *name, const void *pointer, bool announced, const char *announcement,
-                                      bool needed, unsigned alignment) {
-    REQUIRE(announced || pointer == NULL, "tensors.%s is given without %s: set it in the problem, or leave the pointer NULL",
-            name, announcement);
-    REQUIRE(!announced || !needed || pointer != NULL, "tensors.%s is NULL: %s needs it", name, announcement);
-    REQUIRE((uintptr_t)pointer % alignment == 0, "tensors.%s is %p: it must be aligned to %u bytes", name, pointer, alignment);
-    return LIBDECODE_OK;
-}
-
-static libdecode_status check_pointers(const libdecode_problem *given, const libdecode_tensors *tensors) {
-    const char *always = "every launch";
-    bool needed = given->batch_size > 0;
-    bool kv_scales = given->kv_dtype == LIBDECODE_DTYPE_NVFP4, out_scales = given->out_dtype == LIBDECODE_DTYPE_NVFP4;
-    uint32_t features = given->features;
-    FORWARD(check_pointer("query", tensors->query, true, always, needed, ROW_ALIGNMENT_BYTES));
-    FORWARD(check_pointer("k_cache", tensors->k_cache, true, always, needed, ROW_ALIGNMENT_BYTES));
-    FORWARD(check_pointer("v_cache", tensors->v_cache, true, always, needed, ROW_ALIGNMENT_BYTES));
-    FORWARD(check_pointer("out", tensors->out, true, always, needed, ROW_ALIGNMENT_BYTES));
-    FORWARD(check_pointer("page_table", tensors->page_table, true, always, needed, sizeof(int32_t)));
-    FORWARD(check_pointer("seq_lens", tensors->seq_lens, true, always, needed, sizeof(int32_t)));
-    FORWARD(check_pointer("k_sf", tensors->k_sf, kv_scales, "kv_dtype nvfp4", needed, 1));
-    FORWARD(check_pointer("v_sf", tensors->v_sf, kv_scales, "kv_dtype nvfp4", needed, 1));
-    FORWARD(check_pointer("out_sf", tensors->out_sf, out_scales, "out_dtype nvfp4", needed, 1));
-    FORWARD(check_pointer("lse", tensors->lse, features & LIBDECODE_FEATURE_LSE, "LIBDECODE_FEATURE_LSE", needed, sizeof(float)));
-    FORWARD(check_pointer("sinks", tensors->sinks, features & LIBDECODE_FEATURE_SINKS, "LIBDECODE_FEATURE_SINKS", needed,
-                          sizeof(float)));
-    FORWARD(check_pointer("cum_seq_lens_q", tensors->cum_seq_lens_q, features & LIBDECODE_FEATURE_RAGGED_Q,
-                          "LIBDECODE_FEATURE_RAGGED_Q", needed, sizeof(int32_t)));
-    FORWARD(check_pointer("query_positions", tensors->query_positions, features & LIBDECODE_FEATURE_QUERY_POSITIONS,
-                          "LIBDECODE_FEATURE_QUERY_POSITIONS", needed, sizeof(int32_t)));
-    FORWARD(check_pointer("draft_mask", tensors->draft_mask, features & LIBDECODE_FEATURE_DRAFT_MASK,
-                          "LIBDECODE_FEATURE_DRAFT_MASK", needed, sizeof(uint16_t)));
-    FORWARD(check_pointer("bmm1_scale_device", tensors->bmm1_scale_device, true, always, false, sizeof(float)));
-    FORWARD(check_pointer("bmm1_scale_log2_device", tensors->bmm1_scale_log2_device, true, always, false, sizeof(float)));
-    return check_pointer("bmm2_scale_device", tensors->bmm2_scale_device, true, always, false, sizeof(float));
-}
-
 static libdecode_status check_scale(const char *name, float *scale) {
     REQUIRE(isfinite(*scale), "tensors.%s is %g: it must be finite (0 means 1)", name, (double)*scale);
     if (*scale == 0.0f)
@@ -436,7 +335,7 @@ libdecode_status tensors_check(const struct problem *problem, const libdecode_te
     REQUIRE(tensors != NULL, "tensors is NULL: give a libdecode_tensors");
     FORWARD(read_caller_struct(&checked, sizeof checked, tensors, TENSORS_MINIMUM_BYTES, "libdecode_tensors"));
     checked.struct_size = sizeof checked;
-    FORWARD(check_pointers(given, &checked));
+    FORWARD(operation_check_pointers(problem->operation, given, &checked));
 
     FORWARD(check_scale("bmm1_scale", &checked.bmm1_scale));
     FORWARD(check_scale("bmm2_scale", &checked.bmm2_scale));

@@ -7,9 +7,11 @@
 #define LIBDECODE_PROBLEM_H
 
 #include "libdecode.h"
+#include "operation.h"
 
 /* A libdecode_problem without a single default left, and what follows from it. */
 struct problem {
+    const struct operation_rules *operation;
     libdecode_problem given;    /* every field explicit, dtypes, lengths and strides included; window_left is -1 if none */
     int32_t group_size;         /* num_qo_heads / num_kv_heads */
     int32_t heads_per_sequence; /* KV heads that share one entry of seq_lens */
@@ -19,8 +21,6 @@ struct problem {
     int64_t page_table_width;   /* entries of a row that belong to one request, KV head and tensor */
     int64_t planned_kv_tokens;  /* sum of the lengths: total_kv_tokens, or what max_seq_len allows if that is less or not known */
 };
-
-enum { PROBLEM_MAX_HEADS = 65535, PROBLEM_MAX_HEAD_DIM = 512, PROBLEM_MAX_PAGE_SIZE = 1024 };
 
 /*
  * The caller's struct as this library knows it. It has no padding: equal problems are equal bytes.

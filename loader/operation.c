@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An operation's row, a problem or tensors in; whether every field and pointer given is one that the operation knows, and none
+ * is missing, out. Pure tables. Before: problem.c read the caller's structs. Next: problem.c fills in defaults.
+ */
+#include "operation.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "status.h"
+
+/* ---------------------------------------------------------------------------------------------------- the operations */
+
+#define OPTIONAL                                                                                                                 \
+    { .kind = RULE_OPTIONAL }
+#define REQUIRED                                                                                                                 \
+    { .kind = RULE_REQUIRED }
+#define WITH(name)                                                                                                               \
+    { .kind = RULE_FEATURE, .feature = LIBDECODE_FEATURE_##name, .announcement = "LIBDECODE_FEATURE_" #name }
+#define NVFP4_KV                                                                                                                 \
+    { .kind = RULE_NVFP4_KV }
+#define NVFP4_OUT                                                                                                                \
+    { .kind = RULE_NVFP4_OUT }
+
+static const struct operation_rules operations[] = {
+    {
+        .op = LIBDECODE_OP_BATCH_DECODE,
+        .name = "batch_decode",
+        .features = LIBDECODE_FEATURE_WINDOW | LIBDECODE_FEATURE_SINKS | LIBDECODE_FEATURE_LSE | LIBDECODE_FEATURE_RAGGED_Q |
+                    LIBDECODE_FEATURE_DRAFT_MASK | LIBDECODE_FEATURE_V_PAGE_TABLE | LIBDECODE_FEATURE_QUERY_POSITIONS |
+                    LIBDECODE_FEATURE_SKIP_SOFTMAX,
+        .fields =
+            {
+                [PROBLEM_FIELD_op] = OPTIONAL,
+                [PROBLEM_FIELD_query_dtype] = REQUIRED,
+                [PROBLEM_FIELD_kv_dtype] = OPTIONAL,
+                [PROBLEM_FIELD_out_dtype] = OPTIONAL,
+                [PROBLEM_FIELD_features] = OPTIONAL,
+                [PROBLEM_FIELD_batch_size] = OPTIONAL,
+                [PROBLEM_FIELD_num_qo_heads] = REQUIRED,
+                [PROBLEM_FIELD_num_kv_heads] = REQUIRED,
+                [PROBLEM_FIELD_head_dim] = REQUIRED,
+                [PROBLEM_FIELD_page_size] = REQUIRED,
+                [PROBLEM_FIELD_q_len] = OPTIONAL,
+                [PROBLEM_FIELD_max_seq_len] = OPTIONAL,
+                [PROBLEM_FIELD_window_left] = OPTIONAL, /* -1 says "none" without the feature too */
+                [PROBLEM_FIELD_position_stride] = OPTIONAL,
+                [PROBLEM_FIELD_position_offset] = OPTIONAL,
+                [PROBLEM_FIELD_skip_softmax_threshold_scale_factor] = WITH(SKIP_SOFTMAX),
+                [PROBLEM_FIELD_num_pages] = OPTIONAL,
+                [PROBLEM_FIELD_kv_layout] = OPTIONAL,
+                [PROBLEM_FIELD_v_sf_layout] = NVFP4_KV,
+                [PROBLEM_FIELD_query_token_stride] = OPTIONAL,
+                [PROBLEM_FIELD_query_head_stride] = OPTIONAL,
+                [PROBLEM_FIELD_out_token_stride] = OPTIONAL,
+                [PROBLEM_FIELD_out_head_stride] = OPTIONAL,
+                [PROBLEM_FIELD_lse_token_stride] = OPTIONAL,
+                [PROBLEM_FIELD_lse_head_stride] = OPTIONAL,
+                [PROBLEM_FIELD_k_page_stride] = OPTIONAL,
+                [PROBLEM_FIELD_k_head_stride] = OPTIONAL,
+                [PROBLEM_FIELD_k_token_stride] = OPTIONAL,
+                [PROBLEM_FIELD_v_page_stride] = OPTIONAL,
+                [PROBLEM_FIELD_v_head_stride] = OPTIONAL,
+                [PROBLEM_FIELD_v_token_stride] = OPTIONAL,
+                [PROBLEM_FIELD_k_sf_page_stride] = NVFP4_KV,
+                [PROBLEM_FIELD_k_sf_head_stride] = NVFP4_KV,
+                [PROBLEM_FIELD_k_sf_token_stride] = NVFP4_KV,
+                [PROBLEM_FIELD_v_sf_page_stride] = NVFP4_KV,
+                [PROBLEM_FIELD_v_sf_head_stride] = NVFP4_KV,
+                [PROBLEM_FIELD_v_sf_token_stride] = NVFP4_KV,
+                [PROBLEM_FIELD_page_table_request_stride] = OPTIONAL,
+                [PROBLEM_FIELD_page_table_head_stride] = OPTIONAL,
+                [PROBLEM_FIELD_page_table_v_offset] = WITH(V_PAGE_TABLE),
+                [PROBLEM_FIELD_seq_lens_request_stride] = OPTIONAL,
+                [PROBLEM_FIELD_seq_lens_head_stride] = OPTIONAL,
+                [PROBLEM_FIELD_total_kv_tokens] = OPTIONAL,
+            },
+        .pointers =
+            {
+                [TENSOR_POINTER_query] = REQUIRED,
+                [TENSOR_POINTER_k_cache] = REQUIRED,
+                [TENSOR_POINTER_v_cache] = REQUIRED,
+                [TENSOR_POINTER_k_sf] = NVFP4_KV,
+                [TENSOR_POINTER_v_sf] = NVFP4_KV,
+                [TENSOR_POINTER_page_table] = REQUIRED,
+                [TENSOR_POINTER_seq_lens] = REQUIRED,
+                [TENSOR_POINTER_out] = REQUIRED,
+                [TENSOR_POINTER_out_sf] = NVFP4_OUT,
+                [TENSOR_POINTER_lse] = WITH(LSE),
+                [TENSOR_POINTER_sinks] = WITH(SINKS),
+                [TENSOR_POINTER_cum_seq_lens_q] = WITH(RAGGED_Q),
+                [TENSOR_POINTER_query_positions] = WITH(QUERY_POSITIONS),
+                [TENSOR_POINTER_draft_mask] = WITH(DRAFT_MASK),
+                [TENSOR_POINTER_bmm1_scale_device] = OPTIONAL,
+                [TENSOR_POINTER_bmm1_scale_log2_device] = OPTIONAL,
+                [TENSOR_POINTER_bmm2_scale_device] = OPTIONAL,
+            },
+    },
+};
+
+#define NUM_OPERATIONS (sizeof operations / sizeof operations[0])
+
+libdecode_status operation_find(libdecode_op op, const struct operation_rules **ret_operation) {
+    char known[256] = "";
+    for (size_t i = 0, length = 0; i < NUM_OPERATIONS; i++) {
+        if (operations[i].op == (op == 0 ? LIBDECODE_OP_BATCH_DECODE : op)) {
+            *ret_operation = &operations[i];
+            return LIBDECODE_OK;
+        }
+        length += (size_t)snprintf(known + length, sizeof known - length, "%s%d (%s)", i > 0 ? ", " : "", (int)operations[i].op,
+                                   operations[i].name);
+    }
+    return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "problem.op is %d: accepted are %s, 0 for batch_decode", (int)op, known);
+}
+
+const struct operation_rules *operation_named(const char *name) {
+    for (size_t i = 0; i < NUM_OPERATIONS; i++)
+        if (strcmp(operations[i].name, name) == 0)
+            return &operations[i];
+    return NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- fields */
+
+struct field {
+    const char *name;
+    size_t offset, bytes;
+    bool is_float;
+    int64_t least, most;
+    const char *kind, *note;
+};
+
+#define MEMBER(name) (((libdecode_problem *)0)->name)
+#define RANGE_ROW(name, least, most, kind, note)                                                                                 \
+    {#name, offsetof(libdecode_problem, name), sizeof MEMBER(name), false, least, most, kind, note},
+#define OTHER_ROW(name)                                                                                                          \
+    {#name,                                                                                                                      \
+     offsetof(libdecode_problem, name),                                                                                          \
+     sizeof MEMBER(name),                                                                                                        \
+     _Generic(MEMBER(name), float                                                                                                \
+              : true, default                                                                                                    \
+              : false),                                                                                                          \
+     INT64_MIN,                                                                                                                  \
+     INT64_MAX,                                                                                                                  \
+     "",                                                                                                                         \
+     ""},
+static const struct field fields[NUM_PROBLEM_FIELDS] = {PROBLEM_FIELDS(RANGE_ROW, OTHER_ROW)};
+
+#define RANGE_SIZE(name, least, most, kind, note) +sizeof MEMBER(name)
+#define OTHER_SIZE(name) +sizeof MEMBER(name)
+#if SIZE_MAX > UINT32_MAX
+_Static_assert(sizeof(size_t) PROBLEM_FIELDS(RANGE_SIZE, OTHER_SIZE) == sizeof(libdecode_problem),
+               "PROBLEM_FIELDS lacks a field, or the problem has padding");
+#endif
+
+/* A field's value; of a float only whether it is 0. */
+static int64_t value_of(const struct field *field, const libdecode_problem *problem) {
+    const char *at = (const char *)problem + field->offset;
+    int32_t narrow;
+    int64_t value;
+    if (field->bytes == sizeof narrow) {
+        memcpy(&narrow, at, sizeof narrow);
+        return narrow;
+    }
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+/* For messages: "-1", "0.5". */
+static const char *text_of(const struct field *field, const libdecode_problem *problem, char text[32]) {
+    float real;
+    if (field->is_float) {
+        memcpy(&real, (const char *)problem + field->offset, sizeof real);
+        (void)snprintf(text, 32, "%g", (double)real);
+    } else {
+        (void)snprintf(text, 32, "%lld", (long long)value_of(field, problem));
+    }
+    return text;
+}
+
+libdecode_status operation_refuse_field(enum problem_field field_index, const libdecode_problem *problem) {
+    const struct field *field = &fields[field_index];
+    char text[32];
+    return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "problem.%s is %s: accepted are %s%lld to %lld%s", field->name,
+                text_of(field, problem, text), field->kind, (long long)field->least, (long long)field->most, field->note);
+}
+
+static bool is_announced(const struct rule *rule, const libdecode_problem *problem) {
+    switch (rule->kind) {
+    case RULE_UNKNOWN:
+        return false;
+    case RULE_OPTIONAL:
+    case RULE_REQUIRED:
+        return true;
+    case RULE_FEATURE:
+        return (problem->features & rule->feature) != 0;
+    case RULE_NVFP4_KV:
+        return problem->kv_dtype == LIBDECODE_DTYPE_NVFP4;
+    case RULE_NVFP4_OUT:
+        return problem->out_dtype == LIBDECODE_DTYPE_NVFP4;
+    }
+    return false;
+}
+
+static const char *announcement(const struct rule *rule) {
+    switch (rule->kind) {
+    case RULE_FEATURE:
+        return rule->announcement;
+    case RULE_NVFP4_KV:
+        return "kv_dtype nvfp4";
+    case RULE_NVFP4_OUT:
+        return "out_dtype nvfp4";
+    case RULE_UNKNOWN:
+    case RULE_OPTIONAL:
+    case RULE_REQUIRED:
+        break;
+    }
+    return "every launch";
+}
+
+libdecode_status operation_check_fields(const struct operation_rules *operation, const libdecode_problem *problem) {
+    char text[32];
+    if (problem->features & ~operation->features)
+        return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
+                    "problem.features has bits 0x%x that %s does not know: accepted are those of 0x%x",
+                    problem->features & ~operation->features, operation->name, operation->features);
+    for (size_t i = 0; i < NUM_PROBLEM_FIELDS; i++) {
+        const struct field *field = &fields[i];
+        const struct rule *rule = &operation->fields[i];
+        int64_t value = value_of(field, problem);
+        if (value == 0 && rule->kind != RULE_REQUIRED)
+            continue;
+        if (rule->kind == RULE_UNKNOWN)
+            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "problem.%s is %s: %s does not know this field, leave it 0",
+                        field->name, text_of(field, problem, text), operation->name);
+        if (value < field->least || value > field->most)
+            return operation_refuse_field((enum problem_field)i, problem);
+        if (!is_announced(rule, problem))
+            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
+                        "problem.%s is %s without %s: set that in the problem, or leave the field 0", field->name,
+                        text_of(field, problem, text), announcement(rule));
+    }
+    return LIBDECODE_OK;
+}
+
+/* -------------------------------------------------------------------------------------------------------- pointers */
+
+static const struct {
+    const char *name;
+    size_t offset;
+    unsigned alignment;
+} pointers[NUM_TENSOR_POINTERS] = {
+#define POINTER_ROW(name, alignment) {#name, offsetof(libdecode_tensors, name), alignment},
+    TENSOR_POINTERS(POINTER_ROW)};
+
+_Static_assert(sizeof(libdecode_tensors) ==
+                   2 * sizeof(size_t) + (NUM_TENSOR_POINTERS + 1) * sizeof(void *) + 4 * sizeof(float) + 2 * sizeof(int32_t),
+               "TENSOR_POINTERS lacks a pointer, or the tensors have padding");
+
+libdecode_status operation_check_pointers(const struct operation_rules *operation, const libdecode_problem *problem,
+                                          const libdecode_tensors *tensors) {
+    for (size_t i = 0; i < NUM_TENSOR_POINTERS; i++) {
+        const struct rule *rule = &operation->pointers[i];
+        const void *pointer;
+        memcpy(&pointer, (const char *)tensors + pointers[i].offset, sizeof pointer);
+        if (!pointer) {
+            if (rule->kind != RULE_OPTIONAL && problem->batch_size > 0 && is_announced(rule, problem))
+                return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "tensors.%s is NULL: %s needs it", pointers[i].name,
+                            announcement(rule));
+            continue;
+        }
+        if (rule->kind == RULE_UNKNOWN)
+            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "tensors.%s is given: %s does not know it, leave it NULL",
+                        pointers[i].name, operation->name);
+        if (!is_announced(rule, problem))
+            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
+                        "tensors.%s is given without %s: set that in the problem, or leave the pointer NULL", pointers[i].name,
+                        announcement(rule));
+        if ((uintptr_t)pointer % pointers[i].alignment != 0)
+            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "tensors.%s is %p: it must be aligned to %u bytes", pointers[i].name,
+                        pointer, pointers[i].alignment);
+    }
+    return LIBDECODE_OK;
+}
