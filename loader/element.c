@@ -121,30 +121,48 @@ void element_decode_row(libdecode_dtype dtype, const void *row, size_t count, do
     const uint16_t *halves = row;
     const uint8_t *bytes = row;
 
-    if (dtype == LIBDECODE_DTYPE_BF16)
+    switch (dtype) {
+    case LIBDECODE_DTYPE_BF16:
         for (size_t d = 0; d < count; d++)
             ret_values[d] = bf16_decode(halves[d]);
-    else if (dtype == LIBDECODE_DTYPE_FP16)
+        return;
+    case LIBDECODE_DTYPE_FP16:
         for (size_t d = 0; d < count; d++)
             ret_values[d] = fp16_decode(halves[d]);
-    else
+        return;
+    case LIBDECODE_DTYPE_E4M3:
         for (size_t d = 0; d < count; d++)
             ret_values[d] = e4m3_decode(bytes[d]);
+        return;
+    case LIBDECODE_DTYPE_NVFP4:
+    case LIBDECODE_DTYPE_DEFAULT:
+        break;
+    }
+    for (size_t d = 0; d < count; d++)
+        ret_values[d] = (double)NAN;
 }
 
 void element_encode_row(libdecode_dtype dtype, const double *values, size_t count, void *ret_row) {
     uint16_t *halves = ret_row;
     uint8_t *bytes = ret_row;
 
-    if (dtype == LIBDECODE_DTYPE_BF16)
+    switch (dtype) {
+    case LIBDECODE_DTYPE_BF16:
         for (size_t d = 0; d < count; d++)
             halves[d] = bf16_encode(values[d]);
-    else if (dtype == LIBDECODE_DTYPE_FP16)
+        return;
+    case LIBDECODE_DTYPE_FP16:
         for (size_t d = 0; d < count; d++)
             halves[d] = fp16_encode(values[d]);
-    else
+        return;
+    case LIBDECODE_DTYPE_E4M3:
         for (size_t d = 0; d < count; d++)
             bytes[d] = e4m3_encode(values[d]);
+        return;
+    case LIBDECODE_DTYPE_NVFP4:
+    case LIBDECODE_DTYPE_DEFAULT:
+        return;
+    }
 }
 
 void nvfp4_decode_row(const uint8_t *codes, const uint8_t *scales, size_t scale_step, size_t count, double *ret_values) {

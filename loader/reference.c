@@ -42,6 +42,7 @@ struct scratch {
 };
 
 struct operation {
+    const struct reference *reference;
     const libdecode_problem *problem;
     const libdecode_tensors *tensors;
     struct cache k, v;
@@ -247,6 +248,12 @@ static void store_nvfp4_row(const struct operation *operation, const double *val
 static void store_row(const struct operation *operation, const double *values, double lse, int64_t token, int64_t head) {
     const libdecode_problem *problem = operation->problem;
     const libdecode_tensors *tensors = operation->tensors;
+    if (operation->reference->exact_out != NULL) {
+        size_t row = (size_t)(token * problem->num_qo_heads + head);
+        memcpy(operation->reference->exact_out + row * operation->v_dim, values, operation->v_dim * sizeof *values);
+        operation->reference->exact_lse[row] = lse;
+        return;
+    }
     int64_t element = token * problem->out_token_stride + head * problem->out_head_stride;
     uint8_t *out = (uint8_t *)tensors->out + element_bytes(problem->out_dtype, element);
 
@@ -314,7 +321,9 @@ static libdecode_status check_query_lengths(const libdecode_problem *problem, co
     return LIBDECODE_OK;
 }
 
-static struct operation describe(const struct problem *problem, const libdecode_tensors *tensors) {
+static struct operation describe(const struct reference *reference) {
+    const struct problem *problem = &reference->problem;
+    const libdecode_tensors *tensors = &reference->tensors;
     const libdecode_problem *given = &problem->given;
     double bmm1_scale = (double)tensors->bmm1_scale;
     if (tensors->bmm1_scale_log2_device != NULL)
@@ -323,6 +332,7 @@ static struct operation describe(const struct problem *problem, const libdecode_
         bmm1_scale = (double)*tensors->bmm1_scale_device;
 
     return (struct operation){
+        .reference = reference,
         .problem = given,
         .tensors = tensors,
         .k = {.rows = tensors->k_cache,
@@ -414,7 +424,7 @@ int64_t query_tokens(const libdecode_problem *problem, const int32_t *cum_seq_le
 
 libdecode_status reference_begin(const libdecode_problem *problem, const libdecode_tensors *tensors,
                                  struct reference *ret_reference) {
-    struct reference reference;
+    struct reference reference = {.exact_out = NULL};
     FORWARD(problem_check(problem, &reference.problem));
     FORWARD(tensors_check(&reference.problem, tensors, &reference.tensors));
     FORWARD(check_query_lengths(&reference.problem.given, reference.tensors.cum_seq_lens_q));
@@ -423,7 +433,7 @@ libdecode_status reference_begin(const libdecode_problem *problem, const libdeco
 }
 
 libdecode_status reference_part(const struct reference *reference, int64_t request, int64_t kv_head) {
-    struct operation operation = describe(&reference->problem, &reference->tensors);
+    struct operation operation = describe(reference);
     struct sequence sequence = find_sequence(reference, request, kv_head);
     if (sequence.q_len == 0)
         return LIBDECODE_OK;
@@ -441,7 +451,7 @@ libdecode_status libdecode_reference(const libdecode_problem *problem, const lib
     if (given->batch_size == 0)
         return LIBDECODE_OK;
 
-    struct operation operation = describe(&reference.problem, &reference.tensors);
+    struct operation operation = describe(&reference);
     FORWARD(scratch_create(&operation, longest_query(&reference), &operation.scratch));
     for (int64_t request = 0; request < given->batch_size; request++) {
         for (int64_t kv_head = 0; kv_head < given->num_kv_heads; kv_head++) {

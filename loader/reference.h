@@ -12,14 +12,17 @@
 struct reference {
     struct problem problem;
     libdecode_tensors tensors;
+    /* Where results go before they are rounded: [tokens][num_qo_heads][v_dim] and [tokens][num_qo_heads]. If they are given,
+     * out, out_sf and lse of the tensors are not written. */
+    double *exact_out, *exact_lse;
 };
 
-/* Errors: INVALID_ARGUMENT, STRUCT_SIZE. */
+/* Without exact results. Errors: INVALID_ARGUMENT, STRUCT_SIZE. */
 libdecode_status reference_begin(const libdecode_problem *problem, const libdecode_tensors *tensors,
                                  struct reference *ret_reference);
 
 /*
- * Writes the rows of out, out_sf and lse that belong to one request and one KV head, and nothing else: parts may run in any
+ * Writes the rows of results that belong to one request and one KV head, and nothing else: parts may run in any
  * order, and at the same time. Error: OUT_OF_MEMORY.
  */
 libdecode_status reference_part(const struct reference *reference, int64_t request, int64_t kv_head);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * compare.c: a test case in, the expected result of the reference and how far each element may lie from it; then the result of
- * a kernel in, the first element that lies too far out. Before: cases.c. Used by check.c; demo.c and bench.c compare likewise.
+ * a kernel in, the first element that lies too far out. Used by check, bench and demo.
  */
 #ifndef LIBDECODE_CLI_COMPARE_H
 #define LIBDECODE_CLI_COMPARE_H
@@ -12,12 +12,11 @@
 
 #include "libdecode.h"
 
-/* Dense: [rows][head_dim], and [rows] for lse, where row = token * num_qo_heads + head. */
+/* Dense: [rows][head_dim], and [rows] for lse, where row = query token * num_qo_heads + head. */
 struct expectation {
     size_t num_rows;
     int32_t head_dim, num_qo_heads;
-    double *out, *out_tolerance, *lse;
-    double lse_tolerance;
+    double *out, *out_tolerance, *lse, *lse_tolerance;
 };
 
 /* What a comparison needs beside the tensors themselves. */
@@ -25,7 +24,6 @@ struct expectation_input {
     const libdecode_problem *problem;
     const libdecode_tensors *tensors; /* host; out and lse are not used */
     const void *v_cache_squared;      /* v_cache with every element squared */
-    float bmm1_scale, bmm2_scale;     /* what applies, from whichever tensor */
     double largest_v;                 /* magnitude */
     int32_t longest;                  /* tokens */
 };
@@ -38,7 +36,7 @@ void expectation_free(struct expectation *expectation);
 struct mismatch {
     size_t count, compared;
     bool in_lse;
-    size_t request, head, element;
+    size_t token, head, element; /* token: the row of out, which is the request where each has one query token */
     double got, expected, tolerance;
     double worst_ratio; /* largest error / tolerance over all elements; infinity with NaN */
 };
@@ -47,7 +45,7 @@ struct mismatch {
 void expectation_compare(const struct expectation *expectation, const libdecode_problem *problem, const void *out,
                          const float *lse, struct mismatch *ret_mismatch);
 
-/* "out[request 3, head 5, element 17] is 0.1, expected 0.2, off by 0.1, allowed 0.004; 12 of 4096 are off" */
+/* "out[token 3, head 5, element 17] is 0.1, expected 0.2, off by 0.1, allowed 0.004; 12 of 4096 are off" */
 void mismatch_describe(const struct mismatch *mismatch, char *text, size_t size);
 
 #endif

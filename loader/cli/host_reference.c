@@ -12,14 +12,13 @@
 #include <unistd.h>
 
 #include "options.h"
-#include "problem.h"
+#include "reference.h"
 #include "report.h"
 
 #define MAX_THREADS 64
 
 struct job {
-    struct problem problem;
-    const libdecode_tensors *tensors;
+    struct reference reference;
     const char *label;
     uint32_t first_kv_head, num_kv_heads, num_tasks;
     atomic_uint next;
@@ -28,38 +27,8 @@ struct job {
     char message[256];
 };
 
-static const void *skip(const void *tensor, int64_t elements, libdecode_dtype dtype) {
-    return tensor != NULL ? (const char *)tensor + elements * dtype_bits(dtype) / 8 : NULL;
-}
-
-static const int32_t *skip_words(const int32_t *tensor, int64_t elements) { return tensor != NULL ? tensor + elements : NULL; }
-
-/* The part of the problem that one request and KV head are. */
 static libdecode_status run_task(const struct job *job, uint32_t task) {
-    const libdecode_problem *whole = &job->problem.given;
-    const int64_t request = task / job->num_kv_heads, head = job->first_kv_head + task % job->num_kv_heads;
-    const int64_t token = request * whole->q_len, q_head = head * job->problem.group_size;
-    libdecode_problem part = *whole;
-    libdecode_tensors tensors = *job->tensors;
-    part.batch_size = 1;
-    part.num_kv_heads = 1;
-    part.num_qo_heads = job->problem.group_size;
-    tensors.query =
-        skip(tensors.query, token * whole->query_token_stride + q_head * whole->query_head_stride, whole->query_dtype);
-    tensors.k_cache = skip(tensors.k_cache, head * whole->k_head_stride, whole->kv_dtype);
-    tensors.v_cache = skip(tensors.v_cache, head * whole->v_head_stride, whole->kv_dtype);
-    tensors.page_table =
-        skip_words(tensors.page_table, request * whole->page_table_request_stride + head * whole->page_table_head_stride);
-    tensors.seq_lens =
-        skip_words(tensors.seq_lens, request * whole->seq_lens_request_stride + head * whole->seq_lens_head_stride);
-    tensors.query_positions = skip_words(tensors.query_positions, request);
-    tensors.out = (char *)tensors.out +
-                  (token * whole->out_token_stride + q_head * whole->out_head_stride) * dtype_bits(whole->out_dtype) / 8;
-    if (tensors.lse != NULL)
-        tensors.lse += token * whole->lse_token_stride + q_head * whole->lse_head_stride;
-    if (tensors.sinks != NULL)
-        tensors.sinks += q_head;
-    return libdecode_reference(&part, &tensors);
+    return reference_part(&job->reference, task / job->num_kv_heads, job->first_kv_head + task % job->num_kv_heads);
 }
 
 static void *work(void *argument) {
@@ -88,23 +57,43 @@ int host_reference_threads(void) {
     return processors < 1 ? 1 : processors > MAX_THREADS ? MAX_THREADS : (int)processors;
 }
 
-bool host_reference(const libdecode_problem *problem, const libdecode_tensors *tensors, int first_kv_head, int num_kv_heads,
-                    const char *label) {
-    struct job job = {.tensors = tensors, .label = label, .first_kv_head = (uint32_t)first_kv_head};
-    if (problem_check(problem, &job.problem) != LIBDECODE_OK)
-        return complain("%s", libdecode_error_message());
-    job.num_kv_heads = (uint32_t)num_kv_heads;
-    job.num_tasks = (uint32_t)job.problem.given.batch_size * job.num_kv_heads;
-    pthread_mutex_init(&job.lock, NULL);
+static bool run(struct job *job) {
+    const uint32_t batch_size = (uint32_t)job->reference.problem.given.batch_size;
+    job->num_tasks = batch_size * job->num_kv_heads;
+    pthread_mutex_init(&job->lock, NULL);
     pthread_t threads[MAX_THREADS];
     int num_threads = 0, wanted = host_reference_threads();
-    while (num_threads + 1 < wanted && pthread_create(&threads[num_threads], NULL, work, &job) == 0)
+    while (num_threads + 1 < wanted && pthread_create(&threads[num_threads], NULL, work, job) == 0)
         num_threads++;
-    work(&job); /* this thread works too, so that no thread at all is enough */
+    work(job); /* this thread works too, so that no thread at all is enough */
     while (num_threads > 0)
         pthread_join(threads[--num_threads], NULL);
-    pthread_mutex_destroy(&job.lock);
-    if (label != NULL)
+    pthread_mutex_destroy(&job->lock);
+    if (job->label != NULL)
         progress_clear();
-    return job.message[0] == '\0' || complain("%s", job.message);
+    return job->message[0] == '\0' || complain("%s", job->message);
+}
+
+bool host_reference(const libdecode_problem *problem, const libdecode_tensors *tensors, int first_kv_head, int num_kv_heads,
+                    const char *label) {
+    struct job job = {.label = label, .first_kv_head = (uint32_t)first_kv_head, .num_kv_heads = (uint32_t)num_kv_heads};
+    if (reference_begin(problem, tensors, &job.reference) != LIBDECODE_OK)
+        return complain("%s", libdecode_error_message());
+    return run(&job);
+}
+
+bool host_reference_exact(const libdecode_problem *problem, const libdecode_tensors *tensors, double *out, double *lse,
+                          const char *label) {
+    struct job job = {.label = label, .num_kv_heads = (uint32_t)problem->num_kv_heads};
+    libdecode_problem unrounded = *problem;
+    libdecode_tensors placed = *tensors;
+    unrounded.features &= ~(uint32_t)LIBDECODE_FEATURE_LSE;
+    placed.out = out; /* that they are there is checked, and nothing else */
+    placed.out_sf = problem->out_dtype == LIBDECODE_DTYPE_NVFP4 ? out : NULL;
+    placed.lse = NULL;
+    if (reference_begin(&unrounded, &placed, &job.reference) != LIBDECODE_OK)
+        return complain("%s", libdecode_error_message());
+    job.reference.exact_out = out;
+    job.reference.exact_lse = lse;
+    return run(&job);
 }

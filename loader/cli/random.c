@@ -34,14 +34,9 @@ void random_permutation(struct random *random, int32_t *ret_order, size_t count)
 }
 
 static uint16_t encode(libdecode_dtype dtype, double value) {
-    switch (dtype) {
-    case LIBDECODE_DTYPE_BF16:
-        return bf16_encode(value);
-    case LIBDECODE_DTYPE_FP16:
-        return fp16_encode(value);
-    default:
-        return e4m3_encode(value);
-    }
+    uint16_t code = UINT16_MAX; /* NaN, where the dtype is none that a palette can be made of */
+    element_encode_row(dtype, &value, 1, &code);
+    return code;
 }
 
 void palette_make(struct palette *ret_palette, libdecode_dtype dtype, double factor, bool squared) {

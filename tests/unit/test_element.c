@@ -223,6 +223,19 @@ static void rows_of_each_dtype_survive_decoding_and_encoding(void **state) {
     assert_memory_equal(bytes, bytes_again, sizeof bytes);
 }
 
+static void a_dtype_that_has_no_rows_decodes_as_nan_and_encodes_nothing(void **state) {
+    static const libdecode_dtype others[] = {LIBDECODE_DTYPE_DEFAULT, LIBDECODE_DTYPE_NVFP4, (libdecode_dtype)5};
+    (void)state;
+    for (size_t index = 0; index < sizeof others / sizeof others[0]; index++) {
+        uint8_t row[4] = {0x38, 0x38, 0x38, 0x38}, before[4] = {0x38, 0x38, 0x38, 0x38};
+        double values[2] = {7, 7};
+        element_decode_row(others[index], row, 2, values);
+        assert_true(isnan(values[0]) && isnan(values[1]));
+        element_encode_row(others[index], (const double[]){1, 2}, 2, row);
+        assert_memory_equal(row, before, sizeof row);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_bf16_code_is_the_upper_half_of_a_float),
@@ -239,6 +252,7 @@ int main(void) {
         cmocka_unit_test(blocks_of_zero_or_nan_are_told_apart),
         cmocka_unit_test(swizzled_scales_fill_tiles_of_128_rows_by_4_columns),
         cmocka_unit_test(rows_of_each_dtype_survive_decoding_and_encoding),
+        cmocka_unit_test(a_dtype_that_has_no_rows_decodes_as_nan_and_encodes_nothing),
     };
     return cmocka_run_group_tests_name("element", tests, NULL, NULL);
 }

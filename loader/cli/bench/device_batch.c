@@ -7,6 +7,7 @@
 #include "element.h"
 #include "kv_batch.h"
 #include "problem.h"
+#include "reference.h"
 
 #define POISON_BYTE 0xff
 
@@ -29,9 +30,10 @@ bool device_batch_make(struct gpu *gpu, const struct kv_batch *batch, struct dev
     /* pages shared between requests are read several times: the read ceiling of as many bytes needs a larger pool */
     const size_t logical = (size_t)workload_kv_bytes(batch->workload);
     device->pool_bytes = 2 * half > logical ? 2 * half : logical;
-    device->out_bytes = requests * row_bytes(problem);
+    const size_t num_tokens = (size_t)query_tokens(problem, NULL);
+    device->out_bytes = num_tokens * row_bytes(problem);
     device->lse_bytes =
-        (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? requests * (size_t)problem->num_qo_heads * sizeof(float) : 0;
+        (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? num_tokens * (size_t)problem->num_qo_heads * sizeof(float) : 0;
     bool good = gpu_alloc(gpu, device->pool_bytes, "the KV cache", &device->pool) &&
                 gpu_spread(gpu, device->pool, half, batch->k_block, block_bytes) &&
                 gpu_spread(gpu, device->pool + half, half, batch->v_block, block_bytes);
@@ -107,7 +109,7 @@ bool device_batch_check(struct gpu *gpu, const struct device_batch *device, int3
                         const struct expectation *expectation) {
     const libdecode_problem *problem = &device->batch->problem;
     const size_t row = (size_t)problem->head_dim;
-    const size_t elements = (size_t)problem->batch_size * (size_t)problem->num_qo_heads * row;
+    const size_t elements = (size_t)query_tokens(problem, NULL) * (size_t)problem->num_qo_heads * row;
     struct mismatch mismatch = {0};
     struct kv_part part;
     uint8_t *out = aligned_alloc(256, (device->out_bytes + 256) / 256 * 256);
@@ -124,7 +126,7 @@ bool device_batch_check(struct gpu *gpu, const struct device_batch *device, int3
         expectation_compare(expectation, &part.problem, out + (size_t)first * row_bytes(problem), NULL, &mismatch);
         if (mismatch.count > 0) {
             char text[256];
-            mismatch.request += (size_t)first;
+            mismatch.token += (size_t)first;
             mismatch_describe(&mismatch, text, sizeof text);
             good = complain("the result is wrong: %s", text);
         }

@@ -8,6 +8,7 @@
 
 #include "problem.h"
 #include "random.h"
+#include "reference.h"
 
 #define BLOCK_BYTES (32u << 20) /* of K, and of V */
 #define COLD_BYTES 200e6        /* between two reads of the same KV: more than three times the L2 cache of an H200 */
@@ -121,7 +122,7 @@ static bool make_blocks(struct kv_batch *batch) {
 
 static bool make_query(struct kv_batch *batch) {
     const libdecode_problem *problem = &batch->problem;
-    const size_t bytes = (size_t)problem->batch_size * (size_t)problem->num_qo_heads * (size_t)problem->head_dim *
+    const size_t bytes = (size_t)query_tokens(problem, NULL) * (size_t)problem->num_qo_heads * (size_t)problem->head_dim *
                          (size_t)dtype_bits(problem->query_dtype) / 8;
     struct palette *palette = malloc(sizeof *palette);
     struct random random = {SEED + 2};
@@ -197,8 +198,6 @@ bool kv_batch_expect(const struct kv_batch *batch, int32_t region, int32_t first
     struct expectation_input input = {.problem = &part.problem,
                                       .tensors = &part.tensors,
                                       .v_cache_squared = batch->v_block_squared,
-                                      .bmm1_scale = batch->bmm1_scale,
-                                      .bmm2_scale = 1.0f,
                                       .largest_v = batch->largest_v};
     kv_batch_part(batch, region, first, count, &part);
     for (int32_t request = first; request < first + count; request++)

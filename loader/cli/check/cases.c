@@ -12,6 +12,7 @@
 
 #include "case_cache.h"
 #include "problem.h"
+#include "reference.h"
 
 #define POISON_PAGES 3  /* pages of the pool that nobody owns */
 #define SPARE_ENTRIES 3 /* of a page table row, behind its last page */
@@ -122,16 +123,16 @@ static bool make_query_positions(struct making *making) {
 
 static bool make_query(struct making *making) {
     libdecode_problem *problem = making->problem;
-    const int64_t gap = has(making, CASE_PADDED_STRIDES) ? 8 : 0;
+    const int64_t gap = has(making, CASE_PADDED_STRIDES) ? 8 : 0, num_tokens = query_tokens(problem, NULL);
     problem->query_head_stride = problem->head_dim + gap;
     problem->query_token_stride = problem->num_qo_heads * problem->query_head_stride + gap;
     problem->out_head_stride = problem->head_dim + 2 * gap;
     problem->out_token_stride = problem->num_qo_heads * problem->out_head_stride + gap;
-    problem->lse_head_stride = gap > 0 ? problem->batch_size + 1 : 1; /* padded: one row for each head instead */
+    problem->lse_head_stride = gap > 0 ? num_tokens + 1 : 1; /* padded: one row for each head instead */
     problem->lse_token_stride = gap > 0 ? 1 : problem->num_qo_heads;
     const size_t bytes = (size_t)dtype_bits(problem->query_dtype) / 8;
-    uint8_t *query = NEW_BUFFER(making, problem->batch_size * problem->query_token_stride, bytes, query);
-    for (int64_t row = 0; query != NULL && row < (int64_t)problem->batch_size * problem->num_qo_heads; row++) {
+    uint8_t *query = NEW_BUFFER(making, num_tokens * problem->query_token_stride, bytes, query);
+    for (int64_t row = 0; query != NULL && row < num_tokens * problem->num_qo_heads; row++) {
         int64_t offset =
             row / problem->num_qo_heads * problem->query_token_stride + row % problem->num_qo_heads * problem->query_head_stride;
         palette_fill(&making->palettes->query, problem->query_dtype, &making->random, query + (size_t)offset * bytes,
@@ -154,18 +155,18 @@ static bool make_sinks(struct making *making) {
 /* Scalars in device memory; whatever they override gets a value that would be noticed. */
 static bool make_scales(struct making *making) {
     struct host_case *result = making->result;
-    result->bmm1_scale = (float)(1.0 / sqrt((double)making->problem->head_dim));
-    result->bmm2_scale = has(making, CASE_DEVICE_SCALES | CASE_DEVICE_SCALE_LOG2 | CASE_SINKS) ? 0.75f : 1.0f;
-    result->tensors.bmm1_scale = result->bmm1_scale;
-    result->tensors.bmm2_scale = result->bmm2_scale;
+    const float bmm1_scale = (float)(1.0 / sqrt((double)making->problem->head_dim));
+    const float bmm2_scale = has(making, CASE_DEVICE_SCALES | CASE_DEVICE_SCALE_LOG2 | CASE_SINKS) ? 0.75f : 1.0f;
+    result->tensors.bmm1_scale = bmm1_scale;
+    result->tensors.bmm2_scale = bmm2_scale;
     if (!has(making, CASE_DEVICE_SCALES | CASE_DEVICE_SCALE_LOG2))
         return true;
     float *bmm1 = NEW_BUFFER(making, 1, sizeof(float), bmm1_scale_device);
     float *bmm2 = NEW_BUFFER(making, 1, sizeof(float), bmm2_scale_device);
     if (bmm1 == NULL || bmm2 == NULL)
         return false;
-    *bmm1 = result->bmm1_scale;
-    *bmm2 = result->bmm2_scale;
+    *bmm1 = bmm1_scale;
+    *bmm2 = bmm2_scale;
     result->tensors.bmm1_scale = 77.0f;
     result->tensors.bmm2_scale = 77.0f;
     if (has(making, CASE_DEVICE_SCALE_LOG2)) {
@@ -173,7 +174,7 @@ static bool make_scales(struct making *making) {
         float *bmm1_log2 = NEW_BUFFER(making, 1, sizeof(float), bmm1_scale_log2_device);
         if (bmm1_log2 == NULL)
             return false;
-        *bmm1_log2 = (float)((double)result->bmm1_scale * LOG2_E);
+        *bmm1_log2 = (float)((double)bmm1_scale * LOG2_E);
     }
     return true;
 }

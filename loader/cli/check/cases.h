@@ -31,8 +31,7 @@ struct host_case {
     libdecode_tensors tensors; /* host pointers; out, lse and workspace are the caller's */
     struct case_buffer buffers[CASE_MAX_BUFFERS];
     size_t num_buffers;
-    const void *v_cache_squared;  /* v_cache with every element squared: compare.c measures the spread of the sum with it */
-    float bmm1_scale, bmm2_scale; /* what applies, from whichever tensor */
+    const void *v_cache_squared; /* v_cache with every element squared: compare.c measures the spread of the sum with it */
     double largest_v;
     int32_t longest;
     struct test_case drawn; /* what a random case came to */

@@ -207,8 +207,6 @@ static bool run_case(struct checker *checker, const struct case_shape *shape, co
         struct expectation_input input = {.problem = &host.problem,
                                           .tensors = &host.tensors,
                                           .v_cache_squared = host.v_cache_squared,
-                                          .bmm1_scale = host.bmm1_scale,
-                                          .bmm2_scale = host.bmm2_scale,
                                           .largest_v = host.largest_v,
                                           .longest = host.longest};
         double begin = seconds_now();
@@ -303,7 +301,7 @@ static void print_failures_json(const struct checker *checker, struct json *json
         json_text(json, "message", record->failure.text);
         if (strcmp(record->failure.what, "wrong") == 0) {
             json_text(json, "tensor", mismatch->in_lse ? "lse" : "out");
-            json_integer(json, "request", (int64_t)mismatch->request);
+            json_integer(json, "token", (int64_t)mismatch->token);
             json_integer(json, "head", (int64_t)mismatch->head);
             json_integer(json, "element", (int64_t)mismatch->element);
             json_number(json, "got", mismatch->got);

@@ -12,6 +12,7 @@
 
 #include "options.h"
 #include "problem.h"
+#include "reference.h"
 
 #define GUARD_BYTES 4096
 #define POISON_BYTE 0xff /* NaN in bf16, fp16 and f32 */
@@ -95,11 +96,12 @@ bool device_case_make(struct gpu *gpu, const struct host_case *host, const struc
     if (problem_check(&host->problem, &checked) != LIBDECODE_OK)
         return complain("%s", libdecode_error_message());
     const libdecode_problem *given = &checked.given;
-    made->out_bytes = extent(given->batch_size, given->out_token_stride, given->num_qo_heads, given->out_head_stride,
-                             given->head_dim, (size_t)dtype_bits(given->out_dtype) / 8);
+    const int64_t num_tokens = query_tokens(given, host->tensors.cum_seq_lens_q);
+    made->out_bytes = extent(num_tokens, given->out_token_stride, given->num_qo_heads, given->out_head_stride, given->head_dim,
+                             (size_t)dtype_bits(given->out_dtype) / 8);
     if ((given->features & LIBDECODE_FEATURE_LSE) != 0)
         made->lse_bytes =
-            extent(given->batch_size, given->lse_token_stride, given->num_qo_heads, given->lse_head_stride, 1, sizeof(float));
+            extent(num_tokens, given->lse_token_stride, given->num_qo_heads, given->lse_head_stride, 1, sizeof(float));
     for (size_t index = 0; index < host->num_buffers; index++) {
         const struct case_buffer *buffer = &host->buffers[index];
         if (!gpu_alloc(gpu, buffer->bytes, "a test case", &made->buffers[index]) ||
@@ -242,7 +244,8 @@ static bool gaps_intact(const struct device_case *device_case, uint8_t *data, st
         return true; /* it was launched, so it is good */
     const libdecode_problem *given = &checked.given;
     const size_t element_bytes = (size_t)dtype_bits(given->out_dtype) / 8;
-    for (int64_t token = 0; token < given->batch_size; token++) {
+    const int64_t num_tokens = query_tokens(given, device_case->host->tensors.cum_seq_lens_q);
+    for (int64_t token = 0; token < num_tokens; token++) {
         for (int64_t head = 0; head < given->num_qo_heads; head++) {
             int64_t row = token * given->out_token_stride + head * given->out_head_stride;
             memset(data + (size_t)row * element_bytes, POISON_BYTE, (size_t)given->head_dim * element_bytes);
