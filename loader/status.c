@@ -7,12 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MESSAGE_BYTES 1024
-
 /* A struct_size beyond this is taken for an uninitialised field: nothing behind it is read. */
 #define MAX_STRUCT_BYTES 4096
 
-static _Thread_local char thread_message[MESSAGE_BYTES];
+static _Thread_local char thread_message[ERROR_MESSAGE_BYTES];
 static _Thread_local int thread_cuda_result;
 
 const char *libdecode_status_name(libdecode_status status) {
@@ -70,8 +68,9 @@ const char *libdecode_error_message(void) { return thread_message; }
 int libdecode_error_cuda_result(void) { return thread_cuda_result; }
 
 /* One line, cut to fit: a message may quote file names and bytes of a damaged bundle, so control characters become '?'. */
-__attribute__((format(printf, 2, 0))) static void format_line(char line[MESSAGE_BYTES], const char *format, va_list arguments) {
-    if (vsnprintf(line, MESSAGE_BYTES, format, arguments) < 0)
+__attribute__((format(printf, 2, 0))) static void format_line(char line[ERROR_MESSAGE_BYTES], const char *format,
+                                                              va_list arguments) {
+    if (vsnprintf(line, ERROR_MESSAGE_BYTES, format, arguments) < 0)
         line[0] = '\0';
     for (char *c = line; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
@@ -80,7 +79,7 @@ __attribute__((format(printf, 2, 0))) static void format_line(char line[MESSAGE_
 
 /* Formats aside first: an argument may be the thread's present message. */
 __attribute__((format(printf, 1, 0))) static void store_message(const char *format, va_list arguments) {
-    char line[MESSAGE_BYTES];
+    char line[ERROR_MESSAGE_BYTES];
     format_line(line, format, arguments);
     memcpy(thread_message, line, sizeof line);
 }
@@ -103,6 +102,16 @@ libdecode_status fail_cuda(int cuda_result, const char *format, ...) {
     return LIBDECODE_ERROR_CUDA;
 }
 
+void error_save(struct error_state *ret_saved) {
+    ret_saved->cuda_result = thread_cuda_result;
+    memcpy(ret_saved->message, thread_message, sizeof thread_message);
+}
+
+void error_restore(const struct error_state *saved) {
+    thread_cuda_result = saved->cuda_result;
+    memcpy(thread_message, saved->message, sizeof thread_message);
+}
+
 static const char *level_name(libdecode_log_level level) {
     switch (level) {
     case LIBDECODE_LOG_ERROR:
@@ -123,15 +132,19 @@ static const char *level_name(libdecode_log_level level) {
 void log_message(const struct log_sink *sink, libdecode_log_level level, const char *format, ...) {
     if (!log_enabled(sink, level))
         return;
-    char line[MESSAGE_BYTES];
+    char line[ERROR_MESSAGE_BYTES];
     va_list arguments;
     va_start(arguments, format);
     format_line(line, format, arguments);
     va_end(arguments);
-    if (sink->function)
-        sink->function(sink->cookie, level, line);
-    else
+    if (!sink->function) {
         (void)fprintf(stderr, "libdecode: %s: %s\n", level_name(level), line);
+        return;
+    }
+    struct error_state saved;
+    error_save(&saved);
+    sink->function(sink->cookie, level, line);
+    error_restore(&saved);
 }
 
 /* Checks the struct_size that every caller's struct starts with. */

@@ -18,7 +18,19 @@ __attribute__((format(printf, 2, 3))) libdecode_status fail(libdecode_status sta
 /* As fail(LIBDECODE_ERROR_CUDA, ...), and keeps the CUresult for libdecode_error_cuda_result. */
 __attribute__((format(printf, 2, 3))) libdecode_status fail_cuda(int cuda_result, const char *format, ...);
 
-/* Nothing happens below the sink's level: check log_enabled() before preparing costly text. */
+/* The thread's last error, put aside while something else may fail that is not the caller's business. */
+enum { ERROR_MESSAGE_BYTES = 1024 };
+struct error_state {
+    int cuda_result;
+    char message[ERROR_MESSAGE_BYTES];
+};
+void error_save(struct error_state *ret_saved);
+void error_restore(const struct error_state *saved);
+
+/*
+ * Nothing happens below the sink's level: check log_enabled() before preparing costly text. The sink's function may call the
+ * library: the thread's last error survives it.
+ */
 __attribute__((format(printf, 3, 4))) void log_message(const struct log_sink *sink, libdecode_log_level level, const char *format,
                                                        ...);
 static inline int log_enabled(const struct log_sink *sink, libdecode_log_level level) { return level <= sink->level; }

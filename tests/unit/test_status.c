@@ -161,6 +161,23 @@ static void without_a_function_log_lines_go_to_standard_error(void **state) {
     assert_string_equal(text, "libdecode: error: a\nlibdecode: warn: b\nlibdecode: info: c\nlibdecode: debug: d\n");
 }
 
+static void fail_again(void *cookie, libdecode_log_level level, const char *message) {
+    (void)level;
+    (void)fail_cuda(1, "from the log function: %s", message);
+    *(int *)cookie += libdecode_error_cuda_result();
+}
+
+static void the_error_being_reported_survives_a_log_function_that_fails_itself(void **state) {
+    (void)state;
+    int calls = 0;
+    const struct log_sink sink = {.function = fail_again, .cookie = &calls, .level = LIBDECODE_LOG_DEBUG};
+    (void)fail_cuda(700, "the first error");
+    log_message(&sink, LIBDECODE_LOG_ERROR, "%s", libdecode_error_message());
+    assert_int_equal(calls, 1);
+    assert_string_equal(libdecode_error_message(), "the first error");
+    assert_int_equal(libdecode_error_cuda_result(), 700);
+}
+
 /* A struct as three versions of a header might have it: the library knows `known`. */
 struct older {
     size_t struct_size;
@@ -252,6 +269,7 @@ int main(void) {
         cmocka_unit_test(forward_returns_errors_and_goes_on_after_success),
         cmocka_unit_test(log_lines_above_the_level_are_dropped),
         cmocka_unit_test(without_a_function_log_lines_go_to_standard_error),
+        cmocka_unit_test(the_error_being_reported_survives_a_log_function_that_fails_itself),
         cmocka_unit_test(an_older_struct_is_read_with_its_missing_fields_zero),
         cmocka_unit_test(a_newer_struct_is_read_if_its_unknown_fields_are_zero),
         cmocka_unit_test(a_struct_size_that_cannot_be_is_refused_and_nothing_is_written),
