@@ -123,9 +123,9 @@ static libdecode_status workspace_init(void *workspace, size_t given_bytes, libd
     const struct driver *driver;
     FORWARD(workspace_check(workspace, given_bytes, WORKSPACE_ALIGNMENT_BYTES));
     FORWARD(driver_get(&driver));
-    cuda_result result = driver->memset_d32_async((cuda_address)(uintptr_t)workspace, 0, given_bytes / 4, stream);
+    cuda_result result = driver->memset_d8_async((cuda_address)(uintptr_t)workspace, 0, given_bytes, stream);
     if (result != CUDA_RESULT_SUCCESS)
-        return driver_fail(driver, result, "cuMemsetD32Async",
+        return driver_fail(driver, result, "cuMemsetD8Async",
                            "the workspace cannot be cleared; is it memory of the current device?");
     return LIBDECODE_OK;
 }

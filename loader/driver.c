@@ -17,10 +17,13 @@
 
 #define LIBRARY "libcuda.so.1"
 
+/* `since` of a call that a driver may lack. */
+#define OPTIONAL 0
+
 /*
  * The exported names. cuda.h maps cuCtxPushCurrent and cuCtxPopCurrent to _v2; for the rest the plain name is the present
  * one. (The _ptsz forms only change what the NULL stream means; ours is the legacy default stream.) `since` = 1000 * major +
- * 10 * minor of the first driver that has the call.
+ * 10 * minor of the first driver that has the call, or OPTIONAL.
  */
 static const struct {
     const char *symbol;
@@ -43,28 +46,42 @@ static const struct {
     {"cuModuleUnload", 2000, offsetof(struct driver, module_unload)},
     {"cuModuleGetFunction", 2000, offsetof(struct driver, module_get_function)},
     {"cuFuncSetAttribute", 9000, offsetof(struct driver, func_set_attribute)},
+    {"cuFuncLoad", OPTIONAL, offsetof(struct driver, func_load)},
+    {"cuOccupancyMaxActiveClusters", 11080, offsetof(struct driver, occupancy_max_active_clusters)},
     {"cuLaunchKernelEx", 11060, offsetof(struct driver, launch_kernel_ex)},
     {"cuStreamIsCapturing", 10000, offsetof(struct driver, stream_is_capturing)},
     {"cuThreadExchangeStreamCaptureMode", 10010, offsetof(struct driver, thread_exchange_stream_capture_mode)},
-    {"cuMemsetD32Async", 3020, offsetof(struct driver, memset_d32_async)},
+    {"cuMemsetD8Async", 3020, offsetof(struct driver, memset_d8_async)},
     {"cuTensorMapEncodeTiled", 12000, offsetof(struct driver, tensor_map_encode_tiled)},
 };
 
 _Static_assert(sizeof(void *) == sizeof(void (*)(void)), "POSIX: dlsym's result is a function pointer");
 
-/* What the one attempt gave. Written inside pthread_once, constant afterwards. */
-static struct driver loaded_driver;
-static libdecode_status load_status;
-static int load_cuda_result;
-static char load_message[1024];
-static pthread_once_t load_once = PTHREAD_ONCE_INIT;
+/* The table, once it is complete and the driver has started; until then under the lock. */
+static struct driver table;
+static _Atomic(const struct driver *) loaded_driver;
+static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool handles_fork;
 
-/* Set in the child of a fork that came after cuInit. */
-static atomic_bool is_forked;
+/* Whether the driver runs in this process, and whether this process is the child of one where it did. */
+static atomic_bool is_started, is_forked;
 
-static void note_fork(void) { atomic_store_explicit(&is_forked, true, memory_order_relaxed); }
+/* A lock that another thread held at the fork is nobody's in the child. */
+static void note_fork(void) {
+    static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+    if (atomic_load_explicit(&is_started, memory_order_relaxed))
+        atomic_store_explicit(&is_forked, true, memory_order_relaxed);
+    load_lock = unlocked;
+}
 
 bool driver_forked(void) { return atomic_load_explicit(&is_forked, memory_order_relaxed); }
+
+static libdecode_status forked(const char *what) {
+    return fail(LIBDECODE_ERROR_FORKED,
+                "%sthis process is a fork of one that used CUDA, which does not survive fork(); fork before the first CUDA call, "
+                "or start workers by spawn (fork and exec)",
+                what);
+}
 
 libdecode_status driver_fail(const struct driver *driver, cuda_result result, const char *call, const char *what) {
     const char *name = NULL;
@@ -88,7 +105,7 @@ static libdecode_status find_calls(struct driver *driver) {
     for (size_t index = 0; index < sizeof calls / sizeof calls[0]; index++) {
         void *symbol;
         memcpy(&symbol, (char *)driver + calls[index].offset, sizeof symbol);
-        if (!symbol)
+        if (!symbol && calls[index].since != OPTIONAL)
             return fail(LIBDECODE_ERROR_DRIVER_TOO_OLD,
                         LIBRARY " (CUDA %d.%d) lacks %s, which came with CUDA %d.%d; install a newer NVIDIA driver (CUDA 12.0, "
                                 "525.60 or newer)",
@@ -98,47 +115,54 @@ static libdecode_status find_calls(struct driver *driver) {
     return LIBDECODE_OK;
 }
 
-static libdecode_status load_driver(struct driver *driver) {
-    driver->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    if (!driver->library) {
-        const char *reason = dlerror();
-        return fail(LIBDECODE_ERROR_NO_DRIVER,
-                    LIBRARY " cannot be loaded (%s); install the NVIDIA driver, or in a container pass the GPU through",
-                    reason ? reason : "no reason given");
-    }
-    FORWARD(find_calls(driver));
-    /* Before cuInit: a child must not find half a driver. A library that is never closed may leave a handler behind. */
-    if (pthread_atfork(NULL, NULL, note_fork) != 0)
-        return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "pthread_atfork: no memory for the handler that detects a fork; free memory");
+static libdecode_status start_driver(const struct driver *driver) {
+    atomic_store_explicit(&is_started, true, memory_order_relaxed); /* before: a child must not find half a driver */
     cuda_result result = driver->init(0);
+    if (result == CUDA_RESULT_SUCCESS)
+        return LIBDECODE_OK;
+    atomic_store_explicit(&is_started, false, memory_order_relaxed);
+    if (result == CUDA_RESULT_NOT_INITIALIZED) /* what the driver says where it was started by the parent, not by libdecode */
+        return forked("cuInit: CUDA_ERROR_NOT_INITIALIZED: ");
     if (result == CUDA_RESULT_NO_DEVICE)
         return fail(LIBDECODE_ERROR_NO_DEVICE,
                     "cuInit: CUDA_ERROR_NO_DEVICE: the driver (CUDA %d.%d) sees no GPU; check nvidia-smi and "
                     "CUDA_VISIBLE_DEVICES",
                     driver->version / 1000, driver->version % 1000 / 10);
-    if (result != CUDA_RESULT_SUCCESS)
-        return driver_fail(driver, result, "cuInit",
-                           "the NVIDIA driver does not start; check nvidia-smi, then restart this process");
-    return LIBDECODE_OK;
+    return driver_fail(driver, result, "cuInit", "the NVIDIA driver does not start; check nvidia-smi, then try again");
 }
 
-static void load_driver_once(void) {
-    load_status = load_driver(&loaded_driver);
-    load_cuda_result = load_status == LIBDECODE_ERROR_CUDA ? libdecode_error_cuda_result() : 0;
-    if (load_status != LIBDECODE_OK)
-        (void)snprintf(load_message, sizeof load_message, "%s", libdecode_error_message());
+/* With the lock held. What an earlier attempt reached is not done again; the library is never closed. */
+static libdecode_status load_driver(void) {
+    if (!table.library)
+        table.library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (!table.library) {
+        const char *reason = dlerror();
+        return fail(LIBDECODE_ERROR_NO_DRIVER,
+                    LIBRARY " cannot be loaded (%s); install the NVIDIA driver, or in a container pass the GPU through",
+                    reason ? reason : "no reason given");
+    }
+    FORWARD(find_calls(&table));
+    /* A library that is never closed may leave a handler behind. */
+    if (!handles_fork && pthread_atfork(NULL, NULL, note_fork) != 0)
+        return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "pthread_atfork: no memory for the handler that detects a fork; free memory");
+    handles_fork = true;
+    FORWARD(start_driver(&table));
+    atomic_store_explicit(&loaded_driver, &table, memory_order_release);
+    return LIBDECODE_OK;
 }
 
 libdecode_status driver_get(const struct driver **ret_driver) {
     if (driver_forked())
-        return fail(LIBDECODE_ERROR_FORKED,
-                    "this process is a fork of one that used CUDA, which does not survive fork(); fork before "
-                    "the first CUDA call, or start workers by spawn (fork and exec)");
-    (void)pthread_once(&load_once, load_driver_once);
-    if (load_status == LIBDECODE_ERROR_CUDA)
-        return fail_cuda(load_cuda_result, "%s", load_message);
-    if (load_status != LIBDECODE_OK)
-        return fail(load_status, "%s", load_message);
-    *ret_driver = &loaded_driver;
+        return forked("");
+    const struct driver *driver = atomic_load_explicit(&loaded_driver, memory_order_acquire);
+    if (!driver) {
+        (void)pthread_mutex_lock(&load_lock);
+        driver = atomic_load_explicit(&loaded_driver, memory_order_relaxed);
+        libdecode_status status = driver ? LIBDECODE_OK : load_driver();
+        (void)pthread_mutex_unlock(&load_lock);
+        FORWARD(status);
+        driver = &table;
+    }
+    *ret_driver = driver;
     return LIBDECODE_OK;
 }

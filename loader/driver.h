@@ -23,6 +23,7 @@ typedef struct cuda_function *cuda_function;
 enum {
     CUDA_RESULT_SUCCESS = 0,
     CUDA_RESULT_OUT_OF_MEMORY = 2,
+    CUDA_RESULT_NOT_INITIALIZED = 3,
     CUDA_RESULT_DEINITIALIZED = 4,
     CUDA_RESULT_NO_DEVICE = 100,
     CUDA_RESULT_INVALID_IMAGE = 200,
@@ -75,19 +76,21 @@ struct driver {
     cuda_result (*module_unload)(cuda_module module);
     cuda_result (*module_get_function)(cuda_function *function, cuda_module module, const char *name);
     cuda_result (*func_set_attribute)(cuda_function function, int attribute, int value);
+    cuda_result (*func_load)(cuda_function function); /* NULL if the driver has none (before CUDA 12.4) */
+    cuda_result (*occupancy_max_active_clusters)(int *count, cuda_function function, const struct cuda_launch_config *config);
     cuda_result (*launch_kernel_ex)(const struct cuda_launch_config *config, cuda_function function, void **parameters,
                                     void **extra);
     cuda_result (*stream_is_capturing)(libdecode_stream stream, int *status);
     cuda_result (*thread_exchange_stream_capture_mode)(int *mode);
-    cuda_result (*memset_d32_async)(cuda_address address, unsigned value, size_t count, libdecode_stream stream);
+    cuda_result (*memset_d8_async)(cuda_address address, unsigned char value, size_t bytes, libdecode_stream stream);
     cuda_result (*tensor_map_encode_tiled)(struct libdecode_tensor_map *map, int data_type, uint32_t rank, void *address,
                                            const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
                                            const uint32_t *element_strides, int interleave, int swizzle, int promotion, int fill);
 };
 
 /*
- * Loads libcuda.so.1 and calls cuInit, once per process; later calls return the same table or the same error again.
- * Thread-safe. Errors: NO_DRIVER (with what dlopen said), DRIVER_TOO_OLD (names the missing call and version),
+ * Loads libcuda.so.1 and calls cuInit, once per process; later calls return the same table. What failed is tried again by the
+ * next call: a driver may be starting. Thread-safe; the fast path takes no lock. Errors: NO_DRIVER (with what dlopen said), DRIVER_TOO_OLD (names the missing call and version),
  * NO_DEVICE, CUDA, FORKED (this process is a fork of one that had called it).
  */
 libdecode_status driver_get(const struct driver **ret_driver);

@@ -12,6 +12,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define FREE_BYTES ((size_t)140 << 30)
+#define NUM_SMS 8
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_HANDLE = 400, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700 };
 
 struct cuda_function {
@@ -89,8 +90,8 @@ CALL cuDeviceGetAttribute(int *value, int attribute, cuda_device device) {
     const int shared_bytes = capability >= 120 ? 102400 : 233472;
     switch (attribute) {
     case 16:
-        *value = 8;
-        break; /* SMs: few, so that split borders come early */
+        *value = NUM_SMS;
+        break; /* few, so that split borders come early */
     case 75:
         *value = capability / 10;
         break; /* compute capability */
@@ -185,12 +186,10 @@ CALL cuMemsetD8_v2(cuda_address to, unsigned char byte, size_t bytes) {
     memset((void *)(uintptr_t)to, byte, bytes);
     return answer(SUCCESS);
 }
-CALL cuMemsetD32Async(cuda_address to, unsigned word, size_t count, libdecode_stream stream);
-CALL cuMemsetD32Async(cuda_address to, unsigned word, size_t count, libdecode_stream stream) {
-    unsigned *words = (unsigned *)(uintptr_t)to;
+CALL cuMemsetD8Async(cuda_address to, unsigned char value, size_t bytes, libdecode_stream stream);
+CALL cuMemsetD8Async(cuda_address to, unsigned char value, size_t bytes, libdecode_stream stream) {
     (void)stream;
-    for (size_t index = 0; index < count; index++)
-        words[index] = word;
+    memset((void *)(uintptr_t)to, value, bytes);
     return answer(SUCCESS);
 }
 
@@ -225,6 +224,15 @@ CALL cuFuncSetAttribute(cuda_function function, int attribute, int value);
 CALL cuFuncSetAttribute(cuda_function function, int attribute, int value) {
     (void)attribute;
     return answer(function != NULL && value >= 0 ? SUCCESS : INVALID_VALUE);
+}
+CALL cuFuncLoad(cuda_function function);
+CALL cuFuncLoad(cuda_function function) { return answer(function != NULL ? SUCCESS : INVALID_VALUE); }
+CALL cuOccupancyMaxActiveClusters(int *count, cuda_function function, const struct cuda_launch_config *config);
+CALL cuOccupancyMaxActiveClusters(int *count, cuda_function function, const struct cuda_launch_config *config) {
+    if (function == NULL || config->num_attributes == 0)
+        return answer(INVALID_VALUE);
+    *count = NUM_SMS / (int)config->attributes[0].value.cluster.x;
+    return answer(SUCCESS);
 }
 CALL cuTensorMapEncodeTiled(struct libdecode_tensor_map *map, int data_type, uint32_t rank, void *address, const uint64_t *dims,
                             const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave,

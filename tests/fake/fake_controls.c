@@ -114,22 +114,26 @@ static void describe_device(int ordinal, int compute_capability) {
                 {103, "NVIDIA B300", 148, 233472, 3996000, 8192, 126 << 20},
                 {120, "NVIDIA GeForce RTX 5090", 170, 102400, 14001000, 512, 96 << 20},
                 {121, "NVIDIA GB10", 48, 102400, 4266000, 256, 24 << 20}};
-    for (size_t index = 0; index < sizeof gpus / sizeof gpus[0]; index++) {
-        if (gpus[index].compute_capability != compute_capability)
+    static const int h200_clusters[5] = {132, 66, 30, 15, 7}; /* measured */
+    for (size_t gpu = 0; gpu < sizeof gpus / sizeof gpus[0]; gpu++) {
+        if (gpus[gpu].compute_capability != compute_capability)
             continue;
         memset(&state.devices[ordinal], 0, sizeof state.devices[ordinal]);
-        (void)snprintf(state.devices[ordinal].name, sizeof state.devices[ordinal].name, "%s", gpus[index].name);
+        (void)snprintf(state.devices[ordinal].name, sizeof state.devices[ordinal].name, "%s", gpus[gpu].name);
+        for (int index = 0; index < 5; index++)
+            state.devices[ordinal].resident_clusters[index] =
+                compute_capability == 90 ? h200_clusters[index] : gpus[gpu].sm_count >> index;
         set_attribute(ordinal, ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024);
         set_attribute(ordinal, ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, (int)PORTABLE_SHARED_BYTES);
         set_attribute(ordinal, ATTRIBUTE_WARP_SIZE, 32);
-        set_attribute(ordinal, ATTRIBUTE_MULTIPROCESSOR_COUNT, gpus[index].sm_count);
-        set_attribute(ordinal, ATTRIBUTE_MEMORY_CLOCK_RATE, gpus[index].memory_clock_khz);
-        set_attribute(ordinal, ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, gpus[index].bus_bits);
-        set_attribute(ordinal, ATTRIBUTE_L2_CACHE_SIZE, gpus[index].l2_bytes);
+        set_attribute(ordinal, ATTRIBUTE_MULTIPROCESSOR_COUNT, gpus[gpu].sm_count);
+        set_attribute(ordinal, ATTRIBUTE_MEMORY_CLOCK_RATE, gpus[gpu].memory_clock_khz);
+        set_attribute(ordinal, ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, gpus[gpu].bus_bits);
+        set_attribute(ordinal, ATTRIBUTE_L2_CACHE_SIZE, gpus[gpu].l2_bytes);
         set_attribute(ordinal, ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, compute_capability / 10);
         set_attribute(ordinal, ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, compute_capability % 10);
-        set_attribute(ordinal, ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, gpus[index].shared_bytes_per_sm);
-        set_attribute(ordinal, ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, gpus[index].shared_bytes_per_sm - 1024);
+        set_attribute(ordinal, ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, gpus[gpu].shared_bytes_per_sm);
+        set_attribute(ordinal, ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, gpus[gpu].shared_bytes_per_sm - 1024);
         return;
     }
     abort(); /* a test asks for a GPU that is none of the five; set its attributes one by one instead */

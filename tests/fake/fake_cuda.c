@@ -60,7 +60,8 @@ static struct fake_cuda_call *begin(const char *name) {
     }
     wait_at_meeting(name);
     struct fake_cuda_call *record = new_record(name);
-    if (state.initialised_by && state.initialised_by != getpid())
+    if (state.initialised_by && state.initialised_by != getpid() && strcmp(name, "cuInit") != 0 &&
+        strcmp(name, "cuDriverGetVersion") != 0)
         state.num_misuses++;
     record->result = named_value(state.failures, name);
     if (state.fail_at_record && state.num_records == state.fail_at_record) {
@@ -98,6 +99,8 @@ cuda_result cuInit(unsigned flags) {
     struct fake_cuda_call *call = begin("cuInit");
     if (!call->result && flags != 0)
         call->result = INVALID_VALUE;
+    if (!call->result && state.initialised_by && state.initialised_by != getpid())
+        call->result = NOT_INITIALIZED; /* as in the child of a fork */
     if (!call->result && state.num_devices == 0)
         call->result = CUDA_RESULT_NO_DEVICE;
     if (!call->result)
@@ -358,6 +361,44 @@ static cuda_result check_launch(const struct cuda_launch_config *config, const s
     return cluster_size > PORTABLE_CLUSTER_SIZE && !function->non_portable_cluster ? INVALID_VALUE : CUDA_RESULT_SUCCESS;
 }
 
+cuda_result cuFuncLoad(cuda_function handle) {
+    struct fake_cuda_call *call = begin_in_context("cuFuncLoad");
+    struct cuda_function *function = find_function(handle);
+    call->function = handle;
+    if (!is_usable(function))
+        return finish(call, call->result ? call->result : misuse(INVALID_HANDLE));
+    memcpy(call->kernel, function->name, sizeof call->kernel);
+    if (!call->result)
+        function->is_loaded = 1;
+    return finish(call, call->result);
+}
+
+/* Where one CTA fills an SM, as the scripted device has it; where several do, as many times that. */
+cuda_result cuOccupancyMaxActiveClusters(int *count, cuda_function handle, const struct cuda_launch_config *config) {
+    struct fake_cuda_call *call = begin_in_context("cuOccupancyMaxActiveClusters");
+    struct cuda_function *function = find_function(handle);
+    call->function = handle;
+    call->config = *config;
+    call->config.attributes = NULL;
+    if (!is_usable(function))
+        return finish(call, call->result ? call->result : misuse(INVALID_HANDLE));
+    memcpy(call->kernel, function->name, sizeof call->kernel);
+    if (!call->result)
+        call->result = check_launch(config, function);
+    if (!call->result && config->num_attributes == 0)
+        call->result = INVALID_VALUE;
+    if (call->result)
+        return finish(call, call->result);
+    const struct device *device = &state.devices[current_context().context->ordinal];
+    unsigned cluster_size = config->attributes[0].value.cluster.x, index = 0;
+    while (index < 4 && 1u << index < cluster_size)
+        index++;
+    unsigned per_sm =
+        (unsigned)device->attributes[ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR] / (config->shared_bytes + 1024);
+    call->value = *count = device->resident_clusters[index] * (int)(per_sm > 0 ? per_sm : 1);
+    return finish(call, CUDA_RESULT_SUCCESS);
+}
+
 cuda_result cuLaunchKernelEx(const struct cuda_launch_config *config, cuda_function handle, void **parameters, void **extra) {
     struct fake_cuda_call *call = begin_in_context("cuLaunchKernelEx");
     struct cuda_function *function = find_function(handle);
@@ -404,13 +445,13 @@ cuda_result cuThreadExchangeStreamCaptureMode(int *mode) {
     return finish(call, call->result);
 }
 
-cuda_result cuMemsetD32Async(cuda_address address, unsigned value, size_t count, libdecode_stream stream) {
-    struct fake_cuda_call *call = begin_in_context("cuMemsetD32Async");
+cuda_result cuMemsetD8Async(cuda_address address, unsigned char value, size_t bytes, libdecode_stream stream) {
+    struct fake_cuda_call *call = begin_in_context("cuMemsetD8Async");
     call->address = address;
     call->pattern = value;
-    call->words = count;
+    call->bytes = bytes;
     call->stream = stream;
-    if (!call->result && (!address || address % 4))
+    if (!call->result && !address)
         call->result = INVALID_VALUE;
     return finish(call, call->result);
 }

@@ -41,7 +41,7 @@ struct fake_cuda_call {
     size_t image_bytes;               /* load: from the fatbin's header */
     int attribute, value;             /* set-attribute, device-get-attribute */
     cuda_address address;             /* memset, tensor map */
-    size_t words;                     /* memset */
+    size_t bytes;                     /* memset */
     unsigned pattern;                 /* memset */
     struct cuda_launch_config config; /* launch; .attributes is NULL: see launch_attributes */
     struct cuda_launch_attribute launch_attributes[FAKE_CUDA_MAX_ATTRIBUTES];

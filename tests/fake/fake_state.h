@@ -35,6 +35,7 @@ struct device {
     char name[64];
     int attributes[NUM_ATTRIBUTES];
     char is_set[NUM_ATTRIBUTES];
+    int resident_clusters[5]; /* of 1 << index CTAs */
 };
 
 struct cuda_context {
@@ -61,6 +62,7 @@ struct cuda_function {
     struct cuda_module *module;
     unsigned max_dynamic_shared_bytes;
     int non_portable_cluster;
+    int is_loaded; /* cuFuncLoad, or a launch */
     char name[128];
 };
 
@@ -146,10 +148,12 @@ CALL cuModuleLoadData(cuda_module *ret_module, const void *image);
 CALL cuModuleUnload(cuda_module handle);
 CALL cuModuleGetFunction(cuda_function *ret_function, cuda_module handle, const char *name);
 CALL cuFuncSetAttribute(cuda_function handle, int attribute, int value);
+CALL cuFuncLoad(cuda_function handle);
+CALL cuOccupancyMaxActiveClusters(int *count, cuda_function handle, const struct cuda_launch_config *config);
 CALL cuLaunchKernelEx(const struct cuda_launch_config *config, cuda_function handle, void **parameters, void **extra);
 CALL cuStreamIsCapturing(libdecode_stream stream, int *status);
 CALL cuThreadExchangeStreamCaptureMode(int *mode);
-CALL cuMemsetD32Async(cuda_address address, unsigned value, size_t count, libdecode_stream stream);
+CALL cuMemsetD8Async(cuda_address address, unsigned char value, size_t bytes, libdecode_stream stream);
 CALL cuTensorMapEncodeTiled(struct libdecode_tensor_map *map, int data_type, uint32_t rank, void *address, const uint64_t *dims,
                             const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave,
                             int swizzle, int promotion, int fill);

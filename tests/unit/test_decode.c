@@ -200,10 +200,10 @@ static void a_device_filled_in_by_hand_is_checked(void **state) {
 static void a_workspace_is_made_ready_by_one_memset(void **state) {
     (void)state;
     libdecode_tensors tensors = some_tensors();
-    expect_ok(libdecode_workspace_init(context, tensors.workspace, 1 << 20, (libdecode_stream)(uintptr_t)0x99));
-    const struct fake_cuda_call *call = fake->last("cuMemsetD32Async");
+    expect_ok(libdecode_workspace_init(context, tensors.workspace, (1 << 20) + 3, (libdecode_stream)(uintptr_t)0x99));
+    const struct fake_cuda_call *call = fake->last("cuMemsetD8Async");
     assert_int_equal(call->address, (uintptr_t)tensors.workspace);
-    assert_int_equal(call->words, 1 << 18);
+    assert_int_equal(call->bytes, (1 << 20) + 3); /* every byte that was given */
     assert_int_equal(call->pattern, 0);
     assert_ptr_equal(call->stream, (void *)(uintptr_t)0x99);
     expect_error(libdecode_workspace_init(context, tensors.workspace, 255, NULL), LIBDECODE_ERROR_WORKSPACE_TOO_SMALL, "256");

@@ -203,7 +203,8 @@ static void a_driver_without_one_of_the_calls_is_too_old_and_the_message_names_t
         {"cuLaunchKernelEx", "11.6"},
         {"cuStreamIsCapturing", "10.0"},
         {"cuThreadExchangeStreamCaptureMode", "10.1"},
-        {"cuMemsetD32Async", "3.2"},
+        {"cuMemsetD8Async", "3.2"},
+        {"cuOccupancyMaxActiveClusters", "11.8"},
         {"cuTensorMapEncodeTiled", "12.0"},
     };
     char folder[] = "/tmp/test_driver_XXXXXX", expected[128];
@@ -253,7 +254,8 @@ static int find_every_call(const struct fake_cuda *fake) {
     CHECK(driver->ctx_get_device && driver->ctx_get_id && driver->ctx_push_current && driver->ctx_pop_current);
     CHECK(driver->module_load_data && driver->module_unload && driver->module_get_function && driver->func_set_attribute);
     CHECK(driver->launch_kernel_ex && driver->stream_is_capturing && driver->thread_exchange_stream_capture_mode);
-    CHECK(driver->memset_d32_async && driver->tensor_map_encode_tiled);
+    CHECK(driver->memset_d8_async && driver->tensor_map_encode_tiled && driver->func_load &&
+          driver->occupancy_max_active_clusters);
     CHECK(driver_get(&again) == LIBDECODE_OK && again == driver);
     CHECK(fake->count("cuInit") == 1);
     CHECK(!driver_forked());
@@ -300,13 +302,35 @@ static int call_by_call(const struct fake_cuda *fake) {
     LEADS_TO("cuStreamIsCapturing", stream_is_capturing(NULL, &number));
     number = 0;
     LEADS_TO("cuThreadExchangeStreamCaptureMode", thread_exchange_stream_capture_mode(&number));
-    LEADS_TO("cuMemsetD32Async", memset_d32_async(4, 0, 1, NULL));
+    LEADS_TO("cuMemsetD8Async", memset_d8_async(4, 0, 1, NULL));
+    LEADS_TO("cuFuncLoad", func_load(NULL));
+    LEADS_TO("cuOccupancyMaxActiveClusters", occupancy_max_active_clusters(&number, NULL, &config));
     LEADS_TO("cuTensorMapEncodeTiled", tensor_map_encode_tiled(&map, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0));
 #undef LEADS_TO
     return 0;
 }
 
-static int remember_a_failing_init(const struct fake_cuda *fake) {
+static int exit_status_of_fork(int (*body)(void)) {
+    int status = -1;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(body());
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+}
+
+static int has_a_driver_of_its_own(void) {
+    const struct driver *driver = NULL;
+    CHECK(driver_get(&driver) == LIBDECODE_OK);
+    return 0;
+}
+
+static int sees_init_fail(void) {
+    const struct driver *driver = NULL;
+    CHECK(driver_get(&driver) == LIBDECODE_ERROR_CUDA && libdecode_error_cuda_result() == UNKNOWN_RESULT);
+    return 0;
+}
+
+static int try_a_failing_init_again(const struct fake_cuda *fake) {
     const struct driver *driver = NULL;
     fake->fail_call("cuInit", UNKNOWN_RESULT);
     for (int attempt = 0; attempt < 2; attempt++) {
@@ -316,7 +340,12 @@ static int remember_a_failing_init(const struct fake_cuda *fake) {
         CHECK(strncmp(libdecode_error_message(), "cuInit: CUDA_ERROR_UNKNOWN (999): ", 34) == 0);
     }
     CHECK(driver == NULL);
-    CHECK(fake->count("cuInit") == 1);
+    CHECK(fake->count("cuInit") == 2);
+    CHECK(exit_status_of_fork(sees_init_fail) == 0); /* the failure is the child's too, the fork is none of it */
+    fake->fail_call("cuInit", 0);
+    CHECK(exit_status_of_fork(has_a_driver_of_its_own) == 0);
+    CHECK(driver_get(&driver) == LIBDECODE_OK);
+    CHECK(fake->count("cuInit") == 3 && fake->misuses() == 0);
     return 0;
 }
 
@@ -324,9 +353,10 @@ static int see_no_gpu(const struct fake_cuda *fake) {
     const struct driver *driver = NULL;
     fake->set_device_count(0);
     CHECK(driver_get(&driver) == LIBDECODE_ERROR_NO_DEVICE);
-    CHECK(driver_get(&driver) == LIBDECODE_ERROR_NO_DEVICE);
     CHECK(strstr(libdecode_error_message(), "sees no GPU") != NULL);
     CHECK(libdecode_error_cuda_result() == 0);
+    fake->set_device_count(1);
+    CHECK(driver_get(&driver) == LIBDECODE_OK);
     return 0;
 }
 
@@ -357,14 +387,6 @@ static int describe_results(const struct fake_cuda *fake) {
     return 0;
 }
 
-static int exit_status_of_fork(int (*body)(void)) {
-    int status = -1;
-    pid_t child = fork();
-    if (child == 0)
-        _exit(body());
-    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 255;
-}
-
 static int is_told_of_the_fork(void) {
     const struct driver *driver = NULL;
     CHECK(driver_forked());
@@ -375,13 +397,16 @@ static int is_told_of_the_fork(void) {
     return 0;
 }
 
-static int is_told_in_the_second_generation_too(void) { return exit_status_of_fork(is_told_of_the_fork); }
-
-static int has_a_driver_of_its_own(void) {
+static int is_told_of_a_fork_it_did_not_see(void) {
     const struct driver *driver = NULL;
-    CHECK(driver_get(&driver) == LIBDECODE_OK);
+    CHECK(driver_get(&driver) == LIBDECODE_ERROR_FORKED);
+    CHECK(strstr(libdecode_error_message(), "cuInit: CUDA_ERROR_NOT_INITIALIZED: this process is a fork of one") != NULL);
+    CHECK(driver == NULL);
+    CHECK(fake_cuda()->misuses() == 0);
     return 0;
 }
+
+static int is_told_in_the_second_generation_too(void) { return exit_status_of_fork(is_told_of_the_fork); }
 
 static int fork_after_the_driver(const struct fake_cuda *fake) {
     const struct driver *driver = NULL;
@@ -390,6 +415,17 @@ static int fork_after_the_driver(const struct fake_cuda *fake) {
     CHECK(exit_status_of_fork(is_told_of_the_fork) == 0);
     CHECK(exit_status_of_fork(is_told_in_the_second_generation_too) == 0);
     CHECK(driver_get(&driver) == LIBDECODE_OK && !driver_forked());
+    CHECK(fake->misuses() == 0);
+    return 0;
+}
+
+/* Somebody else in the parent, PyTorch say, started the driver; libdecode first comes to it in the child. */
+static int fork_before_libdecode_comes_to_the_driver(const struct fake_cuda *fake) {
+    cuda_result (*init)(unsigned) = NULL;
+    void *symbol = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), "cuInit");
+    memcpy(&init, &symbol, sizeof init);
+    CHECK(init && init(0) == CUDA_RESULT_SUCCESS);
+    CHECK(exit_status_of_fork(is_told_of_a_fork_it_did_not_see) == 0);
     CHECK(fake->misuses() == 0);
     return 0;
 }
@@ -425,9 +461,9 @@ static void every_pointer_leads_to_the_call_it_is_named_after(void **state) {
     assert_int_equal(run_in_child(call_by_call), 0);
 }
 
-static void a_failing_init_is_remembered_with_its_code_and_message(void **state) {
+static void a_failing_init_is_tried_again_by_the_next_call(void **state) {
     (void)state;
-    assert_int_equal(run_in_child(remember_a_failing_init), 0);
+    assert_int_equal(run_in_child(try_a_failing_init_again), 0);
 }
 
 static void a_driver_without_a_gpu_is_no_device(void **state) {
@@ -454,6 +490,11 @@ static void a_fork_of_a_process_that_used_the_driver_is_told_so(void **state) {
     assert_int_equal(run_in_child(fork_after_the_driver), 0);
 }
 
+static void a_fork_before_the_first_driver_call_is_named_too(void **state) {
+    (void)state;
+    assert_int_equal(run_in_child(fork_before_libdecode_comes_to_the_driver), 0);
+}
+
 static void threads_that_race_for_the_driver_get_the_same_one(void **state) {
     (void)state;
     assert_int_equal(run_in_child(race_for_the_driver), 0);
@@ -471,11 +512,12 @@ int main(int argc, char **argv) {
         cmocka_unit_test(without_a_driver_the_message_says_what_dlopen_said),
         cmocka_unit_test(every_call_is_found_and_the_driver_is_initialised_once),
         cmocka_unit_test(every_pointer_leads_to_the_call_it_is_named_after),
-        cmocka_unit_test(a_failing_init_is_remembered_with_its_code_and_message),
+        cmocka_unit_test(a_failing_init_is_tried_again_by_the_next_call),
         cmocka_unit_test(a_driver_without_a_gpu_is_no_device),
         cmocka_unit_test(every_failing_call_of_the_start_is_an_error),
         cmocka_unit_test(a_failed_call_is_described_with_the_name_of_its_result),
         cmocka_unit_test(a_fork_of_a_process_that_used_the_driver_is_told_so),
+        cmocka_unit_test(a_fork_before_the_first_driver_call_is_named_too),
         cmocka_unit_test(threads_that_race_for_the_driver_get_the_same_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
