@@ -80,8 +80,10 @@ static libdecode_status read_bytes(const struct bundle *bundle, uint64_t offset,
             return fail(LIBDECODE_ERROR_IO, "bundle %s: reading at offset %llu: %s; check the file system", bundle->path,
                         (unsigned long long)offset, strerror(errno));
         if (got == 0)
-            return DAMAGED(bundle, "ends at offset %llu, it was %llu bytes long when opened", (unsigned long long)offset,
-                           (unsigned long long)bundle->bytes);
+            return fail(LIBDECODE_ERROR_IO,
+                        "bundle %s: ends at offset %llu, it was %llu bytes long when opened; replace a bundle by renaming a new "
+                        "file over it, and try again",
+                        bundle->path, (unsigned long long)offset, (unsigned long long)bundle->bytes);
         ret += got;
         offset += (uint64_t)got;
         bytes -= (uint64_t)got;

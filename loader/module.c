@@ -193,7 +193,8 @@ static libdecode_status check_capture(struct cold_load *load, libdecode_stream s
     return LIBDECODE_OK;
 }
 
-/* Damage is final: the file will not heal, and reading it again at every launch would be slow. Other failures may pass. */
+/* Damage is final: bytes that were all there were wrong, and reading them again at every launch would be slow. What else goes
+ * wrong, a file that is short for a moment among it, may pass. */
 static libdecode_status read_image(const struct cold_load *load, void **ret_image) {
     struct module_slot *slot = load->slot;
     if (slot->damage)
@@ -231,6 +232,11 @@ static libdecode_status load_function(const struct cold_load *load, const void *
         result = driver->func_set_attribute(function, CUDA_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
     if (result != CUDA_RESULT_SUCCESS)
         return load_failed(load, result, "cuFuncSetAttribute");
+    /* Under lazy loading the code would come with the first launch, which may be in a capture. */
+    if (driver->func_load)
+        result = driver->func_load(function);
+    if (result != CUDA_RESULT_SUCCESS)
+        return load_failed(load, result, "cuFuncLoad");
     *ret_function = function;
     return LIBDECODE_OK;
 }

@@ -20,9 +20,15 @@ static void assert_calls(const char *const *names, size_t num_names) {
 
 static void the_first_call_loads_and_every_later_one_asks_only_for_the_context(void **state) {
     (void)state;
-    static const char *const cold[] = {
-        "cuCtxGetId",       "cuCtxGetCurrent",     "cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode",
-        "cuModuleLoadData", "cuModuleGetFunction", "cuFuncSetAttribute",  "cuThreadExchangeStreamCaptureMode"};
+    static const char *const cold[] = {"cuCtxGetId",
+                                       "cuCtxGetCurrent",
+                                       "cuStreamIsCapturing",
+                                       "cuThreadExchangeStreamCaptureMode",
+                                       "cuModuleLoadData",
+                                       "cuModuleGetFunction",
+                                       "cuFuncSetAttribute",
+                                       "cuFuncLoad",
+                                       "cuThreadExchangeStreamCaptureMode"};
     static const char *const warm[] = {"cuCtxGetId"};
     cuda_function function = NULL, again = NULL;
     assert_int_equal(get(LARGE_SHARED, &function), LIBDECODE_OK);
@@ -62,6 +68,19 @@ static void attributes_are_set_where_the_contract_exceeds_what_is_portable(void 
     assert_int_equal(fake->count("cuFuncSetAttribute"), 2);
     assert_int_equal(fake->last("cuFuncSetAttribute")->attribute, CUDA_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED);
     assert_ptr_equal(fake->last("cuFuncSetAttribute")->function, function);
+}
+
+static void a_kernel_is_loaded_for_good_where_the_driver_can(void **state) {
+    (void)state;
+    static struct driver without; /* before CUDA 12.4 */
+    cuda_function function = NULL;
+    assert_int_equal(get(PLAIN, &function), LIBDECODE_OK);
+    assert_ptr_equal(fake->last("cuFuncLoad")->function, function);
+    assert_int_equal(fake->last("cuFuncLoad")->capture_mode, CUDA_CAPTURE_MODE_RELAXED);
+    without = *driver;
+    without.func_load = NULL;
+    assert_int_equal(function_here(cache, &without, &kernels[SECOND_PLAIN], stream, 0, 0, &function), LIBDECODE_OK);
+    assert_int_equal(fake->count("cuFuncLoad"), 1);
 }
 
 static void kernels_of_one_image_share_its_module(void **state) {
@@ -352,6 +371,7 @@ int main(void) {
         TEST(the_first_call_loads_and_every_later_one_asks_only_for_the_context),
         TEST(the_driver_gets_the_bytes_of_the_image),
         TEST(attributes_are_set_where_the_contract_exceeds_what_is_portable),
+        TEST(a_kernel_is_loaded_for_good_where_the_driver_can),
         TEST(kernels_of_one_image_share_its_module),
         TEST(every_context_has_its_own_module_and_a_reused_address_is_another_context),
         TEST(contexts_that_come_and_go_never_get_each_others_kernels),

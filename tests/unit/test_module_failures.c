@@ -37,7 +37,7 @@ static void every_driver_call_may_fail_once_and_the_next_attempt_succeeds(void *
         assert_int_equal(fake->misuses(), 0);
         assert_int_equal(scene_begin(NULL), 0);
     }
-    assert_int_equal(num_failures, 8);
+    assert_int_equal(num_failures, 9);
 }
 
 static void a_failed_load_says_which_kernel_and_what_to_do(void **state) {
@@ -156,6 +156,21 @@ static void a_file_that_cannot_be_read_may_be_read_later(void **state) {
     assert_int_equal(function_here(cache, driver, record, stream, 0, 0, &function), LIBDECODE_OK);
     (void)close(good);
     (void)close(bad);
+    close_file_bundle(&file);
+}
+
+/* As where somebody copies a new file over the old one: for a moment it is short, afterwards whole again. */
+static void a_file_that_was_short_for_a_moment_is_read_again(void **state) {
+    (void)state;
+    struct file_bundle file;
+    cuda_function function = NULL;
+    open_file_bundle(&file);
+    const struct kernel_record *record = &file.table.records[PLAIN];
+    assert_int_equal(truncate(file.path, (off_t)bundle_images(file.bundle)[record->kernel->image].offset + 1), 0);
+    assert_int_equal(function_here(cache, driver, record, stream, 0, 0, &function), LIBDECODE_ERROR_IO);
+    assert_message_has("bytes long when opened");
+    fixture_write_file(file.path, bundle_data, bundle_bytes);
+    assert_int_equal(function_here(cache, driver, record, stream, 0, 0, &function), LIBDECODE_OK);
     close_file_bundle(&file);
 }
 
@@ -293,6 +308,7 @@ int main(void) {
         TEST(every_allocation_may_fail_once_and_the_next_attempt_succeeds),
         TEST(a_damaged_image_is_final),
         TEST(a_file_that_cannot_be_read_may_be_read_later),
+        TEST(a_file_that_was_short_for_a_moment_is_read_again),
         TEST(the_end_unloads_every_module_in_its_own_context),
         TEST(the_end_works_without_a_current_context),
         TEST(modules_of_dead_contexts_are_left_alone),
