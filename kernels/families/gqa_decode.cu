@@ -87,9 +87,10 @@ struct SharedMemory {
     Exchange exchange;
     pipeline::KvRingBarriers<Traits::stages> barriers;
     pipeline::PieceQueue pieces;
+    pipeline::Sequences sequences; /* for what is called rarely */
 };
 /* Without the padding that the alignment adds to the end. */
-constexpr int shared_bytes = offsetof(SharedMemory, pieces) + sizeof(pipeline::PieceQueue);
+constexpr int shared_bytes = offsetof(SharedMemory, sequences) + sizeof(pipeline::Sequences);
 static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of one CTA");
 static_assert(Traits::ctas_per_sm * (shared_bytes + variant::reserved_shared_bytes) <= variant::sm_shared_bytes,
               "shared memory of ctas_per_sm CTAs");
@@ -215,9 +216,10 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
             tile::qk<Traits::dtype>(scores, state.query, ring.tile(pipeline::tensor_k), tokens, lane);
         ring.release(pipeline::tensor_k, lane);
         if (any_visible) {
+            tile::scale(scores, scale_log2);
             if (!all_visible)
                 tile::mask(scores, first_visible, end_visible, lane);
-            state.softmax.update<Traits::dtype>(scores, scale_log2, state.output, probabilities);
+            state.softmax.update<Traits::dtype>(scores, state.output, probabilities);
         }
         ring.wait_full(pipeline::tensor_v);
         const uint32_t v_tile = ring.tile(pipeline::tensor_v);
@@ -248,7 +250,8 @@ __device__ __forceinline__ void store_output(const gqa_decode_params &params, co
             const float sink = params.output.sinks[head] * tile::log2_e;
             const float reference = tile::OnlineSoftmax<1>::finite_reference(fmaxf(maximum, sink));
             weight = ptx::exp2_approx(maximum - reference);
-            total = total * weight + ptx::exp2_approx(sink - reference);
+            /* A sink of +infinity takes all the weight; its difference to itself would be NaN. */
+            total = total * weight + (sink == reference ? 1.f : ptx::exp2_approx(sink - reference));
             maximum = fmaxf(maximum, sink);
         }
         const bool empty = total == 0.f; /* NaN is not: it propagates */
@@ -325,15 +328,15 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     const int rank = Traits::cluster_size > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
     const int worker = blockIdx.x / Traits::cluster_size;
 
-    ptx::launch_dependents();
     ptx::wait_for_preceding_kernel();
     const bool is_consumer = warp < Traits::consumer_warps;
     const pipeline::Tensor tensor = warp == Traits::consumer_warps ? pipeline::tensor_k : pipeline::tensor_v;
-    Schedule schedule(params.schedule, worker, rank);
+    Schedule schedule(params.schedule, shared.sequences, worker, rank);
     if (!is_consumer) {
-        schedule.send_for_lengths();
+        schedule.issue_length_loads();
         ptx::prefetch_tensor_map(tensor == pipeline::tensor_k ? &params.k_map : &params.v_map);
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
+        shared.sequences = pipeline::Sequences(params.schedule);
         Ring::initialise(shared.barriers, Traits::team_warps);
         shared.pieces.initialise(Traits::consumer_threads);
         shared.exchange.initialise();

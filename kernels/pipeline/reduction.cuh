@@ -194,7 +194,7 @@ struct ClusterExchange {
 
   private:
     static __device__ __forceinline__ void wait(uint64_t *barrier, uint32_t round) {
-        while (!ptx::mbarrier_try_wait(ptx::shared_address(barrier), round & 1u)) {
+        while (!ptx::mbarrier_try_wait_cluster(ptx::shared_address(barrier), round & 1u)) {
         }
     }
 

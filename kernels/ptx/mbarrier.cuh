@@ -43,4 +43,18 @@ __device__ __forceinline__ bool mbarrier_try_wait(uint32_t barrier, uint32_t par
     return done != 0;
 }
 
+/* The same where other CTAs of the cluster completed the phase by stores into this one's memory: their data is visible, too. */
+__device__ __forceinline__ bool mbarrier_try_wait_cluster(uint32_t barrier, uint32_t parity) {
+    uint32_t done;
+    asm volatile("{\n"
+                 ".reg .pred complete;\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 complete, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, complete;\n"
+                 "}"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return done != 0;
+}
+
 } // namespace ptx

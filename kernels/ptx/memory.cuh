@@ -48,8 +48,10 @@ __device__ __forceinline__ void named_barrier() {
     asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
 }
 
-/* Programmatic dependent launch, PTX ISA 9.7.13.13 "griddepcontrol"; without the launch attribute both do nothing. */
-__device__ __forceinline__ void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+/*
+ * Programmatic dependent launch, PTX ISA 9.7.13.13 "griddepcontrol"; without the launch attribute it does nothing. Nobody calls the
+ * other half, launch_dependents: a grid that begins early is crowded into the SMs that this one leaves.
+ */
 __device__ __forceinline__ void wait_for_preceding_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 } // namespace ptx

@@ -81,6 +81,20 @@ __device__ __forceinline__ void qk(ScoreFragment<groups, row_tiles> &scores, con
     }
 }
 
+/* Before the mask: only then is minus infinity what it means, whatever the sign and size of the scale. */
+template <int groups, int row_tiles>
+__device__ __forceinline__ void scale(ScoreFragment<groups, row_tiles> &scores, float scale_log2) {
+#pragma unroll
+    for (int group = 0; group < groups; ++group) {
+#pragma unroll
+        for (int n = 0; n < row_tiles; ++n) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                scores.value[group][n][i] *= scale_log2;
+        }
+    }
+}
+
 /* Scores of the tokens outside [first_visible, end_visible) become -infinity; the bounds count from the warp's first token. */
 template <int groups, int row_tiles>
 __device__ __forceinline__ void mask(ScoreFragment<groups, row_tiles> &scores, int first_visible, int end_visible, int lane) {
@@ -147,7 +161,7 @@ struct OnlineSoftmax {
     }
 
     template <int dtype, int head_dim, int groups>
-    __device__ __forceinline__ void update(ScoreFragment<groups, row_tiles> &scores, float scale_log2,
+    __device__ __forceinline__ void update(const ScoreFragment<groups, row_tiles> &scores,
                                            OutputFragment<head_dim, row_tiles> &output,
                                            ProbabilityFragment<groups, row_tiles> &probabilities) {
 #pragma unroll
@@ -155,10 +169,7 @@ struct OnlineSoftmax {
             float even = -INFINITY, odd = -INFINITY;
 #pragma unroll
             for (int group = 0; group < groups; ++group) {
-                float(&score)[4] = scores.value[group][n];
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    score[i] *= scale_log2;
+                const float(&score)[4] = scores.value[group][n];
                 even = fmaxf(even, fmaxf(score[0], score[2]));
                 odd = fmaxf(odd, fmaxf(score[1], score[3]));
             }
@@ -167,7 +178,8 @@ struct OnlineSoftmax {
                 even = fmaxf(even, __shfl_xor_sync(full_warp, even, distance));
                 odd = fmaxf(odd, __shfl_xor_sync(full_warp, odd, distance));
             }
-            if (__any_sync(full_warp, even > maximum[n][0] + rescale_threshold || odd > maximum[n][1] + rescale_threshold))
+            /* Differences: of scores beyond 2^27 a sum would lose the threshold. Nothing visible yet: -inf - -inf does not compare. */
+            if (__any_sync(full_warp, even - maximum[n][0] > rescale_threshold || odd - maximum[n][1] > rescale_threshold))
                 raise(n, even, odd, output);
             const float even_reference = finite_reference(maximum[n][0]), odd_reference = finite_reference(maximum[n][1]);
 #pragma unroll
