@@ -44,7 +44,7 @@ struct Traits {
     /* 16 KiB of K and of V a stage. On sm_120, with 99 KiB of shared memory and a fifth of the bandwidth, half of that. */
     static constexpr bool small = variant::target_sm == 120;
     static constexpr int tile_bytes = small ? 8192 : 16384;
-    static constexpr int tile_tokens = tile_bytes / (head_dim * 2);
+    static constexpr int tile_tokens = tile_bytes / tile::KvFormat<dtype, head_dim>::row_bytes;
     static constexpr int rows_per_warp = row_tile < 16 ? 8 : 16; /* two instructions share every K and V fragment */
     static constexpr int row_warps = row_tile / rows_per_warp;   /* warps that read the same tokens for other rows */
     /* Two where rows are divided as well, which leaves warps for a second team; sm_100 is two registers short of that. */
@@ -61,7 +61,7 @@ struct Traits {
     static constexpr int announcer_warp = consumer_warps + producer_warps;
     static constexpr int threads = (announcer_warp + 1) * 32;
     static constexpr int tokens_per_warp = tile_tokens / token_warps;
-    static constexpr int groups = tokens_per_warp / tile::group_tokens;
+    static constexpr int token_fragments = tokens_per_warp / tile::fragment_tokens;
     static constexpr int row_fragments = rows_per_warp / 8;
 
     /* 96-128 KiB in flight per SM reach the read ceiling with random 16-token pages. */
@@ -71,6 +71,8 @@ struct Traits {
     static constexpr int ctas_per_sm = 1;
 };
 
+using Format = tile::KvFormat<Traits::dtype, Traits::head_dim>;
+using TokenFragments = tile::TokenFragments<Format, Traits::token_fragments>;
 using Ring = pipeline::KvRing<Traits::stages, Traits::tile_bytes>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
 using Stream = pipeline::PageStream<Traits::cluster_size>;
@@ -115,7 +117,7 @@ __device__ __forceinline__ void load_tile(const gqa_decode_params &params, const
                                           const pipeline::PageBatch &batch, int first, int boxes, int lane) {
     const int box = batch.first_box + first, source = (first + lane) & 31;
     const uint32_t barrier = ring.full_barrier(tensor);
-    const int box_bytes = params.schedule.box_tokens * Traits::head_dim * 2;
+    const int box_bytes = params.schedule.box_tokens * Format::row_bytes;
     ring.wait_empty(tensor);
     const int page = __shfl_sync(tile::full_warp, batch.page, source);
     if (lane < boxes) {
@@ -181,9 +183,9 @@ __device__ __forceinline__ void announce(Schedule &schedule, pipeline::PieceQueu
 
 /* What a consumer warp keeps over a piece. */
 struct ConsumerState {
-    tile::QueryFragment<Traits::head_dim, Traits::row_fragments> query;
+    tile::QueryFragment<Format, Traits::row_fragments> query;
     tile::OnlineSoftmax<Traits::row_fragments> softmax;
-    tile::OutputFragment<Traits::head_dim, Traits::row_fragments> output;
+    tile::OutputFragment<Format::steps, Traits::row_fragments> output;
 };
 
 __device__ __forceinline__ void load_query(const gqa_decode_params &params, const pipeline::Piece &piece, int first_row,
@@ -197,8 +199,8 @@ __device__ __forceinline__ void load_query(const gqa_decode_params &params, cons
 
 /* Attention of this warp's rows over its tokens of the piece's tiles. */
 __device__ __forceinline__ void attend(const gqa_decode_params &params, const pipeline::Piece &piece, float scale_log2,
-                                       Ring &ring, const tile::TokenGroups<Traits::head_dim, Traits::groups> &tokens, int team,
-                                       int first_warp_token, ConsumerState &state, int lane) {
+                                       Ring &ring, const TokenFragments &tokens, int team, int first_warp_token,
+                                       ConsumerState &state, int lane) {
     const int box_shift = __ffs(params.schedule.box_tokens) - 1;
     const int first_token = piece.first_token, end_token = min(piece.end_token, piece.end_box << box_shift);
     int token = (piece.first_box << box_shift) + first_warp_token; /* this warp's first of the tile */
@@ -209,24 +211,24 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
         const bool any_visible = first_visible < Traits::tokens_per_warp && end_visible > 0;
         const bool all_visible = first_visible <= 0 && end_visible >= Traits::tokens_per_warp;
 
-        tile::ScoreFragment<Traits::groups, Traits::row_fragments> scores;
-        tile::ProbabilityFragment<Traits::groups, Traits::row_fragments> probabilities;
+        tile::ScoreFragment<Traits::token_fragments, Traits::row_fragments> scores;
+        tile::WeightFragment<Traits::token_fragments, Traits::row_fragments> weights;
         ring.wait_full(pipeline::tensor_k);
         if (any_visible)
-            tile::qk<Traits::dtype>(scores, state.query, ring.tile(pipeline::tensor_k), tokens, lane);
+            tile::qk(scores, state.query, ring.tile(pipeline::tensor_k), tokens, lane);
         ring.release(pipeline::tensor_k, lane);
         if (any_visible) {
             tile::scale(scores, scale_log2);
             if (!all_visible)
                 tile::mask(scores, first_visible, end_visible, lane);
-            state.softmax.update<Traits::dtype>(scores, state.output, probabilities);
+            state.softmax.update<Format::matrix_dtype>(scores, state.output, weights);
         }
         ring.wait_full(pipeline::tensor_v);
         const uint32_t v_tile = ring.tile(pipeline::tensor_v);
         if (all_visible)
-            tile::pv<Traits::dtype, false>(state.output, probabilities, v_tile, tokens, first_visible, end_visible, lane);
+            tile::pv<false>(state.output, weights, v_tile, tokens, first_visible, end_visible, lane);
         else if (any_visible)
-            tile::pv<Traits::dtype, true>(state.output, probabilities, v_tile, tokens, first_visible, end_visible, lane);
+            tile::pv<true>(state.output, weights, v_tile, tokens, first_visible, end_visible, lane);
         ring.release(pipeline::tensor_v, lane);
     }
 }
@@ -248,7 +250,7 @@ __device__ __forceinline__ void store_output(const gqa_decode_params &params, co
         float maximum = result.maximum[i], total = result.sum[i], weight = 1.f;
         if (params.output.sinks != nullptr) {
             const float sink = params.output.sinks[head] * tile::log2_e;
-            const float reference = tile::OnlineSoftmax<1>::finite_reference(fmaxf(maximum, sink));
+            const float reference = tile::finite_reference(fmaxf(maximum, sink));
             weight = ptx::exp2_approx(maximum - reference);
             /* A sink of +infinity takes all the weight; its difference to itself would be NaN. */
             total = total * weight + (sink == reference ? 1.f : ptx::exp2_approx(sink - reference));
@@ -280,7 +282,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
     const int token_warp = warp % Traits::token_warps;
     const int first_row = warp % Traits::team_warps / Traits::token_warps * Traits::rows_per_warp;
     const int first_warp_token = token_warp * Traits::tokens_per_warp;
-    const tile::TokenGroups<Traits::head_dim, Traits::groups> tokens(first_warp_token, params.schedule.box_tokens);
+    const TokenFragments tokens(first_warp_token, params.schedule.box_tokens);
     const float scale_log2 = params.query.bmm1_scale_log2_device != nullptr ? *params.query.bmm1_scale_log2_device
                              : params.query.bmm1_scale_device != nullptr    ? *params.query.bmm1_scale_device * tile::log2_e
                                                                             : params.query.bmm1_scale_log2;

@@ -76,7 +76,7 @@ struct Slice {
 #pragma unroll
             for (int part = 1; part < parts; ++part)
                 largest = fmaxf(largest, partial_at(r, c, part).statistics[0]);
-            const float reference = tile::OnlineSoftmax<1>::finite_reference(largest);
+            const float reference = tile::finite_reference(largest);
             maximum[i] = largest;
             sum[i] = 0.f;
 #pragma unroll
@@ -97,7 +97,7 @@ struct Slice {
     /* Adds another partial of vector i. */
     __device__ __forceinline__ void fold(int i, const float (&other_value)[width], float other_maximum, float other_sum) {
         const float largest = fmaxf(maximum[i], other_maximum);
-        const float reference = tile::OnlineSoftmax<1>::finite_reference(largest);
+        const float reference = tile::finite_reference(largest);
         const float weight = ptx::exp2_approx(maximum[i] - reference), other_weight = ptx::exp2_approx(other_maximum - reference);
         maximum[i] = largest;
         sum[i] = sum[i] * weight + other_sum * other_weight;
@@ -114,7 +114,7 @@ struct WarpPartials {
     float row[token_groups][rows][pitch];
 
     template <int row_tiles>
-    __device__ __forceinline__ void store(const tile::OutputFragment<head_dim, row_tiles> &fragment,
+    __device__ __forceinline__ void store(const tile::OutputFragment<head_dim / 16, row_tiles> &fragment,
                                           const tile::OnlineSoftmax<row_tiles> &softmax, int token_group, int first_row,
                                           int lane) {
         float(*const partial)[pitch] = &row[token_group][first_row + (lane & 3) * 2];
@@ -130,7 +130,7 @@ struct WarpPartials {
                     to[i * 16 + 8] = fragment.value[i][n][odd + 2];
                 }
                 if (lane < 4) {
-                    partial[n * 8 + odd][head_dim] = softmax.maximum[n][odd];
+                    partial[n * 8 + odd][head_dim] = softmax.reference[n][odd];
                     partial[n * 8 + odd][head_dim + 1] = total;
                 }
             }

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * score.cuh: from products of query and key to logits in base 2: the scale first, then the mask. Only in this order is minus
+ * infinity what it means, whatever the sign and size of the scale.
+ */
+#pragma once
+
+#include <cmath>
+
+#include "tile/kv_format.cuh"
+
+namespace tile {
+
+/* Registers as the figure in attention.cuh has them: tokens l/4 and l/4 + 8 of a fragment, rows 2 (l%4) and the next. */
+template <int token_fragments, int row_fragments>
+struct ScoreFragment {
+    float value[token_fragments][row_fragments][4];
+};
+
+template <int token_fragments, int row_fragments>
+__device__ __forceinline__ void scale(ScoreFragment<token_fragments, row_fragments> &scores, float scale_log2) {
+#pragma unroll
+    for (int fragment = 0; fragment < token_fragments; ++fragment) {
+#pragma unroll
+        for (int n = 0; n < row_fragments; ++n) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                scores.value[fragment][n][i] *= scale_log2;
+        }
+    }
+}
+
+/* Scores of the tokens outside [first_visible, end_visible) become -infinity; the bounds count from the warp's first token. */
+template <int token_fragments, int row_fragments>
+__device__ __forceinline__ void mask(ScoreFragment<token_fragments, row_fragments> &scores, int first_visible, int end_visible,
+                                     int lane) {
+#pragma unroll
+    for (int fragment = 0; fragment < token_fragments; ++fragment) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int token = fragment * fragment_tokens + half * 8 + (lane >> 2);
+            const bool visible = token >= first_visible && token < end_visible;
+#pragma unroll
+            for (int n = 0; n < row_fragments; ++n) {
+                scores.value[fragment][n][half * 2] = visible ? scores.value[fragment][n][half * 2] : -INFINITY;
+                scores.value[fragment][n][half * 2 + 1] = visible ? scores.value[fragment][n][half * 2 + 1] : -INFINITY;
+            }
+        }
+    }
+}
+
+} // namespace tile
