@@ -11,50 +11,72 @@
  *
  *     producer warps  one for K, one for V: walk split_schedule.cuh, the pieces of units that fall to this worker;
  *                     page_stream.cuh gives the boxes of a piece and their pages, one batch of 32 ahead; one 5-D copy per box
- *                     into the ring (kv_ring.cuh), across pieces, so that short units keep the memory queue full
+ *                     into the ring (producer.cuh, kv_ring.cuh), across pieces, so that short units keep the memory queue full
  *     announcer warp  walks the same schedule and hands each piece to the consumers (piece_queue.cuh): what they alone need
  *                     to know of a piece holds up no copy
- *     consumer warps  tile by tile: qk, mask, softmax, pv (attention.cuh); two teams of warps take turns at the tiles, a warp
- *                     takes its own tokens of a tile and keeps its own maximum and sum: no barrier among consumers
- *     at a unit's end reduction.cuh: warps, then the cluster, then the workers that share the unit; the last one stores
+ *     consumer warps  tile by tile: qk, scale, mask, softmax, pv (attention.cuh); two teams of warps take turns at the tiles, a
+ *                     warp takes its own tokens of a tile and keeps its own reference and sum: no barrier among consumers
+ *     at a unit's end partial.cuh: warps, then the cluster, then the workers that share the unit; the last one stores
+ *
+ * A worker with two pieces, the first of tiles 0 to 2, the second of tiles 3 to 6, four stages (time runs to the right; a copy
+ * lands long after it was issued, and the ring fills while the first lands):
+ *
+ *     K producer   issue 0 1 2 3 | wait for a free place: 4     5     6
+ *     V producer   issue 0 1 2 3 | likewise                 4     5     6
+ *     announcer    piece 0, piece 1, end
+ *     team 0             qk 0, pv 0     qk 2, pv 2   fold 0      qk 4, pv 4     qk 6, pv 6   fold 1
+ *     team 1                  qk 1, pv 1             fold 0  qk 3, pv 3    qk 5, pv 5        fold 1
  *
  * Shared memory: struct SharedMemory below. Tiles first: the copy engine's swizzle wants them 1024-byte aligned.
  */
 #include <cstddef>
+#include <type_traits>
 
 #include "abi.h"
+#include "pipeline/cluster_exchange.cuh"
+#include "pipeline/epilogue.cuh"
 #include "pipeline/kv_ring.cuh"
-#include "pipeline/page_stream.cuh"
 #include "pipeline/piece_queue.cuh"
-#include "pipeline/reduction.cuh"
+#include "pipeline/producer.cuh"
+#include "pipeline/warp_fold.cuh"
+#include "pipeline/worker_fold.cuh"
 #include "tile/attention.cuh"
+#include "tile/row_map.cuh"
 #include "variant.cuh"
 
 namespace {
+
+/* --------------------------------------------------------------------------------------------------------------- traits */
 
 struct Traits {
     static constexpr int dtype = VARIANT_KV_DTYPE;
     static constexpr int head_dim = VARIANT_HEAD_DIM;
     static constexpr int row_tile = VARIANT_ROW_TILE;
     static constexpr int cluster_size = VARIANT_CLUSTER_SIZE;
+    using Format = tile::KvFormat<dtype, head_dim>;
     static_assert(VARIANT_QUERY_DTYPE == VARIANT_KV_DTYPE, "query_dtype, kv_dtype in the .toml: 16-bit KV takes its own dtype");
-    static_assert(head_dim == 64 || head_dim == 128, "head_dim in the .toml: 64 or 128");
+    static_assert(head_dim == 64 || head_dim == 128 || head_dim == 256 || head_dim == 512, "head_dim in the .toml");
     static_assert(row_tile == 8 || row_tile == 16 || row_tile == 32, "row_tile in the .toml: 8, 16 or 32");
 
     /* 16 KiB of K and of V a stage. On sm_120, with 99 KiB of shared memory and a fifth of the bandwidth, half of that. */
     static constexpr bool small = variant::target_sm == 120;
     static constexpr int tile_bytes = small ? 8192 : 16384;
-    static constexpr int tile_tokens = tile_bytes / tile::KvFormat<dtype, head_dim>::row_bytes;
+    static constexpr int tile_tokens = tile_bytes / Format::row_bytes;
     static constexpr int rows_per_warp = row_tile < 16 ? 8 : 16; /* two instructions share every K and V fragment */
     static constexpr int row_warps = row_tile / rows_per_warp;   /* warps that read the same tokens for other rows */
     /* Two where rows are divided as well, which leaves warps for a second team; sm_100 is two registers short of that. */
-    static constexpr int token_warps = small || (row_warps > 1 && variant::target_sm == 90) ? 2 : 4;
+    static constexpr int most_token_warps = small || (row_warps > 1 && variant::target_sm == 90) ? 2 : 4;
+    static constexpr int token_warps =
+        most_token_warps * tile::fragment_tokens <= tile_tokens ? most_token_warps : tile_tokens / tile::fragment_tokens;
     static constexpr int team_warps = row_warps * token_warps;
     /*
      * Teams take turns at the tiles. The steps of one tile wait for each other, some 1000 clocks of it: four warps, one tile at a
      * time, take in 32 bytes a clock, fewer than an SM can get from memory.
      */
-    static constexpr int teams = small ? 1 : 8 / team_warps;
+    static constexpr int most_teams = small ? 1 : 8 / team_warps;
+    static constexpr int stages = 4; /* 96-128 KiB in flight per SM reach the read ceiling with random 16-token pages */
+    static constexpr int teams = most_teams < stages ? most_teams : stages;
+    static_assert(stages % teams == 0, "a stage must be one team's: a warp that skips one cannot tell its phases apart");
     static constexpr int consumer_warps = teams * team_warps;
     static constexpr int consumer_threads = consumer_warps * 32;
     static constexpr int producer_warps = 2; /* one for K, one for V, whose first copies so go out together */
@@ -64,111 +86,58 @@ struct Traits {
     static constexpr int token_fragments = tokens_per_warp / tile::fragment_tokens;
     static constexpr int row_fragments = rows_per_warp / 8;
 
-    /* 96-128 KiB in flight per SM reach the read ceiling with random 16-token pages. */
-    static constexpr int stages = small && row_tile == 32 ? 2 : 4;
-    static_assert(stages % teams == 0, "a stage must be one team's: a warp that skips one cannot tell its phases apart");
-    /* All of it for one CTA: half as many workers as with two, so half as many units that are split between them. */
+    /* All of an SM for one CTA: half as many workers as with two, so half as many units that are split between them. */
     static constexpr int ctas_per_sm = 1;
 };
 
-using Format = tile::KvFormat<Traits::dtype, Traits::head_dim>;
+using Format = Traits::Format;
 using TokenFragments = tile::TokenFragments<Format, Traits::token_fragments>;
 using Ring = pipeline::KvRing<Traits::stages, Traits::tile_bytes>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
-using Stream = pipeline::PageStream<Traits::cluster_size>;
-using Partials = pipeline::WarpPartials<Traits::head_dim, Traits::row_tile, Traits::teams * Traits::token_warps>;
-using CtaSlice = pipeline::Slice<Traits::row_tile, Traits::head_dim, Traits::consumer_threads>;
-using WorkerSlice = pipeline::Slice<Traits::row_tile, Traits::head_dim / Traits::cluster_size, Traits::consumer_threads>;
-using WorkerFold = pipeline::WorkerFold<Traits::cluster_size, WorkerSlice,
-                                        pipeline::WorkerRecord<Traits::row_tile, Traits::head_dim / Traits::cluster_size>>;
-using Exchange = pipeline::ClusterExchange<Traits::head_dim, Traits::row_tile, Traits::cluster_size>;
+using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::cluster_size>;
 
-struct SharedMemory {
-    alignas(1024) uint8_t tiles[Traits::stages][2][Traits::tile_bytes];
-    alignas(16) Partials partials;
-    Exchange exchange;
-    pipeline::KvRingBarriers<Traits::stages> barriers;
-    pipeline::PieceQueue pieces;
-    pipeline::Sequences sequences; /* for what is called rarely */
+/* What folds the warps' partials in `parts` blocks of columns. */
+template <int parts>
+struct FoldIn {
+    static constexpr int columns = Traits::head_dim / Traits::cluster_size; /* of this CTA */
+    using Partials = pipeline::WarpPartials<Format, Traits::row_tile, Traits::teams * Traits::token_warps, parts>;
+    using CtaSlice = pipeline::Slice<Traits::row_tile, Traits::head_dim, Traits::consumer_threads, parts>;
+    using ClusterSlice = pipeline::Slice<Traits::row_tile, columns, Traits::consumer_threads>;
+    using Result = std::conditional_t<Traits::cluster_size == 1, CtaSlice, ClusterSlice>;
+    using Exchange = pipeline::ClusterExchange<CtaSlice, Result, Traits::row_tile, columns, Traits::cluster_size>;
+
+    struct SharedMemory {
+        alignas(1024) uint8_t tiles[Traits::stages][2][Traits::tile_bytes];
+        alignas(16) Partials partials;
+        Exchange exchange;
+        pipeline::KvRingBarriers<Traits::stages> barriers;
+        pipeline::PieceQueue pieces;
+        pipeline::Sequences sequences; /* for what is called rarely */
+    };
+    /* Without the padding that the alignment adds to the end. */
+    static constexpr int shared_bytes = offsetof(SharedMemory, sequences) + sizeof(pipeline::Sequences);
+    static constexpr bool fits = shared_bytes <= variant::max_shared_bytes;
 };
-/* Without the padding that the alignment adds to the end. */
-constexpr int shared_bytes = offsetof(SharedMemory, sequences) + sizeof(pipeline::Sequences);
-static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of one CTA");
-static_assert(Traits::ctas_per_sm * (shared_bytes + variant::reserved_shared_bytes) <= variant::sm_shared_bytes,
+
+/* As few parts as fit: each further one is two more barriers. */
+using Fold = std::conditional_t<FoldIn<1>::fits, FoldIn<1>, std::conditional_t<FoldIn<2>::fits, FoldIn<2>, FoldIn<4>>>;
+using SharedMemory = Fold::SharedMemory;
+using WorkerFold = pipeline::WorkerFold<Fold::Result, Traits::cluster_size>;
+static_assert(Fold::fits, "shared memory of one CTA");
+static_assert(Traits::ctas_per_sm * (Fold::shared_bytes + variant::reserved_shared_bytes) <= variant::sm_shared_bytes,
               "shared memory of ctas_per_sm CTAs");
 
-/* Named barrier of the consumer warps; 0 is __syncthreads. */
-constexpr int consumer_barrier = 1;
-__device__ __forceinline__ void consumers_meet() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
+/* Of a cluster of one, whose threads hold the most: so one workspace serves every cluster size. */
+constexpr int record_bytes = sizeof(pipeline::WorkerRecord<Fold::CtaSlice>);
+static_assert(sizeof(WorkerFold::Record) <= record_bytes, "the record that the contract announces");
 
-/*
- * Every thread calls it once, after it has arrived: then the barriers of the other CTAs of the cluster are initialised, too.
- * PTX would let only those wait that need to know; racecheck of compute-sanitizer 2025.3 then never ends.
- */
-__device__ __forceinline__ void meet_cluster() {
-    if constexpr (Traits::cluster_size > 1)
-        ptx::cluster_wait();
-}
-
-/* ------------------------------------------------------------------------------------------------------ producer: load */
-
-/* `boxes` boxes of a batch, at most a tile of them, from its box `first` on into the ring: lane i copies box first + i. */
-__device__ __forceinline__ void load_tile(const gqa_decode_params &params, const Ring &ring, pipeline::Tensor tensor,
-                                          const pipeline::PageBatch &batch, int first, int boxes, int lane) {
-    const int box = batch.first_box + first, source = (first + lane) & 31;
-    const uint32_t barrier = ring.full_barrier(tensor);
-    const int box_bytes = params.schedule.box_tokens * Format::row_bytes;
-    ring.wait_empty(tensor);
-    const int page = __shfl_sync(tile::full_warp, batch.page, source);
-    if (lane < boxes) {
-        const int token_in_page = ((box + lane) * params.schedule.box_tokens) & (params.schedule.page_size - 1);
-        ptx::copy_tensor_5d(ring.tile(tensor) + lane * box_bytes, tensor == pipeline::tensor_k ? &params.k_map : &params.v_map, 0,
-                            token_in_page, 0, batch.piece.kv_head, page, barrier);
-    }
-    /*
-     * After the copies, which so go out earlier. Until this arrival the barrier stays open, whatever has come; its count of bytes
-     * may be below zero meanwhile (PTX ISA 9.7.13.15, contents of the mbarrier object).
-     */
-    if (lane == 0)
-        ptx::mbarrier_arrive_expect_tx(barrier, boxes * box_bytes);
-    __syncwarp();
-}
-
-__device__ __forceinline__ void produce(const gqa_decode_params &params, Schedule &schedule, pipeline::Tensor tensor, Ring ring,
-                                        int lane) {
-    schedule.begin();
-    Stream stream(params.schedule, schedule, tensor == pipeline::tensor_v ? params.schedule.page_table_v_offset : 0);
-    const int boxes_per_tile = Traits::tile_tokens >> (__ffs(params.schedule.box_tokens) - 1);
-    pipeline::PageBatch batch = stream.next();
-    meet_cluster(); /* while the page ids are on their way */
-    while (!batch.piece.end_of_work) {
-        /*
-         * When the next page ids are sent for: they hold up the copies that follow, since a warp that waits for any page id
-         * waits for all. So once the ring is full, or else after the last tile of the batch.
-         */
-        const int last_tile = (max(batch.num_boxes, 1) - 1) & -boxes_per_tile;
-        const int ring_is_full = min((Traits::stages - 1) * boxes_per_tile, last_tile);
-        pipeline::PageBatch upcoming;
-        int box = 0;
-        do {
-            const int boxes = min(boxes_per_tile, batch.num_boxes - box);
-            if (boxes > 0) {
-                load_tile(params, ring, tensor, batch, box, boxes, lane);
-                ring.advance();
-            }
-            if (box == ring_is_full)
-                upcoming = stream.next();
-            box += boxes_per_tile;
-        } while (box < batch.num_boxes);
-        batch = upcoming;
-    }
-}
+constexpr int consumer_barrier = 1; /* named barrier of the consumer warps; 0 is __syncthreads */
 
 /* ------------------------------------------------------------------------------------------- announcer: pieces, one by one */
 
 __device__ __forceinline__ void announce(Schedule &schedule, pipeline::PieceQueue &pieces, int lane) {
     schedule.begin();
-    meet_cluster();
+    pipeline::meet_cluster<Traits::cluster_size>();
     pipeline::Piece piece;
     uint32_t count = 0;
     do {
@@ -188,24 +157,25 @@ struct ConsumerState {
     tile::OutputFragment<Format::steps, Traits::row_fragments> output;
 };
 
-__device__ __forceinline__ void load_query(const gqa_decode_params &params, const pipeline::Piece &piece, int first_row,
-                                           ConsumerState &state, int lane) {
-    const int first_head = piece.kv_head * params.query.group_size + piece.row_group * Traits::row_tile + first_row;
-    const int live_rows = params.query.group_size - piece.row_group * Traits::row_tile - first_row;
-    const uint16_t *rows = static_cast<const uint16_t *>(params.query.rows) + piece.request * params.query.token_stride +
-                           first_head * params.query.head_stride;
-    state.query.load(rows, params.query.head_stride, live_rows, lane);
-}
+/* Where a consumer warp stands: which tiles, which tokens of a tile, which rows. */
+struct Place {
+    int team, token_warp, first_row;
+
+    explicit __device__ __forceinline__ Place(int warp)
+        : team(warp / Traits::team_warps), token_warp(warp % Traits::token_warps),
+          first_row(warp % Traits::team_warps / Traits::token_warps * Traits::rows_per_warp) {}
+    __device__ __forceinline__ int first_token() const { return token_warp * Traits::tokens_per_warp; }
+};
 
 /* Attention of this warp's rows over its tokens of the piece's tiles. */
-__device__ __forceinline__ void attend(const gqa_decode_params &params, const pipeline::Piece &piece, float scale_log2,
-                                       Ring &ring, const TokenFragments &tokens, int team, int first_warp_token,
-                                       ConsumerState &state, int lane) {
-    const int box_shift = __ffs(params.schedule.box_tokens) - 1;
+__device__ __forceinline__ void attend(const schedule_params &schedule, const pipeline::Piece &piece, float scale_log2,
+                                       Ring &ring, const TokenFragments &tokens, const Place &place, ConsumerState &state,
+                                       int lane) {
+    const int box_shift = __ffs(schedule.box_tokens) - 1;
     const int first_token = piece.first_token, end_token = min(piece.end_token, piece.end_box << box_shift);
-    int token = (piece.first_box << box_shift) + first_warp_token; /* this warp's first of the tile */
-    for (; token - first_warp_token < end_token; token += Traits::tile_tokens, ring.advance()) {
-        if (Traits::teams > 1 && ring.stage() % Traits::teams != team)
+    int token = (piece.first_box << box_shift) + place.first_token(); /* this warp's first of the tile */
+    for (; token - place.first_token() < end_token; token += Traits::tile_tokens, ring.advance()) {
+        if (Traits::teams > 1 && ring.stage() % Traits::teams != place.team)
             continue;
         const int first_visible = first_token - token, end_visible = end_token - token;
         const bool any_visible = first_visible < Traits::tokens_per_warp && end_visible > 0;
@@ -233,86 +203,40 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ epilogue */
-
-/* Normalises, adds the sink, and stores out and lse of a finished unit: this CTA's columns. */
-__device__ __forceinline__ void store_output(const gqa_decode_params &params, const pipeline::Piece &piece,
-                                             const WorkerSlice &result, int rank) {
-    using S = WorkerSlice;
-    const float bmm2_scale =
-        params.output.bmm2_scale_device != nullptr ? *params.output.bmm2_scale_device : params.output.bmm2_scale;
-    const int first_row = piece.row_group * Traits::row_tile;
-#pragma unroll
-    for (int i = 0; i < S::per_thread; ++i) {
-        if (!result.live(i))
-            continue;
-        const int head = piece.kv_head * params.query.group_size + first_row + result.row(i);
-        float maximum = result.maximum[i], total = result.sum[i], weight = 1.f;
-        if (params.output.sinks != nullptr) {
-            const float sink = params.output.sinks[head] * tile::log2_e;
-            const float reference = tile::finite_reference(fmaxf(maximum, sink));
-            weight = ptx::exp2_approx(maximum - reference);
-            /* A sink of +infinity takes all the weight; its difference to itself would be NaN. */
-            total = total * weight + (sink == reference ? 1.f : ptx::exp2_approx(sink - reference));
-            maximum = fmaxf(maximum, sink);
-        }
-        const bool empty = total == 0.f; /* NaN is not: it propagates */
-        const float scale = empty ? 0.f : __fdividef(bmm2_scale * weight, total);
-        uint16_t *out = static_cast<uint16_t *>(params.output.rows) + piece.request * params.output.token_stride +
-                        head * params.output.head_stride + rank * (Traits::head_dim / Traits::cluster_size) + result.column(i);
-        if constexpr (S::width == 1) {
-            *out = static_cast<uint16_t>(tile::pack_output(params.output.dtype, result.value[i][0] * scale, 0.f));
-        } else {
-#pragma unroll
-            for (int j = 0; j < S::width; j += 2) {
-                reinterpret_cast<uint32_t *>(out)[j / 2] =
-                    tile::pack_output(params.output.dtype, result.value[i][j] * scale, result.value[i][j + 1] * scale);
-            }
-        }
-        if (params.output.lse != nullptr && rank == 0 && result.column(i) == 0) {
-            params.output.lse[piece.request * params.output.lse_token_stride + head * params.output.lse_head_stride] =
-                empty ? -INFINITY : maximum + log2f(total);
-        }
-    }
-}
-
 __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int worker, int rank,
                                         int warp, int lane) {
-    const int team = warp / Traits::team_warps;
-    const int token_warp = warp % Traits::token_warps;
-    const int first_row = warp % Traits::team_warps / Traits::token_warps * Traits::rows_per_warp;
-    const int first_warp_token = token_warp * Traits::tokens_per_warp;
-    const TokenFragments tokens(first_warp_token, params.schedule.box_tokens);
-    const float scale_log2 = params.query.bmm1_scale_log2_device != nullptr ? *params.query.bmm1_scale_log2_device
-                             : params.query.bmm1_scale_device != nullptr    ? *params.query.bmm1_scale_device * tile::log2_e
-                                                                            : params.query.bmm1_scale_log2;
-    meet_cluster();
+    const Place place(warp);
+    const TokenFragments tokens(place.first_token(), params.schedule.box_tokens);
+    const float scale_log2 = tile::scale_log2(params.query);
+    pipeline::meet_cluster<Traits::cluster_size>();
     uint32_t count = 0;
     for (;; ++count) {
         const pipeline::Piece &piece = shared.pieces.front(count);
         if (piece.end_of_work)
             break;
+        const int first_unit_row = piece.row_group * Traits::row_tile;
         ConsumerState state;
-        load_query(params, piece, first_row, state, lane);
+        state.query.load(params.query, tile::RowMap(params.query, piece.request, piece.kv_head, first_unit_row + place.first_row),
+                         lane);
         state.softmax.clear();
         state.output.clear();
-        attend(params, piece, scale_log2, ring, tokens, team, first_warp_token, state, lane);
+        attend(params.schedule, piece, scale_log2, ring, tokens, place, state, lane);
 
-        const int live_rows = min(params.query.group_size - piece.row_group * Traits::row_tile, Traits::row_tile);
-        CtaSlice own(live_rows);
-        WorkerSlice result(live_rows);
+        const tile::RowMap rows(params.query, piece.request, piece.kv_head, first_unit_row);
+        const int live_rows = min(rows.live_rows(), Traits::row_tile);
+        Fold::CtaSlice own(live_rows);
+        Fold::Result result(live_rows);
         if (count > 0)
-            consumers_meet(); /* the partials of the piece before have been folded */
-        shared.partials.store(state.output, state.softmax, team * Traits::token_warps + token_warp, first_row, lane);
-        consumers_meet();
-        shared.partials.fold(own);
+            ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); /* the piece before has been folded */
+        shared.partials.run<consumer_barrier>(state.output, state.softmax, place.team * Traits::token_warps + place.token_warp,
+                                              place.first_row, lane, own);
         shared.exchange.template run<consumer_barrier>(own, result, rank, count, piece.is_last);
         if (piece.num_workers == 1) {
-            store_output(params, piece, result, rank);
+            pipeline::store_unit(params.output, rows, result, rank * Fold::columns);
         } else {
             WorkerFold others(params.records, piece, rank);
             if (others.run(result, worker - piece.first_worker)) {
-                store_output(params, piece, result, rank);
+                pipeline::store_unit(params.output, rows, result, rank * Fold::columns);
                 others.clear(result);
             }
         }
@@ -333,10 +257,11 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     ptx::wait_for_preceding_kernel();
     const bool is_consumer = warp < Traits::consumer_warps;
     const pipeline::Tensor tensor = warp == Traits::consumer_warps ? pipeline::tensor_k : pipeline::tensor_v;
+    const void *const map = tensor == pipeline::tensor_k ? &params.k_map : &params.v_map;
     Schedule schedule(params.schedule, shared.sequences, worker, rank);
     if (!is_consumer) {
         schedule.issue_length_loads();
-        ptx::prefetch_tensor_map(tensor == pipeline::tensor_k ? &params.k_map : &params.v_map);
+        ptx::prefetch_tensor_map(map);
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         shared.sequences = pipeline::Sequences(params.schedule);
         Ring::initialise(shared.barriers, Traits::team_warps);
@@ -354,7 +279,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     else if (warp == Traits::announcer_warp)
         announce(schedule, shared.pieces, lane);
     else
-        produce(params, schedule, tensor, ring, lane);
+        Producer(params.schedule, map, tensor, ring).run(schedule, lane);
 }
 
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
@@ -363,7 +288,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .family = KERNEL_FAMILY_GQA_DECODE,
     .parameter_bytes = sizeof(gqa_decode_params),
     .threads = Traits::threads,
-    .dynamic_shared_bytes = shared_bytes,
+    .dynamic_shared_bytes = Fold::shared_bytes,
     .ctas_per_sm = Traits::ctas_per_sm,
     .cluster_size = Traits::cluster_size,
     .query_dtype = VARIANT_QUERY_DTYPE,
@@ -380,6 +305,6 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_V_PAGE_TABLE |
                 CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX,
     .flags = variant::contract_flags,
-    .record_bytes = sizeof(pipeline::WorkerRecord<Traits::row_tile, Traits::head_dim>), /* the largest: of a cluster of one */
+    .record_bytes = record_bytes,
     .reserved = {},
 };

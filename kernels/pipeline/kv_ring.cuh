@@ -25,6 +25,8 @@ struct KvRingBarriers {
 template <int stages, int tile_bytes>
 class KvRing {
   public:
+    static constexpr int num_stages = stages;
+
     __device__ __forceinline__ KvRing(KvRingBarriers<stages> &barriers, const void *tiles)
         : full_(ptx::shared_address(barriers.full)), empty_(ptx::shared_address(barriers.empty)),
           tiles_(ptx::shared_address(tiles)) {}

@@ -29,28 +29,31 @@
 
 #include "tile/element.cuh"
 #include "tile/kv_format.cuh"
+#include "tile/row_map.cuh"
 #include "tile/score.cuh"
 #include "tile/softmax.cuh"
 
 namespace tile {
 
-/* Rows of Q as the B operand of qk, for all of head_dim; rows past `live_rows` are zero. */
+/* Rows of Q as the B operand of qk, for all of head_dim; rows past the live ones are zero. */
 template <class Format, int row_fragments>
 struct QueryFragment {
     uint32_t operand[Format::steps][row_fragments][2];
 
-    __device__ __forceinline__ void load(const uint16_t *rows, int64_t row_stride, int live_rows, int lane) {
+    __device__ __forceinline__ void load(const query_params &query, const RowMap &rows, int lane) {
+        const uint16_t *const first_row = rows.first_query_row(query);
 #pragma unroll
         for (int n = 0; n < row_fragments; ++n) {
             const int row = n * 8 + (lane >> 2);
-            const uint16_t *elements = rows + row * row_stride;
+            const uint16_t *elements = first_row + row * query.head_stride;
 #pragma unroll
             for (int step = 0; step < Format::steps; ++step) {
 #pragma unroll
                 for (int half = 0; half < 2; ++half)
                     operand[step][n][half] =
-                        row < live_rows ? *reinterpret_cast<const uint32_t *>(elements + Format::query_dim(step, half, lane))
-                                        : 0u;
+                        row < rows.live_rows()
+                            ? *reinterpret_cast<const uint32_t *>(elements + Format::query_dim(step, half, lane))
+                            : 0u;
             }
         }
     }

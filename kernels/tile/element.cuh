@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* element.cuh: the 16-bit element types of the tensor cores: packing, multiplying, storing. */
+/* element.cuh: the 16-bit element types of the tensor cores: packing, multiplying. */
 #pragma once
 
 #include "abi.h"
@@ -26,10 +26,5 @@ struct Element<KERNEL_DTYPE_FP16> {
         ptx::mma_m16n8k16_fp16(c, a, b);
     }
 };
-
-/* The dtype of the output is a property of the launch, not of the variant: one predictable branch in the epilogue. */
-__device__ __forceinline__ uint32_t pack_output(int out_dtype, float low, float high) {
-    return out_dtype == KERNEL_DTYPE_FP16 ? ptx::pack_fp16(low, high) : ptx::pack_bf16(low, high);
-}
 
 } // namespace tile

@@ -7,9 +7,19 @@
 
 #include <cmath>
 
+#include "abi.h"
 #include "tile/kv_format.cuh"
 
 namespace tile {
+
+constexpr float log2_e = 1.4426950408889634f;
+
+/* What a product is multiplied by; read after the preceding kernel, which may compute it. */
+__device__ __forceinline__ float scale_log2(const query_params &query) {
+    if (query.bmm1_scale_log2_device != nullptr)
+        return *query.bmm1_scale_log2_device;
+    return query.bmm1_scale_device != nullptr ? *query.bmm1_scale_device * log2_e : query.bmm1_scale_log2;
+}
 
 /* Registers as the figure in attention.cuh has them: tokens l/4 and l/4 + 8 of a fragment, rows 2 (l%4) and the next. */
 template <int token_fragments, int row_fragments>

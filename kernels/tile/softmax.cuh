@@ -13,7 +13,6 @@
 namespace tile {
 
 constexpr unsigned full_warp = 0xffffffffu;
-constexpr float log2_e = 1.4426950408889634f;
 
 /* -infinity minus itself is NaN: what has seen no visible token compares with 0 instead, and gets weights of 0. */
 __device__ __forceinline__ float finite_reference(float reference) { return reference == -INFINITY ? 0.f : reference; }

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cluster_exchange.cuh: level 2 of partial.cuh: every thread pushes its columns into the CTA of the cluster that owns them
+ * (distributed shared memory), and CTA i folds the columns of slice i.
+ *
+ * One record per (sending CTA, slice): output, then reference and sum of the rows. A round is one piece. Two barriers keep rounds
+ * apart, both completed by the bytes of stores from the CTAs: `received` when all slices are in, `consumed` when all CTAs have
+ * said that they have folded what was sent to them.
+ */
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "pipeline/partial.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
+
+namespace pipeline {
+
+/*
+ * Every thread calls it once, after it has arrived: then the barriers of the other CTAs of the cluster are initialised, too.
+ * PTX would let only those wait that need to know; racecheck of compute-sanitizer 2025.3 then never ends.
+ */
+template <int cluster_size>
+__device__ __forceinline__ void meet_cluster() {
+    if constexpr (cluster_size > 1)
+        ptx::cluster_wait();
+}
+
+/* Lies in shared memory. `Own`: the slices of the whole head_dim; `Result`: those of this CTA's columns. */
+template <class Own, class Result, int rows, int columns, int cluster_size>
+struct ClusterExchange {
+    static_assert(columns % Own::width == 0, "a vector has one owner");
+    struct Record {
+        float output[rows][columns];
+        float statistics[rows][2];
+    };
+    alignas(16) Record receive[cluster_size];
+    float says_consumed[cluster_size]; /* their values mean nothing */
+    alignas(8) uint64_t received;
+    alignas(8) uint64_t consumed;
+
+    __device__ __forceinline__ void initialise() {
+        ptx::mbarrier_init(ptx::shared_address(&received), 1);
+        ptx::mbarrier_init(ptx::shared_address(&consumed), 1);
+    }
+
+    /*
+     * Sends every column of the CTA's result to the CTA that owns it and folds the slices that arrive here. After the last
+     * round nothing more is on its way to this CTA, so it may end.
+     */
+    template <int barrier_id>
+    __device__ __forceinline__ void run(const Own &own, Result &result, int rank, uint32_t round, bool is_last_round) {
+        if (round > 0)
+            wait(&consumed, round - 1);
+        if (threadIdx.x == 0) {
+            const uint32_t bytes = cluster_size * own.live_rows * (columns + 2) * sizeof(float);
+            ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&received), bytes);
+            ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&consumed), sizeof(says_consumed));
+        }
+        push(own, rank);
+        wait(&received, round);
+        result.template fold_all<cluster_size>(0, [&](uint32_t row, uint32_t column, int k) {
+            return Partial{&receive[k].output[row][column], receive[k].statistics[row]};
+        });
+        if (is_last_round)
+            return;
+        ptx::named_barrier<barrier_id, Own::threads>();
+        if (threadIdx.x < cluster_size)
+            ptx::store_async(ptx::map_shared_rank(ptx::shared_address(&says_consumed[rank]), threadIdx.x), {0.f},
+                             ptx::map_shared_rank(ptx::shared_address(&consumed), threadIdx.x));
+    }
+
+  private:
+    static __device__ __forceinline__ void wait(uint64_t *barrier, uint32_t round) {
+        while (!ptx::mbarrier_try_wait_cluster(ptx::shared_address(barrier), round & 1u)) {
+        }
+    }
+
+    __device__ __forceinline__ void push(const Own &own, int rank) {
+        const uint32_t own_received = ptx::shared_address(&received), own_record = ptx::shared_address(&receive[rank]);
+#pragma unroll
+        for (int i = 0; i < Own::per_thread; ++i) {
+            if (!own.live(i))
+                continue;
+            const uint32_t owner = own.column(i) / columns;
+            const uint32_t record = ptx::map_shared_rank(own_record, owner), barrier = ptx::map_shared_rank(own_received, owner);
+            ptx::store_async(record + (own.row(i) * columns + own.column(i) % columns) * 4, own.value[i], barrier);
+            if (own.column(i) % columns == 0)
+                ptx::store_async(record + offsetof(Record, statistics) + own.row(i) * 8, {own.reference[i], own.sum[i]}, barrier);
+        }
+    }
+};
+
+/* A cluster of one CTA has nothing to exchange. */
+template <class Own, int rows, int columns>
+struct ClusterExchange<Own, Own, rows, columns, 1> {
+    __device__ __forceinline__ void initialise() {}
+    template <int barrier_id>
+    __device__ __forceinline__ void run(const Own &own, Own &result, int, uint32_t, bool) {
+        for (int i = 0; i < Own::per_thread; ++i) {
+            for (int j = 0; j < Own::width; ++j)
+                result.value[i][j] = own.value[i][j];
+            result.reference[i] = own.reference[i];
+            result.sum[i] = own.sum[i];
+        }
+    }
+};
+
+} // namespace pipeline

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * producer.cuh: one warp that fills the ring with the tiles of one tensor, K or V: the boxes of all its worker's pieces, one after
+ * the other, so that short units keep the memory queue full. Copies are issued one per lane.
+ */
+#pragma once
+
+#include <cstdint>
+
+#include "abi.h"
+#include "pipeline/cluster_exchange.cuh"
+#include "pipeline/kv_ring.cuh"
+#include "pipeline/page_stream.cuh"
+
+namespace pipeline {
+
+template <class Format, class Ring, int tile_tokens, int cluster_size>
+class Producer {
+  public:
+    /* `map`: the tensor's. */
+    __device__ __forceinline__ Producer(const schedule_params &params, const void *map, Tensor tensor, Ring ring)
+        : params_(params), map_(map), tensor_(tensor), box_bytes_(params.box_tokens * Format::row_bytes), ring_(ring) {}
+
+    __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
+        schedule.begin();
+        PageStream<cluster_size> stream(params_, schedule, tensor_ == tensor_v ? params_.page_table_v_offset : 0);
+        const int boxes_per_tile = tile_tokens >> (__ffs(params_.box_tokens) - 1);
+        PageBatch batch = stream.next();
+        meet_cluster<cluster_size>(); /* while the page ids are on their way */
+        while (!batch.piece.end_of_work) {
+            /*
+             * Where the next page ids are sent for: they hold up the copies that follow, since a warp that waits for any page id
+             * waits for all. So once the ring is full, or else after the last tile of the batch.
+             */
+            const int last_tile = (max(batch.num_boxes, 1) - 1) & -boxes_per_tile;
+            const int prefetch_at_box = min((Ring::num_stages - 1) * boxes_per_tile, last_tile);
+            PageBatch upcoming;
+            int box = 0;
+            do {
+                const int boxes = min(boxes_per_tile, batch.num_boxes - box);
+                if (boxes > 0) {
+                    load_tile(batch, box, boxes, lane);
+                    ring_.advance();
+                }
+                if (box == prefetch_at_box)
+                    upcoming = stream.next();
+                box += boxes_per_tile;
+            } while (box < batch.num_boxes);
+            batch = upcoming;
+        }
+    }
+
+  private:
+    /* `boxes` boxes of a batch, at most a tile of them, from its box `first` on into the ring: lane i copies box first + i. */
+    __device__ __forceinline__ void load_tile(const PageBatch &batch, int first, int boxes, int lane) {
+        const int box = batch.first_box + first, source = (first + lane) & 31;
+        const uint32_t barrier = ring_.full_barrier(tensor_);
+        ring_.wait_empty(tensor_);
+        const int page = __shfl_sync(tile::full_warp, batch.page, source);
+        if (lane < boxes) {
+            const int token_in_page = ((box + lane) * params_.box_tokens) & (params_.page_size - 1);
+            ptx::copy_tensor_5d(ring_.tile(tensor_) + lane * box_bytes_, map_, 0, token_in_page, 0, batch.piece.kv_head, page,
+                                barrier);
+        }
+        /*
+         * After the copies, which so go out earlier. Until this arrival the barrier stays open, whatever has come; its count of
+         * bytes may be below zero meanwhile (PTX ISA 9.7.13.15, contents of the mbarrier object).
+         */
+        if (lane == 0)
+            ptx::mbarrier_arrive_expect_tx(barrier, boxes * box_bytes_);
+        __syncwarp();
+    }
+
+    const schedule_params &params_;
+    const void *const map_;
+    const Tensor tensor_;
+    const int box_bytes_;
+    Ring ring_;
+};
+
+} // namespace pipeline
