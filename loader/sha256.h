@@ -6,10 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sha256_compress.h"
+
 struct sha256 {
     uint32_t state[8];
     uint64_t bytes;
     uint8_t block[64];
+    sha256_compress_function *compress; /* the fastest that this processor has */
 };
 
 void sha256_init(struct sha256 *hash);

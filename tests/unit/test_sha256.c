@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_sha256.c: SHA-256 against the vectors of NIST (FIPS 180-4 examples, SHA256ShortMsg, the Monte Carlo test of SHAVS). */
+/*
+ * test_sha256.c: SHA-256 against the vectors of NIST (FIPS 180-4 examples, SHA256ShortMsg, the Monte Carlo test of SHAVS), in C
+ * and in the instructions of this processor, and the two against each other. Under test: loader/sha256.c, sha256_compress.c.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,9 +15,30 @@
 
 #include "sha256.h"
 
+/* NULL: whichever sha256_init chooses. */
+static sha256_compress_function *compress;
+
+static int choose_default(void **state) {
+    (void)state;
+    compress = NULL;
+    return 0;
+}
+
+static int choose_portable(void **state) {
+    (void)state;
+    compress = sha256_compress_portable;
+    return 0;
+}
+
+static void begin(struct sha256 *hash) {
+    sha256_init(hash);
+    if (compress)
+        hash->compress = compress;
+}
+
 static void digest_of(const void *data, size_t bytes, uint8_t ret_digest[32]) {
     struct sha256 hash;
-    sha256_init(&hash);
+    begin(&hash);
     sha256_update(&hash, data, bytes);
     sha256_finish(&hash, ret_digest);
 }
@@ -79,7 +103,7 @@ static void a_million_letters_have_their_digest_in_pieces_of_any_size(void **sta
     for (size_t index = 0; index < sizeof(piece_sizes) / sizeof(piece_sizes[0]); index++) {
         struct sha256 hash;
         uint8_t digest[32];
-        sha256_init(&hash);
+        begin(&hash);
         for (size_t left = 1000000; left > 0;) {
             size_t piece = left < piece_sizes[index] ? left : piece_sizes[index];
             sha256_update(&hash, letters, piece);
@@ -109,7 +133,7 @@ static void no_bytes_change_nothing_even_without_a_pointer(void **state) {
     struct sha256 hash;
     uint8_t digest[32];
     (void)state;
-    sha256_init(&hash);
+    begin(&hash);
     sha256_update(&hash, "ab", 2);
     sha256_update(&hash, NULL, 0);
     sha256_update(&hash, "c", 1);
@@ -117,13 +141,52 @@ static void no_bytes_change_nothing_even_without_a_pointer(void **state) {
     assert_digest(digest, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
+static void the_processor_is_asked_and_what_it_has_is_used(void **state) {
+    (void)state;
+    struct sha256 hash;
+    sha256_init(&hash);
+    sha256_compress_function *of_processor = sha256_compress_of_processor();
+    print_message("SHA-256 in the instructions of this processor: %s\n", of_processor ? "yes" : "no");
+    assert_true(hash.compress == (of_processor ? of_processor : sha256_compress_portable));
+}
+
+/* Any state, any number of blocks, any alignment; nothing is read or written beside them. */
+static void the_processor_compresses_as_the_portable_function_does(void **state) {
+    (void)state;
+    sha256_compress_function *of_processor = sha256_compress_of_processor();
+    if (!of_processor)
+        skip();
+    uint64_t sequence = 0x9e3779b97f4a7c15u;
+    for (size_t round = 0; round < 2000; round++) {
+        size_t num_blocks = round % 9, offset = round / 9 % 16;
+        uint32_t left[8], right[8];
+        uint8_t *bytes = malloc(offset + 64 * num_blocks + 1); /* a sanitizer sees a step beyond */
+        assert_non_null(bytes);
+        for (size_t byte = 0; byte < offset + 64 * num_blocks; byte++) {
+            sequence = sequence * 6364136223846793005u + 1442695040888963407u;
+            bytes[byte] = (uint8_t)(sequence >> 56);
+        }
+        for (size_t word = 0; word < 8; word++) {
+            sequence = sequence * 6364136223846793005u + 1442695040888963407u;
+            left[word] = right[word] = (uint32_t)(sequence >> 32);
+        }
+        sha256_compress_portable(left, bytes + offset, num_blocks);
+        of_processor(right, bytes + offset, num_blocks);
+        assert_memory_equal(left, right, sizeof left);
+        free(bytes);
+    }
+}
+
 int main(void) {
+#define BOTH_WAYS(name) cmocka_unit_test_setup(name, choose_default), cmocka_unit_test_setup(name, choose_portable)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_published_messages_have_their_digests),
-        cmocka_unit_test(short_binary_messages_have_their_digests),
-        cmocka_unit_test(a_million_letters_have_their_digest_in_pieces_of_any_size),
-        cmocka_unit_test(the_monte_carlo_test_reaches_its_first_checkpoint),
-        cmocka_unit_test(no_bytes_change_nothing_even_without_a_pointer),
+        BOTH_WAYS(the_published_messages_have_their_digests),
+        BOTH_WAYS(short_binary_messages_have_their_digests),
+        BOTH_WAYS(a_million_letters_have_their_digest_in_pieces_of_any_size),
+        BOTH_WAYS(the_monte_carlo_test_reaches_its_first_checkpoint),
+        BOTH_WAYS(no_bytes_change_nothing_even_without_a_pointer),
+        cmocka_unit_test(the_processor_is_asked_and_what_it_has_is_used),
+        cmocka_unit_test(the_processor_compresses_as_the_portable_function_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
