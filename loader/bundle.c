@@ -141,16 +141,19 @@ static libdecode_status check_root_hash(const struct bundle *bundle) {
     return LIBDECODE_OK;
 }
 
+static bool is_name_character(uint8_t c) { return (uint8_t)(c - 'a') < 26 || (uint8_t)(c - '0') < 10 || c == '_'; }
+
 /* A name is also a kernel symbol and log text: lower case, digits, underscores, a fair length, a NUL inside the table. */
 static bool is_name(const struct bundle *bundle, uint32_t offset) {
     uint64_t strings_bytes = bundle_header(bundle)->strings_bytes;
-    uint64_t bytes = 0;
-    for (; offset + bytes < strings_bytes && bundle->strings[offset + bytes] != '\0'; bytes++) {
-        char c = bundle->strings[offset + bytes];
-        if (bytes + 1 >= BUNDLE_MAX_NAME_BYTES || !((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'))
-            return false;
-    }
-    return bytes > 0 && offset + bytes < strings_bytes;
+    if (offset >= strings_bytes)
+        return false;
+    const char *name = bundle->strings + offset;
+    size_t bytes = strnlen(name, BUNDLE_MAX_NAME_BYTES); /* the last byte of the strings is NUL */
+    unsigned others = bytes == 0 || bytes == BUNDLE_MAX_NAME_BYTES;
+    for (size_t index = 0; index < bytes; index++)
+        others |= !is_name_character((uint8_t)name[index]); /* no early end, so that many are looked at in one instruction */
+    return others == 0;
 }
 
 static libdecode_status check_kernel(const struct bundle *bundle, uint32_t index) {

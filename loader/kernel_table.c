@@ -11,10 +11,23 @@
 #include "status.h"
 
 /* By name; of the same name, the newest bundle first. */
-static int compare_records(const void *left, const void *right) {
-    const struct kernel_record *a = left, *b = right;
+static bool comes_before(const struct kernel_record *a, const struct kernel_record *b) {
     int order = strcmp(a->name, b->name);
-    return order != 0 ? order : (a->bundle_rank < b->bundle_rank) - (a->bundle_rank > b->bundle_rank);
+    return order != 0 ? order < 0 : a->bundle_rank > b->bundle_rank;
+}
+
+/* The records of the bundles from `first` to before `last`, which begin at `begins`. Each bundle's own are sorted already. */
+static void merge_bundles(struct kernel_record *records, const size_t *begins, size_t first, size_t last,
+                          struct kernel_record *scratch) {
+    if (last - first < 2)
+        return;
+    size_t middle = first + (last - first) / 2, num_left = begins[middle] - begins[first];
+    merge_bundles(records, begins, first, middle, scratch);
+    merge_bundles(records, begins, middle, last, scratch);
+    memcpy(scratch, records + begins[first], num_left * sizeof *records);
+    const struct kernel_record *left = scratch, *right = records + begins[middle], *right_end = records + begins[last];
+    for (struct kernel_record *next = records + begins[first]; left < scratch + num_left; next++)
+        *next = right < right_end && comes_before(right, left) ? *right++ : *left++;
 }
 
 /* Gives each GPU of a name to the newest record that serves it, and drops records that are left without one. */
@@ -34,29 +47,38 @@ static size_t overlay(struct kernel_record *records, uint32_t *gpus, size_t coun
     return kept;
 }
 
+static void list_kernels(const struct bundle *bundle, size_t rank, struct kernel_record *records) {
+    for (uint32_t kernel = 0; kernel < bundle_header(bundle)->num_kernels; kernel++)
+        records[kernel] = (struct kernel_record){.name = bundle_string(bundle, bundle_kernels(bundle)[kernel].name),
+                                                 .kernel = &bundle_kernels(bundle)[kernel],
+                                                 .bundle = bundle,
+                                                 .bundle_rank = (uint32_t)rank};
+}
+
 libdecode_status kernel_table_build(struct bundle *const *bundles, size_t num_bundles, struct kernel_table *ret_table) {
     size_t count = 0;
     for (size_t rank = 0; rank < num_bundles; rank++)
         count += bundle_header(bundles[rank])->num_kernels;
     struct kernel_record *records = calloc(count + 1, sizeof *records); /* + 1: never of size 0 */
+    struct kernel_record *scratch = malloc((count + 1) * sizeof *scratch);
     uint32_t *gpus = calloc(count + 1, sizeof *gpus);
-    if (!records || !gpus) {
+    size_t *begins = calloc(num_bundles + 1, sizeof *begins);
+    libdecode_status status = LIBDECODE_OK;
+    if (records && scratch && gpus && begins) {
+        for (size_t rank = 0; rank < num_bundles; rank++) {
+            list_kernels(bundles[rank], rank, records + begins[rank]);
+            begins[rank + 1] = begins[rank] + bundle_header(bundles[rank])->num_kernels;
+        }
+        merge_bundles(records, begins, 0, num_bundles, scratch);
+        *ret_table = (struct kernel_table){.records = records, .gpus = gpus, .count = overlay(records, gpus, count)};
+    } else {
         free(records);
         free(gpus);
-        return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "no memory for a table of %zu kernels; free memory and try again", count);
+        status = fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "no memory for a table of %zu kernels; free memory and try again", count);
     }
-    size_t index = 0;
-    for (size_t rank = 0; rank < num_bundles; rank++) {
-        const struct bundle *bundle = bundles[rank];
-        for (uint32_t kernel = 0; kernel < bundle_header(bundle)->num_kernels; kernel++)
-            records[index++] = (struct kernel_record){.name = bundle_string(bundle, bundle_kernels(bundle)[kernel].name),
-                                                      .kernel = &bundle_kernels(bundle)[kernel],
-                                                      .bundle = bundle,
-                                                      .bundle_rank = (uint32_t)rank};
-    }
-    qsort(records, count, sizeof *records, compare_records);
-    *ret_table = (struct kernel_table){.records = records, .gpus = gpus, .count = overlay(records, gpus, count)};
-    return LIBDECODE_OK;
+    free(begins);
+    free(scratch);
+    return status;
 }
 
 void kernel_table_destroy(struct kernel_table *table) {
