@@ -56,18 +56,14 @@ static const struct target_limits *limits_of(uint32_t target) {
 }
 
 /* The contract, as the image carries it, is one of this interface. */
-static bool read_contract(const char *path, const struct image_elf *elf, const char *name,
-                          struct libdecode_launch_contract *ret_contract) {
+static bool read_contract(const char *path, const struct image_kernel *recorded, struct libdecode_launch_contract *ret_contract) {
     char symbol[BUNDLE_MAX_NAME_BYTES + sizeof(LIBDECODE_CONTRACT_SUFFIX)];
-    const uint8_t *bytes;
-    size_t size;
 
-    snprintf(symbol, sizeof(symbol), "%s" LIBDECODE_CONTRACT_SUFFIX, name);
-    if (image_symbol(elf, symbol, &bytes, &size) != LIBDECODE_OK)
-        return refuse("%s: %s", path, libdecode_error_message());
-    if (size != sizeof(*ret_contract))
-        return refuse("%s: %s has %zu bytes, struct libdecode_launch_contract %zu", path, symbol, size, sizeof(*ret_contract));
-    memcpy(ret_contract, bytes, sizeof(*ret_contract));
+    snprintf(symbol, sizeof(symbol), "%s" LIBDECODE_CONTRACT_SUFFIX, recorded->name);
+    if (recorded->contract_bytes != sizeof(*ret_contract))
+        return refuse("%s: %s has %zu bytes, struct libdecode_launch_contract %zu", path, symbol, recorded->contract_bytes,
+                      sizeof(*ret_contract));
+    memcpy(ret_contract, recorded->contract, sizeof(*ret_contract));
     if (ret_contract->magic != LIBDECODE_CONTRACT_MAGIC)
         return refuse("%s: %s has magic 0x%08x, not 0x%08x", path, symbol, ret_contract->magic, LIBDECODE_CONTRACT_MAGIC);
     if (ret_contract->abi != LIBDECODE_KERNEL_ABI)
@@ -142,15 +138,13 @@ static bool check_spill(const char *path, const char *name, const struct libdeco
     return true;
 }
 
-bool lift_contract(const char *path, const struct image_elf *elf, const char *name, bool may_spill,
+bool lift_contract(const char *path, const struct image_kernel *recorded, uint32_t target, bool may_spill,
                    struct libdecode_launch_contract *ret_contract, uint32_t *ret_registers) {
+    const char *name = recorded->name;
     struct libdecode_launch_contract contract;
-    struct image_kernel recorded;
 
-    if (image_kernel_info(elf, name, &recorded) != LIBDECODE_OK)
-        return refuse("%s: %s", path, libdecode_error_message());
-    if (!read_contract(path, elf, name, &contract) || !check_parameters(path, name, &contract, &recorded) ||
-        !check_spill(path, name, &contract, &recorded, may_spill) || !check_resources(path, name, &contract, &recorded, elf->sm))
+    if (!read_contract(path, recorded, &contract) || !check_parameters(path, name, &contract, recorded) ||
+        !check_spill(path, name, &contract, recorded, may_spill) || !check_resources(path, name, &contract, recorded, target))
         return false;
     if (!contract_is_sane(&contract))
         return refuse("%s: %s has a contract that the loader would refuse (loader/contract.c): %u threads, %u bytes of shared "
@@ -158,6 +152,6 @@ bool lift_contract(const char *path, const struct image_elf *elf, const char *na
                       path, name, contract.threads, contract.dynamic_shared_bytes, contract.cluster_size, contract.head_dim,
                       contract.row_tile, contract.tile_tokens, contract.min_page_size, contract.max_page_size);
     *ret_contract = contract;
-    *ret_registers = recorded.registers;
+    *ret_registers = recorded->registers;
     return true;
 }

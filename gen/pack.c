@@ -175,8 +175,23 @@ static bool read_manifest(const char *path, struct packing *packing) {
 
 /* ----------------------------------------------------------------------------------------------------------- image -> frame */
 
+static bool lift_kernels(const char *path, const struct image_kernels *recorded, struct packing *packing, size_t image) {
+    for (size_t index = 0; index < packing->num_kernels; index++) {
+        struct packed_kernel *kernel = &packing->kernels[index];
+        if (kernel->record.image != image)
+            continue;
+        const struct image_kernel *found = image_kernels_find(recorded, kernel->name);
+        if (found == NULL)
+            return refuse("%s: the cubin holds no kernel '%s'", path, kernel->name);
+        if (!lift_contract(path, found, packing->target, kernel->may_spill, &kernel->record.contract, &kernel->record.registers))
+            return false;
+    }
+    return true;
+}
+
 static bool check_image(const char *path, const uint8_t *bytes, size_t size, struct packing *packing, size_t image) {
     struct image_elf elf;
+    struct image_kernels recorded;
 
     if (image_audit(bytes, size, &elf) != LIBDECODE_OK)
         return refuse("%s: %s", path, libdecode_error_message());
@@ -185,13 +200,11 @@ static bool check_image(const char *path, const uint8_t *bytes, size_t size, str
     if (image_kernel_count(&elf) != packing->images[image].record.num_kernels)
         return refuse("%s: holds %zu kernels, the manifest declares %u", path, image_kernel_count(&elf),
                       packing->images[image].record.num_kernels);
-    for (size_t index = 0; index < packing->num_kernels; index++) {
-        struct packed_kernel *kernel = &packing->kernels[index];
-        if (kernel->record.image == image &&
-            !lift_contract(path, &elf, kernel->name, kernel->may_spill, &kernel->record.contract, &kernel->record.registers))
-            return false;
-    }
-    return true;
+    if (image_kernels_read(&elf, &recorded) != LIBDECODE_OK)
+        return refuse("%s: %s", path, libdecode_error_message());
+    bool done = lift_kernels(path, &recorded, packing, image);
+    image_kernels_free(&recorded);
+    return done;
 }
 
 static bool compress_image(const char *path, const uint8_t *bytes, size_t size, int level, struct packed_image *image) {
@@ -321,6 +334,12 @@ static bool write_bundle(const struct options *options, struct packing *packing)
     struct bundle_header header;
 
     lay_out(options, packing, &header);
+    uint64_t image_bytes = 0;
+    for (size_t index = 0; index < packing->num_images; index++)
+        image_bytes += packing->images[index].record.image_bytes;
+    if (image_bytes > BUNDLE_MAX_ALL_IMAGES_BYTES)
+        return refuse("%s: images of %llu bytes, at most %llu are allowed in one bundle", options->manifest,
+                      (unsigned long long)image_bytes, (unsigned long long)BUNDLE_MAX_ALL_IMAGES_BYTES);
     if (header.strings_bytes > BUNDLE_MAX_STRINGS_BYTES)
         return refuse("%s: %llu bytes of names, at most %u are allowed", options->manifest,
                       (unsigned long long)header.strings_bytes, BUNDLE_MAX_STRINGS_BYTES);

@@ -41,6 +41,8 @@ struct bundle {
     const struct bundle_kernel *kernels;
     const struct bundle_image *images;
     const char *strings;
+    uint32_t *kernels_of_images; /* indices of kernels, image after image, in each in the order of the names */
+    uint32_t *first_of_image;    /* where those of an image begin; one more for the end */
 };
 
 #define DAMAGED(bundle, format, ...)                                                                                             \
@@ -184,7 +186,7 @@ static uint64_t padded_end(const struct bundle *bundle, const struct bundle_imag
 /* Frames follow the tables and each other without a gap: nothing of the file is unaccounted for. */
 static libdecode_status check_images(const struct bundle *bundle) {
     const struct bundle_header *header = bundle_header(bundle);
-    uint64_t expected_offset = aligned(header->tables_bytes);
+    uint64_t expected_offset = aligned(header->tables_bytes), all_images_bytes = 0;
     for (uint32_t index = 0; index < header->num_images; index++) {
         const struct bundle_image *image = &bundle->images[index];
         if (image->offset != expected_offset || image->offset > bundle->bytes || image->frame_bytes == 0 ||
@@ -195,6 +197,14 @@ static libdecode_status check_images(const struct bundle *bundle) {
         if (image->image_bytes == 0 || image->image_bytes > BUNDLE_MAX_IMAGE_BYTES)
             return DAMAGED(bundle, "image %u has %llu bytes, accepted is 1 to %u", index, (unsigned long long)image->image_bytes,
                            BUNDLE_MAX_IMAGE_BYTES);
+        if (image->frame_bytes > ZSTD_COMPRESSBOUND(image->image_bytes))
+            return DAMAGED(bundle, "image %u of %llu bytes has a frame of %llu, zstd makes at most %llu", index,
+                           (unsigned long long)image->image_bytes, (unsigned long long)image->frame_bytes,
+                           (unsigned long long)ZSTD_COMPRESSBOUND(image->image_bytes));
+        all_images_bytes += image->image_bytes;
+        if (all_images_bytes > BUNDLE_MAX_ALL_IMAGES_BYTES)
+            return DAMAGED(bundle, "images 0 to %u have %llu bytes, accepted are %llu", index,
+                           (unsigned long long)all_images_bytes, (unsigned long long)BUNDLE_MAX_ALL_IMAGES_BYTES);
         if (target_gpus(image->target) == 0)
             return DAMAGED(bundle, "image %u is for sm_%u, accepted is sm_90, sm_100 or sm_120", index, image->target);
         expected_offset = aligned(image->offset + image->frame_bytes);
@@ -208,22 +218,35 @@ static libdecode_status check_images(const struct bundle *bundle) {
 static libdecode_status check_counts(const struct bundle *bundle) {
     const struct bundle_header *header = bundle_header(bundle);
     uint32_t gpus = 0;
-    uint32_t *num_kernels = calloc(header->num_images, sizeof *num_kernels);
-    if (!num_kernels)
-        return out_of_memory(bundle, "counting its kernels", header->num_images * sizeof *num_kernels);
-    for (uint32_t index = 0; index < header->num_kernels; index++) {
-        num_kernels[bundle->kernels[index].image]++;
+    for (uint32_t index = 0; index < header->num_kernels; index++)
         gpus |= bundle->kernels[index].gpus;
+    for (uint32_t index = 0; index < header->num_images; index++) {
+        uint32_t num_kernels = bundle->first_of_image[index + 1] - bundle->first_of_image[index];
+        if (num_kernels == 0 || num_kernels != bundle->images[index].num_kernels)
+            return DAMAGED(bundle, "image %u is said to hold %u kernels, the table has %u of it", index,
+                           bundle->images[index].num_kernels, num_kernels);
     }
-    libdecode_status status = LIBDECODE_OK;
-    for (uint32_t index = 0; index < header->num_images && status == LIBDECODE_OK; index++)
-        if (num_kernels[index] == 0 || num_kernels[index] != bundle->images[index].num_kernels)
-            status = DAMAGED(bundle, "image %u is said to hold %u kernels, the table has %u of it", index,
-                             bundle->images[index].num_kernels, num_kernels[index]);
-    free(num_kernels);
-    FORWARD(status);
     if (gpus != header->gpus)
         return DAMAGED(bundle, "its header claims GPUs 0x%x, its kernels 0x%x", header->gpus, gpus);
+    return LIBDECODE_OK;
+}
+
+/* So that who reads an image need not look through all kernels for its own. */
+static libdecode_status group_kernels(struct bundle *bundle) {
+    const struct bundle_header *header = bundle_header(bundle);
+    size_t count = header->num_kernels + (size_t)header->num_images + 2;
+    uint32_t *indices = calloc(count, sizeof *indices);
+    if (!indices)
+        return out_of_memory(bundle, "grouping its kernels", count * sizeof *indices);
+    bundle->kernels_of_images = indices;
+    bundle->first_of_image = indices + header->num_kernels;
+    uint32_t *next = bundle->first_of_image + 1; /* of each image; when all are placed, where the next image's begin */
+    for (uint32_t kernel = 0; kernel < header->num_kernels; kernel++)
+        next[bundle->kernels[kernel].image + 1]++;
+    for (uint32_t image = 0; image < header->num_images; image++)
+        next[image + 1] += next[image];
+    for (uint32_t kernel = 0; kernel < header->num_kernels; kernel++)
+        indices[next[bundle->kernels[kernel].image]++] = kernel;
     return LIBDECODE_OK;
 }
 
@@ -262,6 +285,7 @@ static libdecode_status read_tables(struct bundle *bundle) {
     FORWARD(check_images(bundle));
     for (uint32_t index = 0; index < header.num_kernels; index++)
         FORWARD(check_kernel(bundle, index));
+    FORWARD(group_kernels(bundle));
     FORWARD(check_counts(bundle));
     return check_padding_behind_tables(bundle);
 }
@@ -320,6 +344,7 @@ void bundle_close(struct bundle *bundle) {
         return;
     if (bundle->file >= 0)
         (void)close(bundle->file);
+    free(bundle->kernels_of_images);
     free(bundle->tables);
     free(bundle->path);
     free(bundle);
@@ -369,38 +394,38 @@ static libdecode_status decompress(const struct bundle *bundle, uint32_t index, 
 
 /* The image's own word on one of its kernels against the table's. */
 static libdecode_status check_image_kernel(const struct bundle *bundle, const struct bundle_kernel *kernel,
-                                           const struct image_elf *elf) {
-    char symbol[BUNDLE_MAX_NAME_BYTES + sizeof LIBDECODE_CONTRACT_SUFFIX];
+                                           const struct image_kernel *recorded) {
     const char *name = bundle->strings + kernel->name;
-    const uint8_t *contract = NULL;
-    size_t name_bytes = strlen(name), contract_bytes = 0;
-    struct image_kernel recorded = {0};
-    memcpy(symbol, name, name_bytes);
-    memcpy(symbol + name_bytes, LIBDECODE_CONTRACT_SUFFIX, sizeof LIBDECODE_CONTRACT_SUFFIX);
-    FORWARD(image_symbol(elf, symbol, &contract, &contract_bytes));
-    if (contract_bytes != sizeof kernel->contract || memcmp(contract, &kernel->contract, sizeof kernel->contract) != 0)
+    if (strcmp(recorded->name, name) != 0)
+        return fail(LIBDECODE_ERROR_BUNDLE_DAMAGED, "it holds no kernel '%s', which the table says, but '%s'", name,
+                    recorded->name);
+    if (recorded->contract_bytes != sizeof kernel->contract ||
+        memcmp(recorded->contract, &kernel->contract, sizeof kernel->contract) != 0)
         return fail(LIBDECODE_ERROR_BUNDLE_DAMAGED, "kernel '%s' has another launch contract than the table says", name);
-    FORWARD(image_kernel_info(elf, name, &recorded));
-    if (recorded.parameter_bytes != kernel->contract.parameter_bytes || recorded.registers != kernel->registers)
+    if (recorded->parameter_bytes != kernel->contract.parameter_bytes || recorded->registers != kernel->registers)
         return fail(LIBDECODE_ERROR_BUNDLE_DAMAGED,
                     "kernel '%s' takes %u bytes of parameters and %u registers, the table says %u and %u", name,
-                    recorded.parameter_bytes, recorded.registers, kernel->contract.parameter_bytes, kernel->registers);
+                    recorded->parameter_bytes, recorded->registers, kernel->contract.parameter_bytes, kernel->registers);
     return LIBDECODE_OK;
 }
 
 static libdecode_status check_image(const struct bundle *bundle, uint32_t index, const uint8_t *bytes) {
     const struct bundle_image *image = &bundle->images[index];
     struct image_elf elf = {0};
+    struct image_kernels recorded;
     FORWARD(image_audit(bytes, (size_t)image->image_bytes, &elf));
     if (elf.sm != image->target)
         return fail(LIBDECODE_ERROR_BUNDLE_DAMAGED, "it is for sm_%u, the table says sm_%u", elf.sm, image->target);
     if (image_kernel_count(&elf) != image->num_kernels)
         return fail(LIBDECODE_ERROR_BUNDLE_DAMAGED, "it holds %zu kernels, the table says %u", image_kernel_count(&elf),
                     image->num_kernels);
-    for (uint32_t kernel = 0; kernel < bundle_header(bundle)->num_kernels; kernel++)
-        if (bundle->kernels[kernel].image == index)
-            FORWARD(check_image_kernel(bundle, &bundle->kernels[kernel], &elf));
-    return LIBDECODE_OK;
+    FORWARD(image_kernels_read(&elf, &recorded));
+    const uint32_t *kernels = bundle->kernels_of_images + bundle->first_of_image[index];
+    libdecode_status status = LIBDECODE_OK;
+    for (size_t kernel = 0; kernel < recorded.count && status == LIBDECODE_OK; kernel++) /* both are sorted by name */
+        status = check_image_kernel(bundle, &bundle->kernels[kernels[kernel]], &recorded.kernels[kernel]);
+    image_kernels_free(&recorded);
+    return status;
 }
 
 /* The frame with its padding; *ret_owned is to be freed, NULL for a bundle in memory, which is used in place. */
@@ -439,7 +464,7 @@ libdecode_status bundle_read_image(const struct bundle *bundle, uint32_t image, 
     if (status == LIBDECODE_OK) {
         memset(bytes + image_bytes, 0, buffer_bytes - image_bytes);
         status = check_image(bundle, image, bytes);
-        if (status != LIBDECODE_OK)
+        if (status == LIBDECODE_ERROR_BUNDLE_DAMAGED)
             status = fail(status, "bundle %s, image %u: %s; the file is damaged, install or build it again", bundle->path, image,
                           libdecode_error_message());
     }

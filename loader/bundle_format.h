@@ -38,6 +38,7 @@ enum {
 #define BUNDLE_MAX_IMAGES (1u << 16)
 #define BUNDLE_MAX_STRINGS_BYTES (1u << 24)
 #define BUNDLE_MAX_IMAGE_BYTES (64u << 20)
+#define BUNDLE_MAX_ALL_IMAGES_BYTES ((uint64_t)4 << 30) /* bounds the work that a file of a few KB can ask for */
 #define BUNDLE_MAX_NAME_BYTES 128u
 
 struct bundle_header {

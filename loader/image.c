@@ -14,12 +14,15 @@
  *         .nv.shared.K       the size of K's static shared memory and of the system's 1 KiB before it
  *         .nv.global.init    initialised device objects: the launch contracts
  */
+#define _POSIX_C_SOURCE 200809L /* strnlen under -std=c17 */
+
 #include "image.h"
 
 #include <elf.h>
-#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "bundle_format.h"
 #include "status.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -136,37 +139,6 @@ static bool find_section_by_type(const struct image_elf *elf, uint32_t type, Elf
     return false;
 }
 
-/* The section of this type called prefix + name. The type matters: what is SHT_NOBITS need not lie in the file. */
-static bool find_section(const struct image_elf *elf, uint32_t type, const char *prefix, const char *name,
-                         Elf64_Shdr *ret_section) {
-    size_t num_sections = elf_header(elf).e_shnum, prefix_bytes = strlen(prefix);
-    for (size_t section = 1; section < num_sections; section++) {
-        Elf64_Shdr candidate = section_at(elf, section);
-        const char *text = section_name(elf, &candidate);
-        if (candidate.sh_type == type && strncmp(text, prefix, prefix_bytes) == 0 && strcmp(text + prefix_bytes, name) == 0) {
-            *ret_section = candidate;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool find_symbol(const struct image_elf *elf, const char *name, unsigned type, size_t *ret_index, Elf64_Sym *ret_symbol) {
-    Elf64_Shdr table;
-    if (!find_section_by_type(elf, SHT_SYMTAB, &table))
-        return false;
-    for (size_t index = 1; index < symbol_count(&table); index++) {
-        Elf64_Sym symbol = symbol_at(elf, &table, index);
-        if (ELF64_ST_TYPE(symbol.st_info) == type && symbol.st_shndx != SHN_UNDEF && symbol.st_shndx < SHN_LORESERVE &&
-            strcmp(string_at(elf, table.sh_link, symbol.st_name), name) == 0) {
-            *ret_index = index;
-            *ret_symbol = symbol;
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Takes the attribute at *offset of an info section and moves on. False if it does not fit: the section is malformed. */
 static bool next_attribute(const struct image_elf *elf, const Elf64_Shdr *section, uint64_t *offset,
                            struct info_attribute *ret_attribute) {
@@ -274,10 +246,12 @@ static libdecode_status audit_segments(const struct image_elf *elf) {
     return LIBDECODE_OK;
 }
 
-/* Every section inside the file, well named, and linked to sections that exist. */
+/* Every section inside the file, well named, and linked to sections that exist. Together they are no larger than the file: whoever
+ * walks each of them has walked the file once, however many there are. */
 static libdecode_status audit_sections(const struct image_elf *elf) {
     Elf64_Ehdr header = elf_header(elf);
     size_t num_symbol_tables = 0;
+    uint64_t all_bytes = 0;
 
     for (size_t index = 0; index < header.e_shnum; index++) {
         Elf64_Shdr section = section_at(elf, index);
@@ -288,6 +262,10 @@ static libdecode_status audit_sections(const struct image_elf *elf) {
             return DAMAGED("section %zu has link %u of %u, alignment %llu", index, section.sh_link, header.e_shnum,
                            (unsigned long long)section.sh_addralign);
         num_symbol_tables += section.sh_type == SHT_SYMTAB;
+        all_bytes += occupies_file(&section) ? section.sh_size : 0; /* each below 2^63, and there are 2^16 */
+        if (all_bytes > elf->size)
+            return DAMAGED("sections 0 to %zu have %llu bytes in a cubin of %zu: they overlap", index,
+                           (unsigned long long)all_bytes, elf->size);
     }
     if (!is_string_table(elf, header.e_shstrndx))
         return DAMAGED("section %u holds no section names", header.e_shstrndx);
@@ -381,18 +359,91 @@ libdecode_status image_audit(const void *image, size_t image_bytes, struct image
 
 /* ------------------------------------------------------------------------------------------- what the cubin says of itself */
 
-/* .nv.info: what is recorded under the kernel's symbol. */
-static void read_symbol_attributes(const struct image_elf *elf, const Elf64_Shdr *section, size_t symbol,
-                                   struct image_kernel *kernel) {
+static bool is_defined(const Elf64_Sym *symbol, unsigned type) {
+    return ELF64_ST_TYPE(symbol->st_info) == type && symbol->st_shndx != SHN_UNDEF && symbol->st_shndx < SHN_LORESERVE;
+}
+
+static bool is_kernel(const Elf64_Sym *symbol) {
+    return is_defined(symbol, STT_FUNC) && (symbol->st_other & SYMBOL_IS_ENTRY) != 0;
+}
+
+size_t image_kernel_count(const struct image_elf *elf) {
+    Elf64_Shdr table;
+    size_t count = 0;
+
+    if (!find_section_by_type(elf, SHT_SYMTAB, &table))
+        return 0;
+    for (size_t index = 1; index < symbol_count(&table); index++) {
+        Elf64_Sym symbol = symbol_at(elf, &table, index);
+        count += is_kernel(&symbol);
+    }
+    return count;
+}
+
+/* The kernels in the order of their symbols, with names of a fair length. */
+static libdecode_status list_kernels(const struct image_elf *elf, const Elf64_Shdr *table, struct image_kernels *list) {
+    for (size_t index = 1; index < symbol_count(table); index++) {
+        Elf64_Sym symbol = symbol_at(elf, table, index);
+        if (!is_kernel(&symbol))
+            continue;
+        const char *name = string_at(elf, table->sh_link, symbol.st_name);
+        if (strnlen(name, BUNDLE_MAX_NAME_BYTES) == BUNDLE_MAX_NAME_BYTES)
+            return DAMAGED("kernel '%.40s...' has a name of more than %u characters", name, BUNDLE_MAX_NAME_BYTES - 1);
+        list->kernels[list->count++] = (struct image_kernel){.name = name, .symbol = (uint32_t)index};
+    }
+    return LIBDECODE_OK;
+}
+
+/* While the list is in the order of the symbols. */
+static struct image_kernel *kernel_of_symbol(const struct image_kernels *list, uint32_t symbol) {
+    size_t first = 0, last = list->count;
+    while (first < last) {
+        size_t middle = first + (last - first) / 2;
+        if (list->kernels[middle].symbol == symbol)
+            return &list->kernels[middle];
+        if (list->kernels[middle].symbol < symbol)
+            first = middle + 1;
+        else
+            last = middle;
+    }
+    return NULL;
+}
+
+static int compare_names(const void *left, const void *right) {
+    return strcmp(((const struct image_kernel *)left)->name, ((const struct image_kernel *)right)->name);
+}
+
+/* Once it is in the order of the names; the name is the first `bytes` of `text`. */
+static struct image_kernel *kernel_of_name(const struct image_kernels *list, const char *text, size_t bytes) {
+    size_t first = 0, last = list->count;
+    while (first < last) {
+        size_t middle = first + (last - first) / 2;
+        int order = strncmp(list->kernels[middle].name, text, bytes);
+        if (order == 0 && list->kernels[middle].name[bytes] == '\0')
+            return &list->kernels[middle];
+        if (order < 0)
+            first = middle + 1;
+        else
+            last = middle;
+    }
+    return NULL;
+}
+
+/* .nv.info: what is recorded under the kernels' symbols. */
+static void read_symbol_attributes(const struct image_elf *elf, const Elf64_Shdr *section, struct image_kernels *list) {
     struct info_attribute attribute;
 
     for (uint64_t offset = 0; offset < section->sh_size && next_attribute(elf, section, &offset, &attribute);) {
+        if (attribute.format != INFO_FORMAT_HAS_DATA ||
+            (attribute.what != INFO_REGISTERS && attribute.what != INFO_FRAME_BYTES && attribute.what != INFO_STACK_BYTES))
+            continue;
+        struct image_kernel *kernel = kernel_of_symbol(list, attribute_word(&attribute, 0));
         uint32_t value = attribute_word(&attribute, 1);
-        if (attribute.format != INFO_FORMAT_HAS_DATA || attribute_word(&attribute, 0) != symbol)
+        if (kernel == NULL)
             continue;
         if (attribute.what == INFO_REGISTERS)
             kernel->registers = value;
-        if ((attribute.what == INFO_FRAME_BYTES || attribute.what == INFO_STACK_BYTES) && value > kernel->local_bytes)
+        else if (value > kernel->local_bytes)
             kernel->local_bytes = value;
     }
 }
@@ -426,52 +477,110 @@ static uint32_t static_shared_bytes(uint64_t section_bytes) {
     return section_bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)section_bytes - IMAGE_SYSTEM_SHARED_BYTES;
 }
 
-libdecode_status image_kernel_info(const struct image_elf *elf, const char *kernel, struct image_kernel *ret_kernel) {
-    struct image_kernel found = {0};
-    Elf64_Sym symbol;
-    Elf64_Shdr section;
-    size_t index;
-
-    if (!find_symbol(elf, kernel, STT_FUNC, &index, &symbol) || (symbol.st_other & SYMBOL_IS_ENTRY) == 0)
-        return DAMAGED("the cubin holds no kernel '%s'", kernel);
-    if (!find_section(elf, SECTION_TYPE_INFO, ".nv.info", "", &section))
-        return DAMAGED("the cubin has no section .nv.info");
-    read_symbol_attributes(elf, &section, index, &found);
-    if (!find_section(elf, SECTION_TYPE_INFO, ".nv.info.", kernel, &section))
-        return DAMAGED("kernel '%s' has no section .nv.info.%s", kernel, kernel);
-    read_kernel_attributes(elf, &section, &found);
-    if (find_section(elf, SHT_NOBITS, ".nv.shared.", kernel, &section))
-        found.static_shared_bytes = static_shared_bytes(section.sh_size);
-    if (found.registers == 0)
-        return DAMAGED("the cubin does not record the registers of kernel '%s'", kernel);
-    *ret_kernel = found;
-    return LIBDECODE_OK;
+/* The kernel whose own section of this kind `name` is; NULL: none. A name that is longer than any kernel's is read no further. */
+static struct image_kernel *owner(const struct image_kernels *list, const char *name, const char *prefix) {
+    size_t prefix_bytes = strlen(prefix);
+    if (strncmp(name, prefix, prefix_bytes) != 0)
+        return NULL;
+    return kernel_of_name(list, name + prefix_bytes, strnlen(name + prefix_bytes, BUNDLE_MAX_NAME_BYTES));
 }
 
-libdecode_status image_symbol(const struct image_elf *elf, const char *symbol, const uint8_t **ret_bytes, size_t *ret_size) {
-    Elf64_Sym found;
-    size_t index;
+/* The type of a section matters: what is SHT_NOBITS need not lie in the file. Of two with one name the first counts. */
+static void read_kernel_sections(const struct image_elf *elf, struct image_kernels *list) {
+    size_t num_sections = elf_header(elf).e_shnum;
 
-    if (!find_symbol(elf, symbol, STT_OBJECT, &index, &found))
-        return DAMAGED("the cubin holds no object '%s'", symbol);
-    Elf64_Shdr section = section_at(elf, found.st_shndx);
-    if (section.sh_type != SHT_PROGBITS)
-        return DAMAGED("object '%s' has no initial value", symbol);
-    *ret_bytes = elf->bytes + section.sh_offset + found.st_value;
-    *ret_size = (size_t)found.st_size;
-    return LIBDECODE_OK;
-}
-
-size_t image_kernel_count(const struct image_elf *elf) {
-    Elf64_Shdr table;
-    size_t count = 0;
-
-    if (!find_section_by_type(elf, SHT_SYMTAB, &table))
-        return 0;
-    for (size_t index = 1; index < symbol_count(&table); index++) {
-        Elf64_Sym symbol = symbol_at(elf, &table, index);
-        count += ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_shndx != SHN_UNDEF && symbol.st_shndx < SHN_LORESERVE &&
-                 (symbol.st_other & SYMBOL_IS_ENTRY) != 0;
+    for (size_t index = 1; index < num_sections; index++) {
+        Elf64_Shdr section = section_at(elf, index);
+        const char *name = section_name(elf, &section);
+        struct image_kernel *kernel;
+        if (section.sh_type == SECTION_TYPE_INFO && (kernel = owner(list, name, ".nv.info.")) != NULL && !kernel->has_info) {
+            read_kernel_attributes(elf, &section, kernel);
+            kernel->has_info = true;
+        }
+        if (section.sh_type == SHT_NOBITS && (kernel = owner(list, name, ".nv.shared.")) != NULL && !kernel->has_shared) {
+            kernel->static_shared_bytes = static_shared_bytes(section.sh_size);
+            kernel->has_shared = true;
+        }
     }
-    return count;
+}
+
+/* The initialised object K_contract of kernel K; of two with one name the first counts. */
+static libdecode_status find_contracts(const struct image_elf *elf, const Elf64_Shdr *table, struct image_kernels *list) {
+    const size_t suffix_bytes = strlen(LIBDECODE_CONTRACT_SUFFIX), max_bytes = BUNDLE_MAX_NAME_BYTES + suffix_bytes;
+
+    for (size_t index = 1; index < symbol_count(table); index++) {
+        Elf64_Sym symbol = symbol_at(elf, table, index);
+        if (!is_defined(&symbol, STT_OBJECT))
+            continue;
+        const char *name = string_at(elf, table->sh_link, symbol.st_name);
+        size_t bytes = strnlen(name, max_bytes);
+        if (bytes == max_bytes || bytes < suffix_bytes || strcmp(name + bytes - suffix_bytes, LIBDECODE_CONTRACT_SUFFIX) != 0)
+            continue;
+        struct image_kernel *kernel = kernel_of_name(list, name, bytes - suffix_bytes);
+        if (kernel == NULL || kernel->contract != NULL)
+            continue;
+        Elf64_Shdr section = section_at(elf, symbol.st_shndx);
+        if (section.sh_type != SHT_PROGBITS)
+            return DAMAGED("object '%s' has no initial value", name);
+        kernel->contract = elf->bytes + section.sh_offset + symbol.st_value;
+        kernel->contract_bytes = (size_t)symbol.st_size;
+    }
+    return LIBDECODE_OK;
+}
+
+static bool find_info(const struct image_elf *elf, Elf64_Shdr *ret_section) {
+    size_t num_sections = elf_header(elf).e_shnum;
+    for (size_t index = 1; index < num_sections; index++) {
+        *ret_section = section_at(elf, index);
+        if (ret_section->sh_type == SECTION_TYPE_INFO && strcmp(section_name(elf, ret_section), ".nv.info") == 0)
+            return true;
+    }
+    return false;
+}
+
+static libdecode_status read_kernels(const struct image_elf *elf, struct image_kernels *list) {
+    Elf64_Shdr symbols = {0}, info;
+
+    (void)find_section_by_type(elf, SHT_SYMTAB, &symbols); /* the audit has seen it */
+    FORWARD(list_kernels(elf, &symbols, list));
+    if (!find_info(elf, &info))
+        return DAMAGED("the cubin has no section .nv.info");
+    read_symbol_attributes(elf, &info, list);
+    qsort(list->kernels, list->count, sizeof(list->kernels[0]), compare_names);
+    read_kernel_sections(elf, list);
+    FORWARD(find_contracts(elf, &symbols, list));
+    for (size_t index = 0; index < list->count; index++) {
+        const struct image_kernel *kernel = &list->kernels[index];
+        if (kernel->contract == NULL)
+            return DAMAGED("the cubin holds no object '%s" LIBDECODE_CONTRACT_SUFFIX "'", kernel->name);
+        if (!kernel->has_info)
+            return DAMAGED("kernel '%s' has no section .nv.info.%s", kernel->name, kernel->name);
+        if (kernel->registers == 0)
+            return DAMAGED("the cubin does not record the registers of kernel '%s'", kernel->name);
+    }
+    return LIBDECODE_OK;
+}
+
+libdecode_status image_kernels_read(const struct image_elf *elf, struct image_kernels *ret_kernels) {
+    size_t count = image_kernel_count(elf);
+    if (count == 0 || count > BUNDLE_MAX_KERNELS)
+        return DAMAGED("the cubin holds %zu kernels, accepted is 1 to %u", count, BUNDLE_MAX_KERNELS);
+    struct image_kernels list = {.kernels = calloc(count, sizeof(list.kernels[0]))};
+    if (list.kernels == NULL)
+        return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "no memory for a list of the %zu kernels of an image; free memory", count);
+    libdecode_status status = read_kernels(elf, &list);
+    if (status == LIBDECODE_OK)
+        *ret_kernels = list;
+    else
+        free(list.kernels);
+    return status;
+}
+
+const struct image_kernel *image_kernels_find(const struct image_kernels *kernels, const char *name) {
+    return kernel_of_name(kernels, name, strlen(name));
+}
+
+void image_kernels_free(struct image_kernels *kernels) {
+    free(kernels->kernels);
+    *kernels = (struct image_kernels){NULL, 0};
 }

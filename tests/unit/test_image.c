@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bundle_format.h"
 #include "image.h"
 
 #define MAX_IMAGES 16
@@ -83,20 +84,23 @@ static uint8_t *copy_of(const struct test_image *image, size_t bytes) {
 /* Asks an image all there is to ask; whatever the answers, nothing may be read outside of it. */
 static void ask_everything(const struct test_image *image, const uint8_t *bytes, size_t size) {
     struct image_elf elf;
-    struct image_kernel kernel;
-    const uint8_t *contract;
-    size_t contract_bytes;
+    struct image_kernels kernels;
 
     if (image_audit(bytes, size, &elf) != LIBDECODE_OK) {
         assert_string_not_equal(libdecode_error_message(), "");
         return;
     }
-    (void)image_kernel_count(&elf);
-    (void)image_kernel_info(&elf, image->kernel, &kernel);
-    if (image_symbol(&elf, image->contract, &contract, &contract_bytes) == LIBDECODE_OK) {
-        assert_true(contract >= bytes && contract <= bytes + size);
-        assert_true(contract_bytes <= (size_t)(bytes + size - contract));
+    if (image_kernels_read(&elf, &kernels) != LIBDECODE_OK)
+        return;
+    assert_int_equal(kernels.count, image_kernel_count(&elf));
+    (void)image_kernels_find(&kernels, image->kernel);
+    for (size_t index = 0; index < kernels.count; index++) {
+        const struct image_kernel *kernel = &kernels.kernels[index];
+        assert_true(kernel->contract >= bytes && kernel->contract <= bytes + size);
+        assert_true(kernel->contract_bytes <= (size_t)(bytes + size - kernel->contract));
+        assert_true(strlen(kernel->name) < BUNDLE_MAX_NAME_BYTES);
     }
+    image_kernels_free(&kernels);
 }
 
 static void whole_images_pass_and_say_what_they_hold(void **state) {
@@ -105,30 +109,32 @@ static void whole_images_pass_and_say_what_they_hold(void **state) {
         const struct test_image *image = &images[index];
         struct libdecode_launch_contract contract;
         struct image_elf elf;
-        struct image_kernel kernel;
-        const uint8_t *bytes;
-        size_t size;
+        struct image_kernels kernels;
         char target[8];
         assert_int_equal(image_audit(image->bytes, image->size, &elf), LIBDECODE_OK);
         snprintf(target, sizeof(target), "sm%u", elf.sm);
         assert_non_null(strstr(image->kernel, target));
         assert_int_equal(image_kernel_count(&elf), 1);
-        assert_int_equal(image_kernel_info(&elf, image->kernel, &kernel), LIBDECODE_OK);
-        assert_int_equal(kernel.parameter_bytes, sizeof(struct read_ceiling_params));
-        assert_int_equal(kernel.max_threads, 96);
-        assert_int_equal(kernel.static_shared_bytes, 400);
-        assert_in_range(kernel.registers, 1, 255);
+        assert_int_equal(image_kernels_read(&elf, &kernels), LIBDECODE_OK);
+        assert_int_equal(kernels.count, 1);
+        const struct image_kernel *kernel = image_kernels_find(&kernels, image->kernel);
+        assert_ptr_equal(kernel, &kernels.kernels[0]);
+        assert_string_equal(kernel->name, image->kernel);
+        assert_int_equal(kernel->parameter_bytes, sizeof(struct read_ceiling_params));
+        assert_int_equal(kernel->max_threads, 96);
+        assert_int_equal(kernel->static_shared_bytes, 400);
+        assert_in_range(kernel->registers, 1, 255);
         if (strstr(image->kernel, "spills1") != NULL)
-            assert_true(kernel.local_bytes > 0);
+            assert_true(kernel->local_bytes > 0);
         else
-            assert_int_equal(kernel.local_bytes, 0);
-        assert_int_equal(image_symbol(&elf, image->contract, &bytes, &size), LIBDECODE_OK);
-        assert_int_equal(size, sizeof(contract));
-        memcpy(&contract, bytes, sizeof(contract));
+            assert_int_equal(kernel->local_bytes, 0);
+        assert_int_equal(kernel->contract_bytes, sizeof(contract));
+        memcpy(&contract, kernel->contract, sizeof(contract));
         assert_int_equal(contract.magic, LIBDECODE_CONTRACT_MAGIC);
         assert_int_equal(contract.abi, LIBDECODE_KERNEL_ABI);
         assert_int_equal(contract.threads, 96);
         assert_int_equal(contract.parameter_bytes, sizeof(struct read_ceiling_params));
+        image_kernels_free(&kernels);
     }
 }
 
@@ -137,17 +143,19 @@ static void what_is_not_there_is_not_found(void **state) {
     for (size_t index = 0; index < num_images; index++) {
         const struct test_image *image = &images[index];
         struct image_elf elf;
-        struct image_kernel kernel = {.registers = 77};
-        const uint8_t *bytes = NULL;
-        size_t size = 77;
+        struct image_kernels kernels;
+        char part[128], more[160];
+        snprintf(part, sizeof(part), "%.*s", (int)strlen(image->kernel) - 1, image->kernel);
+        snprintf(more, sizeof(more), "%sx", image->kernel);
         assert_int_equal(image_audit(image->bytes, image->size, &elf), LIBDECODE_OK);
-        assert_int_equal(image_kernel_info(&elf, "other", &kernel), LIBDECODE_ERROR_BUNDLE_DAMAGED);
-        assert_int_equal(image_kernel_info(&elf, image->contract, &kernel), LIBDECODE_ERROR_BUNDLE_DAMAGED);
-        assert_int_equal(image_kernel_info(&elf, "", &kernel), LIBDECODE_ERROR_BUNDLE_DAMAGED);
-        assert_int_equal(image_symbol(&elf, "other", &bytes, &size), LIBDECODE_ERROR_BUNDLE_DAMAGED);
-        assert_non_null(strstr(libdecode_error_message(), "'other'"));
-        assert_int_equal(image_symbol(&elf, image->kernel, &bytes, &size), LIBDECODE_ERROR_BUNDLE_DAMAGED);
-        assert_true(kernel.registers == 77 && bytes == NULL && size == 77); /* untouched */
+        assert_int_equal(image_kernels_read(&elf, &kernels), LIBDECODE_OK);
+        assert_null(image_kernels_find(&kernels, "other"));
+        assert_null(image_kernels_find(&kernels, ""));
+        assert_null(image_kernels_find(&kernels, part));
+        assert_null(image_kernels_find(&kernels, more));
+        assert_null(image_kernels_find(&kernels, image->contract));
+        image_kernels_free(&kernels);
+        assert_null(kernels.kernels);
     }
 }
 
@@ -356,15 +364,14 @@ static void a_contract_without_contents_is_refused(void **state) {
     for (size_t index = 0; index < num_images; index++) {
         const uint32_t no_bits = SHT_NOBITS;
         struct image_elf elf;
-        const uint8_t *bytes;
-        size_t size;
+        struct image_kernels kernels = {NULL, 0};
         Elf64_Shdr section;
         uint8_t *copy = copy_of(&images[index], images[index].size);
         size_t contracts = find_header(&images[index], 0, ".nv.global.init", &section);
         assert_true(contracts != 0);
         memcpy(copy + contracts + offsetof(Elf64_Shdr, sh_type), &no_bits, sizeof(no_bits));
         assert_int_equal(image_audit(copy, images[index].size, &elf), LIBDECODE_OK);
-        assert_int_equal(image_symbol(&elf, images[index].contract, &bytes, &size), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+        assert_int_equal(image_kernels_read(&elf, &kernels), LIBDECODE_ERROR_BUNDLE_DAMAGED);
         assert_non_null(strstr(libdecode_error_message(), "no initial value"));
         free(copy);
     }
@@ -380,7 +387,7 @@ static void attributes_without_contents_are_refused(void **state) {
         const char *names[] = {".nv.info", of_kernel};
         for (size_t name = 0; name < sizeof(names) / sizeof(names[0]); name++) {
             struct image_elf elf;
-            struct image_kernel kernel;
+            struct image_kernels kernels = {NULL, 0};
             Elf64_Shdr section, damaged = nowhere;
             uint8_t *copy = copy_of(&images[index], images[index].size);
             size_t header = find_header(&images[index], 0, names[name], &section);
@@ -388,10 +395,30 @@ static void attributes_without_contents_are_refused(void **state) {
             damaged.sh_name = section.sh_name;
             memcpy(copy + header, &damaged, sizeof(damaged));
             assert_int_equal(image_audit(copy, images[index].size, &elf), LIBDECODE_OK);
-            assert_int_equal(image_kernel_info(&elf, images[index].kernel, &kernel), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+            assert_int_equal(image_kernels_read(&elf, &kernels), LIBDECODE_ERROR_BUNDLE_DAMAGED);
             assert_non_null(strstr(libdecode_error_message(), names[name]));
+            assert_null(kernels.kernels); /* untouched */
             free(copy);
         }
+    }
+}
+
+/* Else 65,000 sections of 64 MiB each, all of the same bytes, would be walked. */
+static void sections_that_overlap_are_refused(void **state) {
+    (void)state;
+    for (size_t index = 0; index < num_images; index++) {
+        struct image_elf elf;
+        Elf64_Ehdr header;
+        uint8_t *copy = copy_of(&images[index], images[index].size);
+        memcpy(&header, copy + images[index].elf_offset, sizeof(header));
+        for (size_t section = 1; section < header.e_shnum; section++) {
+            size_t at = images[index].elf_offset + header.e_shoff + section * sizeof(Elf64_Shdr);
+            const uint64_t whole[2] = {0, images[index].size - images[index].elf_offset}; /* sh_offset, sh_size */
+            memcpy(copy + at + offsetof(Elf64_Shdr, sh_offset), whole, sizeof(whole));
+        }
+        assert_int_equal(image_audit(copy, images[index].size, &elf), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+        assert_non_null(strstr(libdecode_error_message(), "they overlap"));
+        free(copy);
     }
 }
 
@@ -410,6 +437,7 @@ int main(void) {
         cmocka_unit_test(damaged_relocations_and_options_are_named),
         cmocka_unit_test(a_contract_without_contents_is_refused),
         cmocka_unit_test(attributes_without_contents_are_refused),
+        cmocka_unit_test(sections_that_overlap_are_refused),
     };
     return cmocka_run_group_tests(tests, load_images, free_images);
 }

@@ -76,7 +76,7 @@ static void every_allocation_may_fail_once_and_the_next_attempt_succeeds(void **
         assert_int_equal(scene_begin(NULL), 0);
     }
     fail_allocation(0);
-    assert_int_equal(num_failures, 4); /* slot, entry, image, zstd; 0: the test is not linked with --wrap */
+    assert_int_equal(num_failures, 5); /* slot, entry, image, zstd, list of kernels; 0: the test is not linked with --wrap */
     const struct log_sink sink = {.level = LIBDECODE_LOG_NONE};
     struct module_cache *none = NULL;
     fail_allocation(1);
