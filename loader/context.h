@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a libdecode_context and a libdecode_plan are. open.c makes and ends contexts, decode.c makes and launches plans,
- * inspect.c shows both. A context does not change after libdecode_open, but for the two caches, which lock for themselves.
+ * inspect.c shows both. A context does not change after libdecode_open, but for its caches, which see to threads themselves.
  */
 #ifndef LIBDECODE_CONTEXT_H
 #define LIBDECODE_CONTEXT_H
 
-#include <stdatomic.h>
-
+#include "device_cache.h"
 #include "module.h"
 #include "plan_memo.h"
 #include "problem.h"
+#include "residency.h"
 #include "select.h"
 #include "status.h"
 
@@ -21,6 +21,8 @@ struct libdecode_context {
     char *passed_over; /* as in struct bundle_list */
     struct kernel_table table;
     struct policy policy;
+    struct device_cache *devices;
+    struct residency *residency;
     struct module_cache *modules;
     struct plan_memo *memo;
 };
@@ -30,7 +32,6 @@ struct libdecode_plan {
     struct problem problem;
     libdecode_device device;
     struct selection selection;
-    _Atomic uint64_t checked_context_id; /* the CUDA context that was last found to be on such a device; 0: none yet */
 };
 
 /* Hands `status` on and logs its message if it is an error: what a public function returns. */

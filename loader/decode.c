@@ -29,17 +29,24 @@ libdecode_status require_pointer(const void *pointer, const char *name) {
     return LIBDECODE_OK;
 }
 
-static libdecode_status device_current(libdecode_device *ret_device) {
+/* Everything about the current device, its resident clusters included. */
+static libdecode_status device_current(libdecode_context *context, libdecode_device *ret_device) {
     const struct driver *driver;
+    const struct known_device *device;
+    uint64_t context_id;
     FORWARD(driver_get(&driver));
-    return device_query(driver, ret_device);
+    FORWARD(device_context_id(driver, &context_id));
+    FORWARD(device_cache_get(context->devices, driver, context_id, &device));
+    *ret_device = device->facts;
+    residency_find(context->residency, driver, context->modules, &context->table, device, ret_device);
+    return LIBDECODE_OK;
 }
 
 libdecode_status libdecode_device_current(libdecode_context *context, libdecode_device *ret_device) {
     libdecode_device device;
     libdecode_status status = require_pointer(context, "context");
     if (status == LIBDECODE_OK)
-        status = device_current(&device);
+        status = device_current(context, &device);
     if (status == LIBDECODE_OK)
         status = write_caller_struct(ret_device, &device, sizeof device, "libdecode_device");
     return context_result(context, status);
@@ -71,7 +78,7 @@ static libdecode_status plan_create(libdecode_context *context, const libdecode_
     if (device)
         FORWARD(device_read(device, &facts));
     else
-        FORWARD(device_current(&facts));
+        FORWARD(device_current(context, &facts));
     libdecode_verdict_function report = log_enabled(&context->log, LIBDECODE_LOG_DEBUG) ? log_verdict : NULL;
     FORWARD(context_refusal(context,
                             select_kernel(&checked, &facts, &context->policy, &context->table, report, context, &selection)));
@@ -83,7 +90,6 @@ static libdecode_status plan_create(libdecode_context *context, const libdecode_
     plan->problem = checked;
     plan->device = facts;
     plan->selection = selection;
-    atomic_init(&plan->checked_context_id, 0);
     log_plan(plan);
     *ret_plan = plan;
     return LIBDECODE_OK;
@@ -138,13 +144,10 @@ libdecode_status libdecode_workspace_init(libdecode_context *context, void *work
 
 /* --------------------------------------------------------------------------------------------------------- launches */
 
-/* A context keeps its device, so one comparison per change of context is enough. */
-static libdecode_status check_device(libdecode_plan *plan, const struct driver *driver, uint64_t context_id) {
-    if (atomic_load_explicit(&plan->checked_context_id, memory_order_relaxed) == context_id)
-        return LIBDECODE_OK;
-    FORWARD(device_compare(driver, &plan->device));
-    atomic_store_explicit(&plan->checked_context_id, context_id, memory_order_relaxed);
-    return LIBDECODE_OK;
+static libdecode_status check_device(const libdecode_plan *plan, const struct driver *driver, uint64_t context_id) {
+    const struct known_device *device;
+    FORWARD(device_cache_get(plan->context->devices, driver, context_id, &device));
+    return device_compare(&plan->device, &device->facts);
 }
 
 static libdecode_status prepare(const libdecode_context *context, libdecode_plan *const *plans, size_t num_plans) {

@@ -115,22 +115,17 @@ static libdecode_status current_device(const struct driver *driver, cuda_device 
     return LIBDECODE_OK;
 }
 
-static libdecode_status identity(const struct driver *driver, cuda_device device, int32_t *ret_compute_capability,
-                                 int32_t *ret_sm_count) {
+libdecode_status device_query(const struct driver *driver, cuda_device *ret_handle, libdecode_device *ret_device) {
     int32_t major = 0, minor = 0;
-    FORWARD(attribute(driver, device, ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major));
-    FORWARD(attribute(driver, device, ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor));
-    *ret_compute_capability = major * 10 + minor;
-    return attribute(driver, device, ATTRIBUTE_SM_COUNT, ret_sm_count);
-}
-
-libdecode_status device_query(const struct driver *driver, libdecode_device *ret_device) {
     cuda_device handle = 0;
     libdecode_device device;
     memset(&device, 0, sizeof device);
     device.struct_size = sizeof device;
     FORWARD(current_device(driver, &handle));
-    FORWARD(identity(driver, handle, &device.compute_capability, &device.sm_count));
+    FORWARD(attribute(driver, handle, ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major));
+    FORWARD(attribute(driver, handle, ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor));
+    device.compute_capability = major * 10 + minor;
+    FORWARD(attribute(driver, handle, ATTRIBUTE_SM_COUNT, &device.sm_count));
     FORWARD(attribute(driver, handle, ATTRIBUTE_SHARED_BYTES_PER_SM, &device.shared_bytes_per_sm));
     FORWARD(attribute(driver, handle, ATTRIBUTE_SHARED_BYTES_PER_BLOCK_OPTIN, &device.max_shared_bytes_per_block));
     cuda_result result = driver->device_get_name(device.name, sizeof device.name, handle);
@@ -145,6 +140,7 @@ libdecode_status device_query(const struct driver *driver, libdecode_device *ret
         device.memory_bandwidth_gbps =
             (int32_t)((int64_t)2 * clock_khz * (bus_bits / 8) / 1000000 * SUSTAINED_BANDWIDTH_PERCENT / 100 & INT32_MAX);
     device.driver_version = driver->version;
+    *ret_handle = handle;
     *ret_device = device;
     return LIBDECODE_OK;
 }
@@ -160,16 +156,12 @@ libdecode_status device_context_id(const struct driver *driver, uint64_t *ret_id
     return LIBDECODE_OK;
 }
 
-libdecode_status device_compare(const struct driver *driver, const libdecode_device *device) {
-    cuda_device handle = 0;
-    int32_t compute_capability = 0, sm_count = 0;
-    FORWARD(current_device(driver, &handle));
-    FORWARD(identity(driver, handle, &compute_capability, &sm_count));
-    if (compute_capability != device->compute_capability || sm_count != device->sm_count)
+libdecode_status device_compare(const libdecode_device *planned, const libdecode_device *current) {
+    if (current->compute_capability != planned->compute_capability || current->sm_count != planned->sm_count)
         return fail(
             LIBDECODE_ERROR_WRONG_DEVICE,
             "the plan was made for sm_%d with %d SMs (%s), the current GPU is sm_%d with %d; make a plan for each kind of GPU",
-            device->compute_capability, device->sm_count, device->name[0] ? device->name : "unnamed", compute_capability,
-            sm_count);
+            planned->compute_capability, planned->sm_count, planned->name[0] ? planned->name : "unnamed",
+            current->compute_capability, current->sm_count);
     return LIBDECODE_OK;
 }

@@ -11,13 +11,13 @@
 /* The caller's struct, checked. Errors: INVALID_ARGUMENT, STRUCT_SIZE. */
 libdecode_status device_read(const libdecode_device *device, libdecode_device *ret_device);
 
-/* Errors: NO_DEVICE (no current context), CUDA. */
-libdecode_status device_query(const struct driver *driver, libdecode_device *ret_device);
+/* The current device and its facts, but for its resident clusters. Errors: NO_DEVICE (no current context), CUDA. */
+libdecode_status device_query(const struct driver *driver, cuda_device *ret_handle, libdecode_device *ret_device);
 
 /* The id of the current context: never reused, unlike its address. Errors: NO_DEVICE, CUDA. */
 libdecode_status device_context_id(const struct driver *driver, uint64_t *ret_id);
 
-/* Whether the current device is of the kind that `device` describes. Errors: WRONG_DEVICE, NO_DEVICE, CUDA. */
-libdecode_status device_compare(const struct driver *driver, const libdecode_device *device);
+/* Whether the current device is of the kind that a plan was made for. Error: WRONG_DEVICE. */
+libdecode_status device_compare(const libdecode_device *planned, const libdecode_device *current);
 
 #endif

@@ -34,13 +34,14 @@ enum {
     CUDA_RESULT_STREAM_CAPTURE_INVALIDATED = 901
 };
 
-/* CUstreamCaptureMode and CUfunction_attribute, as far as they are used. */
+/* CUstreamCaptureMode, CUlaunchAttributeID and CUfunction_attribute, as far as they are used. */
 enum { CUDA_CAPTURE_MODE_RELAXED = 2 };
+enum { CUDA_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4, CUDA_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
 enum { CUDA_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8, CUDA_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14 };
 
 /* CUlaunchConfig and its attributes, as in CUDA 12 and 13 (ABI-stable). */
 struct cuda_launch_attribute {
-    int id; /* CLUSTER_DIMENSION 4, PROGRAMMATIC_STREAM_SERIALIZATION 6 */
+    int id;
     char pad[4];
     union {
         _Alignas(8) char bytes[64];

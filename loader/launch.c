@@ -16,9 +16,7 @@ enum {
     TENSOR_MAP_INTERLEAVE_NONE = 0,
     TENSOR_MAP_SWIZZLE_128B = 3,
     TENSOR_MAP_PROMOTION_L2_128B = 2,
-    TENSOR_MAP_FILL_ZEROS = 0,
-    LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4,
-    LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6
+    TENSOR_MAP_FILL_ZEROS = 0
 };
 
 /* The inner box dimension: one row of the 128-byte swizzle. */
@@ -158,13 +156,13 @@ static libdecode_status enqueue(const struct driver *driver, const struct select
     memset(attributes, 0, sizeof attributes);
     if (contract->cluster_size > 1) {
         struct cuda_launch_attribute *attribute = &attributes[config.num_attributes++];
-        attribute->id = LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        attribute->id = CUDA_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
         attribute->value.cluster.x = contract->cluster_size;
         attribute->value.cluster.y = attribute->value.cluster.z = 1;
     }
     if (launch_flags & LIBDECODE_LAUNCH_PROGRAMMATIC) {
         struct cuda_launch_attribute *attribute = &attributes[config.num_attributes++];
-        attribute->id = LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attribute->id = CUDA_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
         attribute->value.programmatic = 1;
     }
     void *parameters[] = {params};

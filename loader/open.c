@@ -109,6 +109,8 @@ static libdecode_status fill_context(libdecode_context *context, const libdecode
     const char *text = options->kernel_policy ? options->kernel_policy : environment->kernel_policy;
     const char *source = options->kernel_policy ? "options.kernel_policy" : "LIBDECODE_KERNEL";
     FORWARD(context_refusal(context, policy_parse(text, source, strict, &context->table, &context->policy)));
+    FORWARD(device_cache_create(&context->devices));
+    FORWARD(residency_create(&context->residency));
     FORWARD(module_cache_create(&context->log, &context->modules));
     FORWARD(plan_memo_create(&context->memo));
     for (size_t i = 0; i < context->num_bundles; i++)
@@ -141,8 +143,9 @@ void libdecode_close(libdecode_context *context) {
     if (!context)
         return;
     plan_memo_destroy(context->memo);
-    if (context->modules)
-        module_cache_destroy(context->modules);
+    module_cache_destroy(context->modules);
+    residency_destroy(context->residency);
+    device_cache_destroy(context->devices);
     policy_destroy(&context->policy);
     kernel_table_destroy(&context->table);
     struct bundle_list list = {.bundles = context->bundles, .count = context->num_bundles, .passed_over = context->passed_over};

@@ -46,7 +46,7 @@ static libdecode_status whole_use(libdecode_context *used) {
 
 static void every_driver_call_may_fail_once(void **state) {
     (void)state;
-    size_t call = 1, failures = 0;
+    size_t call = 1, failures = 0, ignored = 0;
     expect_ok(whole_use(context)); /* loads the driver, which happens once in a process (test_driver.c makes that fail) */
     for (;; call++) {
         libdecode_context *used = open_grid(0, LIBDECODE_LOG_NONE, NULL);
@@ -55,10 +55,12 @@ static void every_driver_call_may_fail_once(void **state) {
         libdecode_status status = whole_use(used);
         bool failed = fake->failed() != 0;
         fake->fail_at(0, 0);
-        if (failed && status == LIBDECODE_OK) { /* only the two facts that a GPU may lack */
+        if (failed && status == LIBDECODE_OK) {
+            ignored++; /* two facts that a GPU may lack; and how many clusters fit, with the load of the kernel that is asked with */
             const struct fake_cuda_call *refused = fake->call(call - 1);
-            assert_string_equal(refused->name, "cuDeviceGetAttribute");
-            assert_in_range(refused->attribute, 36, 37);
+            assert_true(strcmp(refused->name, "cuDeviceGetAttribute") != 0 || refused->attribute == 36 ||
+                        refused->attribute == 37);
+            expect_ok(whole_use(used));
         } else if (failed) {
             failures++;
             assert_int_equal(status, LIBDECODE_ERROR_CUDA);
@@ -75,6 +77,7 @@ static void every_driver_call_may_fail_once(void **state) {
         }
     }
     assert_true(failures > 15);
+    assert_true(ignored <= 2 + 8 + 2 + 4); /* the two facts; loading; two attributes; four questions */
 }
 
 static void every_allocation_may_fail_once(void **state) {
