@@ -13,6 +13,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define FREE_BYTES ((size_t)140 << 30)
 #define NUM_SMS 8
+enum { PROGRAMMATIC = 6 }; /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_HANDLE = 400, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700 };
 
 struct cuda_function {
@@ -264,6 +265,29 @@ static void execute(const struct node *node) {
         broken = 1;
 }
 
+/* With the defect "early": the last launch, which has not begun yet. */
+static struct node *held;
+
+static void flush(void) {
+    struct node *node = held;
+    held = NULL;
+    if (node == NULL)
+        return;
+    execute(node);
+    free(node);
+}
+
+static void execute_late(struct node *node) {
+    if (held != NULL && node->config.num_attributes > 0 && node->attributes[node->config.num_attributes - 1].id == PROGRAMMATIC) {
+        execute(node);
+        flush();
+        free(node);
+        return;
+    }
+    flush();
+    held = node;
+}
+
 CALL cuLaunchKernelEx(const struct cuda_launch_config *config, cuda_function function, void **parameters, void **extra);
 CALL cuLaunchKernelEx(const struct cuda_launch_config *config, cuda_function function, void **parameters, void **extra) {
     struct node *node = calloc(1, sizeof *node);
@@ -282,6 +306,10 @@ CALL cuLaunchKernelEx(const struct cuda_launch_config *config, cuda_function fun
     if (stream->capture != NULL) {
         stream->capture->nodes[stream->capture->num_nodes++ % 512] = node;
         return answer(SUCCESS);
+    }
+    if (host_gpu_has_defect("early")) {
+        execute_late(node);
+        return SUCCESS;
     }
     execute(node);
     free(node);
@@ -302,6 +330,7 @@ CALL cuStreamDestroy_v2(libdecode_stream stream) {
 }
 CALL cuStreamSynchronize(libdecode_stream stream);
 CALL cuStreamSynchronize(libdecode_stream stream) {
+    flush();
     return answer(stream == NULL || stream->capture == NULL ? SUCCESS : INVALID_VALUE);
 }
 CALL cuStreamIsCapturing(libdecode_stream stream, int *status);

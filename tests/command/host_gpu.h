@@ -11,6 +11,11 @@
  *     HOST_GPU_DEFECT=input           writes into the page table
  *     HOST_GPU_DEFECT=unsteady        one bit differs now and then
  *     HOST_GPU_DEFECT=wrong_lse       the lse is natural, not base 2
+ *     HOST_GPU_DEFECT=mask_first      a masked score is -infinity before it is scaled: +infinity or NaN after
+ *     HOST_GPU_DEFECT=infinite_sink   the weight of an infinite sink is the difference of two infinities
+ *     HOST_GPU_DEFECT=read_on         a length beyond the page table reads one entry on
+ *     HOST_GPU_DEFECT=huge_scores     a maximum counts as new if it is more than the last one + 8, in f32
+ *     HOST_GPU_DEFECT=early           a programmatic launch is over before the one ahead of it begins
  *     HOST_GPU_DEFECT=crash           every call after the first launch answers CUDA_ERROR_ILLEGAL_ADDRESS
  *     HOST_GPU_CAPABILITY=120         another GPU than an H200
  *

@@ -84,14 +84,28 @@ static int is_visible(const struct row *row, int64_t query_position, int token) 
            (row->params->schedule.window_left < 0 || position >= query_position - row->params->schedule.window_left);
 }
 
+/* Of a token that the query sees; -infinity of any other, whatever the scale is. */
+static float masked_score(const struct row *row, int token, int64_t query_position, float scale_log2) {
+    if (is_visible(row, query_position, token))
+        return score(row, token, scale_log2);
+    return host_gpu_has_defect("mask_first") ? (float)-INFINITY * scale_log2 : (float)-INFINITY;
+}
+
+/* The maximum that weights refer to from now on. */
+static float next_max(const struct row *row, float tile_max) {
+    const float threshold = 8; /* the sum is lost in the rounding of a huge maximum */
+    return host_gpu_has_defect("huge_scores") && tile_max <= row->max + threshold ? row->max : tile_max;
+}
+
 static void add_tile(struct row *row, int first, int end, int64_t query_position, float scale_log2) {
     float scores[TILE_TOKENS], tile_max = row->max;
     for (int token = first; token < end; token++) {
-        scores[token - first] = is_visible(row, query_position, token) ? score(row, token, scale_log2) : (float)-INFINITY;
+        scores[token - first] = masked_score(row, token, query_position, scale_log2);
         tile_max = fmaxf(tile_max, scores[token - first]);
     }
-    if (isinf(tile_max))
+    if (tile_max == (float)-INFINITY)
         return;
+    tile_max = next_max(row, tile_max);
     const float shrink = isinf(row->max) ? 0.0f : exp2f(row->max - tile_max);
     row->max = tile_max;
     row->sum *= shrink;
@@ -119,19 +133,22 @@ static void store(const struct row *row, float bmm2_scale) {
     if (params->output.sinks != NULL) {
         const float sink = params->output.sinks[row->q_head] * 1.4426950408889634f;
         const float larger = fmaxf(max, sink);
-        sum = (isinf(max) ? 0.0f : sum * exp2f(max - larger)) + exp2f(sink - larger);
+        /* the difference of two infinities is NaN: an infinite sink has all of the weight or none */
+        const float weight =
+            isinf(sink) && !host_gpu_has_defect("infinite_sink") ? (sink > 0 ? 1.0f : 0.0f) : exp2f(sink - larger);
+        sum = (isinf(max) ? 0.0f : sum * exp2f(max - larger)) + weight;
         max = larger;
     }
-    const float rescale = sum > 0 && !isinf(row->max) ? exp2f(row->max - max) / sum * bmm2_scale : 0.0f;
+    const float rescale = !isinf(row->max) && sum != 0 ? exp2f(row->max - max) / sum * bmm2_scale : 0.0f;
     for (int element = 0; element < row->head_dim; element++) {
         const double value = rescale != 0.0f ? (double)(row->output[element] * rescale) : 0.0;
-        uint16_t code = row->is_bf16 != 0 ? bf16_encode(value) : fp16_encode(value);
+        uint16_t code = params->output.dtype == KERNEL_DTYPE_BF16 ? bf16_encode(value) : fp16_encode(value);
         if (is_unsteady && ++stores % 100003 == 0)
             code ^= 1;
         memcpy(out + 2 * element, &code, sizeof code);
     }
     if (params->output.lse != NULL) {
-        float lse = sum > 0 ? max + log2f(sum) : (float)-INFINITY;
+        float lse = sum != 0 ? max + log2f(sum) : (float)-INFINITY;
         if (host_gpu_has_defect("wrong_lse"))
             lse *= 0.6931472f;
         params->output.lse[row->request * params->output.lse_token_stride + row->q_head * params->output.lse_head_stride] = lse;
@@ -189,6 +206,10 @@ static void gqa_decode(const char *kernel, const struct gqa_decode_params *param
         for (row.kv_head = 0; row.kv_head < num_kv_heads(params); row.kv_head++) {
             row.seq_len = params->schedule.seq_lens[row.request * params->schedule.seq_lens_request_stride +
                                                     row.kv_head * params->schedule.seq_lens_head_stride];
+            if (row.seq_len > params->schedule.max_tokens)
+                row.seq_len = params->schedule.max_tokens + (host_gpu_has_defect("read_on") ? 1 : 0);
+            if (row.seq_len < 0)
+                row.seq_len = 0;
             row.k_ids = params->schedule.page_table + row.request * params->schedule.page_table_request_stride +
                         row.kv_head * params->schedule.page_table_head_stride;
             row.v_ids = row.k_ids + params->schedule.page_table_v_offset;

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -211,6 +212,37 @@ class OnHostGpu(CommandTest):
             with self.subTest(case):
                 report = self.check("*_qfp16_kvfp16_d64_r8_c1_*", "--case", case, "--repeat", 1)
                 self.assertEqual((report["passed"], report["failed"]), (1, 0))
+
+    def test_odd_scales_sinks_lengths_and_scores_are_as_the_reference_has_them(self):
+        for dtype in ("bf16", "fp16"):
+            for case in ("*_scale*", "infinite_*", "odd_*", "huge_*", "other_*", "many_requests_window", "programmatic"):
+                with self.subTest(dtype=dtype, case=case):
+                    report = self.check(f"*_q{dtype}_kv{dtype}_d64_r8_c1_*", "--case", case, "--repeat", 1)
+                    self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
+
+    def test_odd_scales_sinks_lengths_and_scores_find_kernels_that_have_them_wrong(self):
+        fp16_kernel = ONE_KERNEL.replace("bf16", "fp16")
+        for defect, case, kernel in [
+            ("mask_first", "negative_scale_window", ONE_KERNEL), ("mask_first", "zero_scale_log2", ONE_KERNEL),
+            ("infinite_sink", "infinite_sinks", ONE_KERNEL), ("read_on", "odd_lengths", ONE_KERNEL),
+            ("read_on", "odd_lengths_per_head", ONE_KERNEL), ("read_on", "odd_lengths_v_page_table", ONE_KERNEL),
+            ("read_on", "odd_lengths_unknown_pool", ONE_KERNEL), ("huge_scores", "huge_scores", fp16_kernel),
+            ("huge_scores", "huge_negative_scores", fp16_kernel), ("early", "programmatic", ONE_KERNEL),
+        ]:
+            with self.subTest(defect=defect, case=case):
+                report = self.check(kernel, "--case", case, "--repeat", 1, code=FAILED, HOST_GPU_DEFECT=defect)
+                self.assertEqual(report["failures"][0]["kind"], "bits" if defect == "early" else "wrong")
+
+    def test_random_problems_pass_and_a_failure_says_how_to_see_it_again(self):
+        report = self.check("*_d64_r8_c1_*", "--random", 12, "--seed", 5)
+        self.assertEqual((report["passed"], report["failed"]), (2, 0), report["failures"])
+        self.assertEqual([kernel["cases_passed"] for kernel in report["kernels"]], [6, 6])
+        result = self.check_run(run("check", ONE_KERNEL, "--random", 3, "--seed", 5, gpu=True, HOST_GPU_DEFECT="wild_write"),
+                                FAILED)
+        again = re.search(r"again: libdecode (check .*)", result.stdout)[1].split()
+        self.assertEqual(again[:2], ["check", ONE_KERNEL])
+        self.assertIn(f"FAIL {ONE_KERNEL} case {again[3]} seed 5:",
+                      self.check_run(run(*again, gpu=True, HOST_GPU_DEFECT="wild_write"), FAILED).stdout)
 
     def test_every_defect_is_found_and_named(self):
         for defect, case, kind, tensor in [

@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "element.h"
+
+#define MAX_HEAD_DIM 1024
+
 /* Strides of one tensor; returns the elements of a page. `gap`: elements left free behind every row, head and page. */
 static int64_t set_strides(const libdecode_problem *problem, bool nhd, int64_t gap, int64_t *page, int64_t *head,
                            int64_t *token) {
@@ -77,6 +81,16 @@ static void write_code(const struct making *making, uint8_t *row, int32_t elemen
         row[element] = (uint8_t)code;
 }
 
+/* The keys of huge scores: the score rises by a step now and then, so that a running maximum is left behind by little. */
+static void write_huge_key(struct making *making, uint8_t *k_row, int32_t token, int32_t seq_len) {
+    double key[MAX_HEAD_DIM] = {HUGE_KEY};
+    int64_t step = (int64_t)token * HUGE_STEPS / seq_len;
+    if (has(making, CASE_NEGATIVE_SCALE))
+        step = HUGE_STEPS - step;
+    key[1] = (double)step;
+    element_encode_row(making->problem->kv_dtype, key, (size_t)making->problem->head_dim, k_row);
+}
+
 /* One row of K, and of V with its square. */
 static void write_row(struct making *making, uint8_t *k_row, uint8_t *v_row, uint8_t *squared_row, bool beacon) {
     const int outlier_token = beacon && has(making, CASE_OUTLIERS);
@@ -121,6 +135,8 @@ static void write_visible_rows(struct making *making) {
                 write_row(making, k_row == SIZE_MAX ? NULL : making->k_cache + k_row,
                           v_row == SIZE_MAX ? NULL : making->v_cache + v_row,
                           v_row == SIZE_MAX ? NULL : making->v_squared + v_row, is_beacon(making, request, sequence, token));
+                if (k_row != SIZE_MAX && has(making, CASE_HUGE_SCORES))
+                    write_huge_key(making, making->k_cache + k_row, token, making->seq_lens[sequence]);
             }
         }
     }

@@ -16,6 +16,15 @@
 /* Huge tokens and split borders lie at multiples of this: the tiles of all variants are such multiples. */
 #define TILE_TOKENS 64
 
+/*
+ * Scores of 2^27 in base 2 that differ by 16, the distance of two f32 there: 16 * (2^12 * 2^11 + step). Every product and sum is
+ * exact in f32, in bf16 and in fp16, so that a kernel has no rounding of its own to blame.
+ */
+#define HUGE_QUERY 4096.0
+#define HUGE_KEY 2048.0
+#define HUGE_SCALE_LOG2 16.0f
+#define HUGE_STEPS 8
+
 struct making {
     struct host_case *result;
     const struct test_case *test;
@@ -23,7 +32,7 @@ struct making {
     struct random random;
     libdecode_problem *problem;
     int32_t tables_per_request; /* 1, or one for every KV head */
-    int32_t *seq_lens;          /* [request][table] */
+    int32_t *seq_lens;          /* [request][table] as they count, which is not what the device gets with CASE_ODD_LENGTHS */
     int32_t *page_table;
     int32_t table_width; /* of K's entries */
     int32_t *query_positions;

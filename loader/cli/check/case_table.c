@@ -5,6 +5,8 @@
  */
 #include "case_table.h"
 
+#include <string.h>
+
 #include "random.h"
 
 #define LENS(...)                                                                                                                \
@@ -22,6 +24,8 @@
          33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, \
          63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, \
          93, 94, 95, 96)
+#define ODD_LENS LENS(BEYOND_TABLE, 0, 100, BEYOND_TABLE, BELOW_ZERO, 333, BELOW_ZERO, 17, BEYOND_TABLE, 1, 300, BEYOND_TABLE)
+#define HUGE_LENS LENS(40, 1000, 0, 2500, 513, 3000)
 #define RAGGED_LENS LENS(2100, 17, 640, 1, 900, 333, 64, 1500, 5, 128, 700, 0, 48)
 
 /* clang-format off */
@@ -93,6 +97,30 @@ const struct test_case test_cases[] = {
     {"ragged",            8,  4,   16,   0, CASE_REPEAT | CASE_LSE | CASE_QUICK, RAGGED_LENS},
     {"graph",             2,  4,   16,   0, CASE_GRAPH | CASE_LSE, RAGGED_LENS},
     {"programmatic",      2,  4,   16,   0, CASE_PROGRAMMATIC | CASE_LSE | CASE_REPEAT, RAGGED_LENS},
+    {"negative_scale",    2,  4,   16,   0, CASE_NEGATIVE_SCALE | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"negative_scale_window", 2, 8, 64, 127, CASE_NEGATIVE_SCALE | CASE_WINDOW | CASE_SINKS, WINDOW_LENS},
+    {"negative_device_scale", 2, 5, 16,  0, CASE_NEGATIVE_SCALE | CASE_DEVICE_SCALES | CASE_LSE, TILE_LENS},
+    {"zero_scale",        2,  4,   16,   0, CASE_ZERO_SCALE | CASE_DEVICE_SCALES | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"zero_scale_log2",   2,  8,   16, 100, CASE_ZERO_SCALE | CASE_DEVICE_SCALE_LOG2 | CASE_WINDOW | CASE_LSE, MIXED_LENS},
+    {"infinite_sinks",    2,  8,   16,   0, CASE_INFINITE_SINKS | CASE_SINKS | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"infinite_sinks_long", 4, 5,  16,   0, CASE_INFINITE_SINKS | CASE_SINKS | CASE_LSE, LENS(5000, 0, 3, 2000)},
+    {"odd_lengths",       2,  4,   16,   0, CASE_ODD_LENGTHS | CASE_LSE | CASE_QUICK, ODD_LENS},
+    {"odd_lengths_page_128", 2, 8, 128,  0, CASE_ODD_LENGTHS | CASE_LSE | CASE_SINKS, ODD_LENS},
+    {"odd_lengths_window", 2, 4,   16, 100, CASE_ODD_LENGTHS | CASE_WINDOW | CASE_LSE, ODD_LENS},
+    {"odd_lengths_per_head", 4, 4, 16,   0, CASE_ODD_LENGTHS | CASE_PER_HEAD | CASE_LSE, ODD_LENS},
+    {"odd_lengths_v_page_table", 2, 4, 32, 0, CASE_ODD_LENGTHS | CASE_V_PAGE_TABLE | CASE_LSE, ODD_LENS},
+    {"odd_lengths_positions", 2, 4, 16, 130, CASE_ODD_LENGTHS | CASE_QUERY_POSITIONS | CASE_WINDOW | CASE_LSE, ODD_LENS},
+    {"odd_lengths_unknown_pool", 2, 4, 16, 0, CASE_ODD_LENGTHS | CASE_UNKNOWN_POOL, LENS(BEYOND_TABLE, BELOW_ZERO, BEYOND_TABLE)},
+    {"huge_scores",       2,  4,   16,   0, CASE_HUGE_SCORES | CASE_DEVICE_SCALE_LOG2 | CASE_LSE | CASE_QUICK, HUGE_LENS},
+    {"huge_scores_group_8", 4, 8,  64,   0, CASE_HUGE_SCORES | CASE_DEVICE_SCALE_LOG2 | CASE_LSE, HUGE_LENS},
+    {"huge_scores_window", 2, 4,   16, 600, CASE_HUGE_SCORES | CASE_DEVICE_SCALE_LOG2 | CASE_WINDOW | CASE_LSE, HUGE_LENS},
+    {"huge_negative_scores", 2, 4, 16,   0, CASE_HUGE_SCORES | CASE_NEGATIVE_SCALE | CASE_DEVICE_SCALE_LOG2 | CASE_LSE, HUGE_LENS},
+    {"other_out_dtype",   2,  5,   16,   0, CASE_OTHER_OUT | CASE_LSE | CASE_SINKS, MIXED_LENS},
+    {"many_requests_window", 8, 1, 16,  40, CASE_WINDOW | CASE_QUERY_POSITIONS | CASE_LSE, MANY_REQUESTS},
+    {"many_sequences_window", 8, 2, 16, 40, CASE_WINDOW | CASE_PER_HEAD | CASE_QUERY_POSITIONS | CASE_POSITION_RULE | CASE_LSE,
+     MANY_REQUESTS},
+    {"many_sequences_programmatic", 8, 1, 16, 0, CASE_PROGRAMMATIC | CASE_PER_HEAD | CASE_LSE | CASE_SINKS, MANY_REQUESTS},
+    {"one_long_programmatic", 2, 4, 16,  0, CASE_PROGRAMMATIC | CASE_LSE, LENS(9000)},
     {"random_1",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_2",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_3",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
@@ -105,29 +133,80 @@ const struct test_case test_cases[] = {
 /* clang-format on */
 const size_t num_test_cases = sizeof test_cases / sizeof test_cases[0];
 
-/* Flags that may be combined freely. */
-static const uint32_t drawn_flags[] = {CASE_LSE,         CASE_SINKS,          CASE_WINDOW,        CASE_NHD,
-                                       CASE_PER_HEAD,    CASE_V_PAGE_TABLE,   CASE_POSITION_RULE, CASE_NEGATIVE_IDS,
-                                       CASE_OUTLIERS,    CASE_DEVICE_SCALES,  CASE_LOW_HINT,      CASE_PROGRAMMATIC,
-                                       CASE_FOREIGN_IDS, CASE_PADDED_STRIDES, CASE_COMBINED_POOL, CASE_QUERY_POSITIONS};
+/* Flags that may be combined freely, and how often each is drawn: once in so many. */
+static const struct {
+    uint32_t flag, one_in;
+} drawn_flags[] = {{CASE_LSE, 2},
+                   {CASE_SINKS, 3},
+                   {CASE_WINDOW, 3},
+                   {CASE_NHD, 3},
+                   {CASE_PER_HEAD, 3},
+                   {CASE_V_PAGE_TABLE, 3},
+                   {CASE_POSITION_RULE, 3},
+                   {CASE_NEGATIVE_IDS, 3},
+                   {CASE_OUTLIERS, 3},
+                   {CASE_DEVICE_SCALES, 3},
+                   {CASE_DEVICE_SCALE_LOG2, 4},
+                   {CASE_LOW_HINT, 3},
+                   {CASE_PROGRAMMATIC, 3},
+                   {CASE_GRAPH, 4},
+                   {CASE_FOREIGN_IDS, 3},
+                   {CASE_UNKNOWN_POOL, 4},
+                   {CASE_PADDED_STRIDES, 3},
+                   {CASE_COMBINED_POOL, 3},
+                   {CASE_QUERY_POSITIONS, 3},
+                   {CASE_NEGATIVE_SCALE, 4},
+                   {CASE_ZERO_SCALE, 8},
+                   {CASE_INFINITE_SINKS, 4},
+                   {CASE_ODD_LENGTHS, 3},
+                   {CASE_HUGE_SCORES, 8},
+                   {CASE_OTHER_OUT, 4}};
 
-void draw_test_case(const struct test_case *test, uint64_t seed, struct test_case *ret_drawn, int32_t lens[24]) {
+/* What excludes each other, or does nothing alone. */
+static uint32_t reconciled(uint32_t flags) {
+    if ((flags & CASE_PADDED_STRIDES) != 0)
+        flags &= ~(uint32_t)(CASE_COMBINED_POOL | CASE_NHD);
+    if ((flags & CASE_UNKNOWN_POOL) != 0)
+        flags &= ~(uint32_t)CASE_FOREIGN_IDS;
+    if ((flags & CASE_DEVICE_SCALE_LOG2) == 0)
+        flags &= ~(uint32_t)CASE_HUGE_SCORES;
+    if ((flags & CASE_HUGE_SCORES) != 0)
+        flags &= ~(uint32_t)(CASE_ZERO_SCALE | CASE_OUTLIERS);
+    return flags;
+}
+
+static int32_t drawn_length(struct random *random, uint32_t flags) {
+    if ((flags & CASE_ODD_LENGTHS) != 0 && random_below(random, 4) == 0)
+        return random_below(random, 2) == 0 ? BEYOND_TABLE : BELOW_ZERO;
+    static const uint32_t limits[] = {300, 300, 300, 3000};
+    return (int32_t)random_below(random, limits[random_below(random, 4)]);
+}
+
+void draw_test_case(const struct test_case *test, uint64_t seed, struct test_case *ret_drawn, int32_t lens[MAX_DRAWN_LENS]) {
     static const int32_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 40};
     struct random random = {seed};
     struct test_case drawn = *test;
     for (const char *letter = test->name; *letter != '\0'; letter++)
         random.state = random.state * 31 + (unsigned char)*letter;
-    drawn.num_kv_heads = 1 + (int32_t)random_below(&random, 4);
+    drawn.num_kv_heads = 1 + (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 9 : 4);
     drawn.group_size = groups[random_below(&random, sizeof groups / sizeof groups[0])];
-    drawn.page_size = 16 << random_below(&random, 5);
+    drawn.page_size = 16 << random_below(&random, random_below(&random, 4) == 0 ? 7 : 4);
     drawn.window_left = (int32_t)random_below(&random, 400);
-    for (size_t flag = 0; flag < sizeof drawn_flags / sizeof drawn_flags[0]; flag++)
-        drawn.flags |= random_below(&random, 3) == 0 ? drawn_flags[flag] : 0u;
-    if ((drawn.flags & CASE_PADDED_STRIDES) != 0)
-        drawn.flags &= ~(uint32_t)(CASE_COMBINED_POOL | CASE_NHD);
-    drawn.num_lens = 1 + (int32_t)random_below(&random, 24);
+    for (size_t index = 0; index < sizeof drawn_flags / sizeof drawn_flags[0]; index++)
+        drawn.flags |= random_below(&random, drawn_flags[index].one_in) == 0 ? drawn_flags[index].flag : 0u;
+    drawn.flags = reconciled(drawn.flags);
+    drawn.num_lens = 1 + (int32_t)random_below(&random, random_below(&random, 8) == 0 ? MAX_DRAWN_LENS : 24);
     for (int32_t request = 0; request < drawn.num_lens; request++)
-        lens[request] = (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 3000 : 300);
+        lens[request] = drawn_length(&random, drawn.flags);
     drawn.lens = lens;
     *ret_drawn = drawn;
+}
+
+bool random_case_named(const char *name, struct test_case *ret_test) {
+    const size_t prefix = strlen(RANDOM_CASE_PREFIX);
+    if (strncmp(name, RANDOM_CASE_PREFIX, prefix) != 0 || name[prefix] == '\0' ||
+        name[prefix + strspn(name + prefix, "0123456789")] != '\0')
+        return false;
+    *ret_test = (struct test_case){.name = name, .flags = CASE_RANDOM};
+    return true;
 }

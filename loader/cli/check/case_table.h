@@ -3,6 +3,7 @@
 #ifndef LIBDECODE_CLI_CASE_TABLE_H
 #define LIBDECODE_CLI_CASE_TABLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,10 +29,20 @@ enum {
     CASE_UNKNOWN_POOL = 1u << 18, /* num_pages is 0 */
     CASE_REPEAT = 1u << 19,       /* also repeated under load for equal bits */
     CASE_GRAPH = 1u << 20,        /* launched from a CUDA graph */
-    CASE_PROGRAMMATIC = 1u << 21, /* launched with programmatic dependent launch */
+    CASE_PROGRAMMATIC = 1u << 21, /* launched with programmatic dependent launch, also back to back */
     CASE_QUICK = 1u << 22,        /* part of --quick */
-    CASE_RANDOM = 1u << 23        /* everything drawn from the seed */
+    CASE_RANDOM = 1u << 23,       /* everything drawn from the seed */
+    CASE_NEGATIVE_SCALE = 1u << 24,
+    CASE_ZERO_SCALE = 1u << 25,     /* with a device scale: a host scale of 0 means 1 */
+    CASE_INFINITE_SINKS = 1u << 26, /* of every three heads one +infinity, one -infinity */
+    CASE_ODD_LENGTHS = 1u << 27,    /* BEYOND_TABLE and BELOW_ZERO stand among the lengths */
+    CASE_HUGE_SCORES = 1u << 28,    /* with CASE_DEVICE_SCALE_LOG2: 2^27 and some steps of 16 */
+    CASE_OTHER_OUT = 1u << 29       /* out of the other 16-bit dtype */
 };
+
+/* Lengths of a case with CASE_ODD_LENGTHS that stand for several: they count as what the page table holds, and as 0. */
+#define BEYOND_TABLE INT32_MAX
+#define BELOW_ZERO (-1)
 
 struct test_case {
     const char *name;
@@ -43,7 +54,12 @@ struct test_case {
 extern const struct test_case test_cases[];
 extern const size_t num_test_cases;
 
-/* Fills the fields that a random case draws; `lens` has room for 24. */
-void draw_test_case(const struct test_case *test, uint64_t seed, struct test_case *ret_drawn, int32_t lens[24]);
+/* Fills the fields that a random case draws from seed and name; `lens` has room for MAX_DRAWN_LENS. */
+#define MAX_DRAWN_LENS 100
+void draw_test_case(const struct test_case *test, uint64_t seed, struct test_case *ret_drawn, int32_t lens[MAX_DRAWN_LENS]);
+
+/* There is a random case for every number: "random_17". `name` must outlive the case. False: another name. */
+#define RANDOM_CASE_PREFIX "random_"
+bool random_case_named(const char *name, struct test_case *ret_test);
 
 #endif

@@ -11,11 +11,13 @@
 #include <string.h>
 
 #include "case_cache.h"
+#include "element.h"
 #include "problem.h"
 #include "reference.h"
 
-#define POISON_PAGES 3  /* pages of the pool that nobody owns */
-#define SPARE_ENTRIES 3 /* of a page table row, behind its last page */
+#define POISON_PAGES 3    /* pages of the pool that nobody owns */
+#define SPARE_ENTRIES 3   /* of a page table row, behind its last page */
+#define POISON_ENTRIES 40 /* behind the page table: pages that nobody owns, too */
 #define LOG2_E 1.4426950408889634
 
 /* ------------------------------------------------------------------------------------------------ lengths and pages */
@@ -30,12 +32,35 @@ static int32_t base_length(const struct making *making, int32_t request, int sm_
     return has(making, CASE_SPLIT_EDGES) ? len + TILE_TOKENS * 2 * sm_count : len;
 }
 
+static bool is_odd_length(const struct making *making, int32_t len) {
+    return has(making, CASE_ODD_LENGTHS) && (len == BEYOND_TABLE || len == BELOW_ZERO);
+}
+
+/* What the device gets, and what it counts as. The rows of the page table end with the last page of the longest sequence. */
+static void settle_odd_lengths(struct making *making, int32_t *given, int32_t num_sequences) {
+    const int32_t page = making->problem->page_size;
+    const int32_t held = making->result->longest > page ? (making->result->longest + page - 1) / page * page : page;
+    const int32_t beyond[] = {held + 1, INT32_MAX, held + page, 1 << 30}, below[] = {-1, INT32_MIN, -page};
+    size_t num_beyond = 0, num_below = 0;
+    for (int32_t sequence = 0; sequence < num_sequences; sequence++) {
+        making->seq_lens[sequence] = given[sequence];
+        if (!is_odd_length(making, given[sequence]))
+            continue;
+        making->seq_lens[sequence] = given[sequence] == BEYOND_TABLE ? held : 0;
+        given[sequence] = given[sequence] == BEYOND_TABLE ? beyond[num_beyond++ % 4] : below[num_below++ % 3];
+    }
+    if (has(making, CASE_ODD_LENGTHS))
+        making->result->longest = held;
+}
+
 static bool make_lengths(struct making *making, int sm_count) {
     libdecode_problem *problem = making->problem;
     problem->batch_size = has(making, CASE_PAGE_EDGES) ? 9 : making->test->num_lens;
     making->tables_per_request = has(making, CASE_PER_HEAD) ? problem->num_kv_heads : 1;
-    making->seq_lens = NEW_BUFFER(making, problem->batch_size * making->tables_per_request, sizeof(int32_t), seq_lens);
-    if (making->seq_lens == NULL)
+    const int32_t num_sequences = problem->batch_size * making->tables_per_request;
+    int32_t *given = NEW_BUFFER(making, num_sequences, sizeof(int32_t), seq_lens);
+    making->seq_lens = making->result->lens = malloc((size_t)num_sequences * sizeof(int32_t));
+    if (given == NULL || making->seq_lens == NULL)
         return false;
     if (has(making, CASE_PER_HEAD)) {
         problem->seq_lens_request_stride = making->tables_per_request;
@@ -44,12 +69,14 @@ static bool make_lengths(struct making *making, int sm_count) {
     for (int32_t request = 0; request < problem->batch_size; request++) {
         for (int32_t table = 0; table < making->tables_per_request; table++) {
             int32_t len = base_length(making, request, sm_count);
-            if (table > 0) /* heads of one request differ, and one of them may keep nothing */
+            if (table > 0 && !is_odd_length(making, len)) /* heads of one request differ, and one of them may keep nothing */
                 len = len > 0 ? (int32_t)random_below(&making->random, 2 * (uint32_t)len) : len;
-            making->seq_lens[request * making->tables_per_request + table] = len;
-            making->result->longest = len > making->result->longest ? len : making->result->longest;
+            given[request * making->tables_per_request + table] = len;
+            if (!is_odd_length(making, len) && len > making->result->longest)
+                making->result->longest = len;
         }
     }
+    settle_odd_lengths(making, given, num_sequences);
     return true;
 }
 
@@ -78,6 +105,8 @@ static bool fill_page_ids(struct making *making, size_t first_entry) {
                 ids[entry] = (int32_t)problem->num_pages + entry;
         }
     }
+    for (int32_t entry = 0; entry < POISON_ENTRIES; entry++)
+        making->page_table[num_sequences * row + entry] = order[entry % POISON_PAGES];
     free(order);
     return true;
 }
@@ -89,7 +118,9 @@ static bool make_page_table(struct making *making) {
     for (int32_t sequence = 0; sequence < num_sequences; sequence++)
         used += pages_of(making, sequence);
     problem->num_pages = used + POISON_PAGES;
-    making->table_width = (making->result->longest + problem->page_size - 1) / problem->page_size + SPARE_ENTRIES;
+    making->table_width = (making->result->longest + problem->page_size - 1) / problem->page_size;
+    if (!has(making, CASE_ODD_LENGTHS))
+        making->table_width += SPARE_ENTRIES;
     int64_t row = making->table_width;
     if (has(making, CASE_V_PAGE_TABLE)) {
         problem->page_table_v_offset = row;
@@ -97,7 +128,7 @@ static bool make_page_table(struct making *making) {
     }
     problem->page_table_request_stride = row * making->tables_per_request;
     problem->page_table_head_stride = has(making, CASE_PER_HEAD) ? row : 0;
-    making->page_table = NEW_BUFFER(making, row * num_sequences, sizeof(int32_t), page_table);
+    making->page_table = NEW_BUFFER(making, row * num_sequences + POISON_ENTRIES, sizeof(int32_t), page_table);
     if (making->page_table == NULL || !fill_page_ids(making, 0))
         return false;
     return !has(making, CASE_V_PAGE_TABLE) || fill_page_ids(making, (size_t)making->table_width);
@@ -137,6 +168,8 @@ static bool make_query(struct making *making) {
             row / problem->num_qo_heads * problem->query_token_stride + row % problem->num_qo_heads * problem->query_head_stride;
         palette_fill(&making->palettes->query, problem->query_dtype, &making->random, query + (size_t)offset * bytes,
                      (size_t)problem->head_dim * bytes);
+        if (has(making, CASE_HUGE_SCORES))
+            element_encode_row(problem->query_dtype, (const double[]){HUGE_QUERY, 1.0}, 2, query + (size_t)offset * bytes);
     }
     return query != NULL;
 }
@@ -147,15 +180,19 @@ static bool make_sinks(struct making *making) {
     float *sinks = NEW_BUFFER(making, making->problem->num_qo_heads, sizeof(float), sinks);
     if (sinks == NULL)
         return false;
-    for (int32_t head = 0; head < making->problem->num_qo_heads; head++)
+    for (int32_t head = 0; head < making->problem->num_qo_heads; head++) {
         sinks[head] = (float)(3.0 * random_normal(&making->random)) + (head % 3 == 1 ? 9.0f : 0.0f);
+        if (has(making, CASE_INFINITE_SINKS) && head % 3 != 1)
+            sinks[head] = head % 3 == 0 ? INFINITY : -INFINITY;
+    }
     return true;
 }
 
 /* Scalars in device memory; whatever they override gets a value that would be noticed. */
 static bool make_scales(struct making *making) {
     struct host_case *result = making->result;
-    const float bmm1_scale = (float)(1.0 / sqrt((double)making->problem->head_dim));
+    const float sign = has(making, CASE_NEGATIVE_SCALE) ? -1.0f : 1.0f;
+    const float bmm1_scale = sign * (float)(1.0 / sqrt((double)making->problem->head_dim));
     const float bmm2_scale = has(making, CASE_DEVICE_SCALES | CASE_DEVICE_SCALE_LOG2 | CASE_SINKS) ? 0.75f : 1.0f;
     result->tensors.bmm1_scale = bmm1_scale;
     result->tensors.bmm2_scale = bmm2_scale;
@@ -165,7 +202,7 @@ static bool make_scales(struct making *making) {
     float *bmm2 = NEW_BUFFER(making, 1, sizeof(float), bmm2_scale_device);
     if (bmm1 == NULL || bmm2 == NULL)
         return false;
-    *bmm1 = bmm1_scale;
+    *bmm1 = has(making, CASE_ZERO_SCALE) ? 0.0f : bmm1_scale;
     *bmm2 = bmm2_scale;
     result->tensors.bmm1_scale = 77.0f;
     result->tensors.bmm2_scale = 77.0f;
@@ -174,7 +211,9 @@ static bool make_scales(struct making *making) {
         float *bmm1_log2 = NEW_BUFFER(making, 1, sizeof(float), bmm1_scale_log2_device);
         if (bmm1_log2 == NULL)
             return false;
-        *bmm1_log2 = (float)((double)bmm1_scale * LOG2_E);
+        *bmm1_log2 = has(making, CASE_ZERO_SCALE)    ? 0.0f
+                     : has(making, CASE_HUGE_SCORES) ? sign * HUGE_SCALE_LOG2
+                                                     : (float)((double)bmm1_scale * LOG2_E);
     }
     return true;
 }
@@ -186,6 +225,8 @@ static void set_problem(struct making *making, const struct case_shape *shape) {
     problem->query_dtype = shape->query_dtype;
     problem->kv_dtype = shape->kv_dtype;
     problem->out_dtype = shape->query_dtype;
+    if (has(making, CASE_OTHER_OUT))
+        problem->out_dtype = shape->query_dtype == LIBDECODE_DTYPE_BF16 ? LIBDECODE_DTYPE_FP16 : LIBDECODE_DTYPE_BF16;
     problem->head_dim = shape->head_dim;
     problem->num_kv_heads = test->num_kv_heads;
     problem->num_qo_heads = test->num_kv_heads * test->group_size;
@@ -234,5 +275,6 @@ void host_case_free(struct host_case *host_case) {
     for (size_t buffer = 0; buffer < host_case->num_buffers; buffer++)
         free(host_case->buffers[buffer].data);
     free(host_case->squared_buffer);
+    free(host_case->lens);
     *host_case = (struct host_case){0};
 }

@@ -35,7 +35,8 @@ struct host_case {
     double largest_v;
     int32_t longest;
     struct test_case drawn; /* what a random case came to */
-    int32_t drawn_lens[24];
+    int32_t drawn_lens[MAX_DRAWN_LENS];
+    int32_t *lens; /* [request][table] as they count: 0 to what the page table holds */
     void *squared_buffer;
 };
 

@@ -23,13 +23,16 @@
 
 struct check_args {
     bool quick, list;
-    int32_t seed, repeats;
+    int32_t seed, repeats, random;
     const char *only;
 };
 
 static const struct option check_options[] = {
     {"--quick", NULL, OPTION_FLAG, offsetof(struct check_args, quick), 0, 0, "a few cases only, 20 repeats: some seconds"},
-    {"--case", "GLOB", OPTION_TEXT, offsetof(struct check_args, only), 0, 0, "only cases of that name (--list-cases shows them)"},
+    {"--case", "GLOB", OPTION_TEXT, offsetof(struct check_args, only), 0, 0,
+     "only cases of that name (--list-cases shows them; random_N is one for every N)"},
+    {"--random", "N", OPTION_INT, offsetof(struct check_args, random), 0, 1000000,
+     "instead: the random cases 1 to N, dealt out over the kinds of kernel at hand"},
     {"--seed", "N", OPTION_INT, offsetof(struct check_args, seed), 0, INT32_MAX, "of all random data (default 1)"},
     {"--repeat", "N", OPTION_INT, offsetof(struct check_args, repeats), 0, 100000,
      "launches under load that must give the same bits, in the cases made for it (default 200)"},
@@ -55,8 +58,9 @@ void help_check(void) {
            "  libdecode check                               all of it, about a minute\n"
            "  libdecode check --quick                       a first answer\n"
            "  libdecode check '*_d128_r8_*' --case 'window_*'\n"
-           "  libdecode check '*_c8_*' --case one_long --seed 7\n\n"
-           "A failure names kernel, case and seed: with them it is run again. Exit code 77: no GPU, nothing was checked.\n"
+           "  libdecode check '*_c8_*' --case one_long --seed 7\n"
+           "  libdecode check --random 500 --seed 3\n\n"
+           "A failure is followed by the command that runs it again. Exit code 77: no GPU, nothing was checked.\n"
            "How far a result may lie from the reference is derived in loader/cli/compare.c.\n");
     options_print(groups, 3);
 }
@@ -70,7 +74,8 @@ struct variant {
 };
 
 struct failure_record {
-    const char *kernel, *test;
+    const char *kernel;
+    char test[48];
     struct failure failure;
 };
 
@@ -141,6 +146,7 @@ static void record_failure(struct checker *checker, struct variant *variant, con
     if (variant->failed++ < SHOWN_FAILURES && !checker->json) {
         progress_clear();
         printf("FAIL %s case %s seed %d: %s\n", variant->info.name, host->test->name, checker->args->seed, failure->text);
+        printf("     again: libdecode check %s --case %s --seed %d\n", variant->info.name, host->test->name, checker->args->seed);
         fflush(stdout);
     }
     struct failure_record *failures = realloc(checker->failures, (checker->num_failures + 1) * sizeof checker->failures[0]);
@@ -149,8 +155,9 @@ static void record_failure(struct checker *checker, struct variant *variant, con
         return;
     }
     checker->failures = failures;
-    failures[checker->num_failures++] =
-        (struct failure_record){.kernel = variant->info.name, .test = host->test->name, .failure = *failure};
+    struct failure_record *record = &failures[checker->num_failures++];
+    *record = (struct failure_record){.kernel = variant->info.name, .failure = *failure};
+    snprintf(record->test, sizeof record->test, "%s", host->test->name);
 }
 
 static void run_variant(struct checker *checker, struct variant *variant, const struct device_case *device_case) {
@@ -230,39 +237,80 @@ static bool wanted_case(const struct check_args *args, const struct test_case *t
     return !args->quick || (test->flags & CASE_QUICK) != 0;
 }
 
-static bool run_shape(struct checker *checker, const struct case_shape *shape) {
-    struct case_palettes *palettes = case_palettes_make(shape);
-    bool good = palettes != NULL || complain("out of memory");
-    for (size_t index = 0; good && index < num_test_cases; index++) {
-        if (!wanted_case(checker->args, &test_cases[index]))
-            continue;
-        progress("%s KV, head_dim %d: case %zu of %zu, %s", dtype_name(shape->kv_dtype), shape->head_dim, index + 1,
-                 num_test_cases, test_cases[index].name);
-        good = run_case(checker, shape, palettes, &test_cases[index]);
-        if (!good && !checker->json) {
-            progress_clear();
-            printf("stopped in case %s with %s KV, head_dim %d: what follows was not run\n", test_cases[index].name,
-                   dtype_name(shape->kv_dtype), shape->head_dim);
-        }
+static bool run_named_case(struct checker *checker, const struct case_shape *shape, const struct case_palettes *palettes,
+                           const struct test_case *test, size_t number, size_t count) {
+    progress("%s KV, head_dim %d: case %zu of %zu, %s", dtype_name(shape->kv_dtype), shape->head_dim, number, count, test->name);
+    bool good = run_case(checker, shape, palettes, test);
+    if (!good && !checker->json) {
+        progress_clear();
+        printf("stopped in case %s with %s KV, head_dim %d: what follows was not run\n", test->name, dtype_name(shape->kv_dtype),
+               shape->head_dim);
     }
-    free(palettes);
     return good;
 }
 
-/* Every distinct shape among the variants, once. */
-static bool run_shapes(struct checker *checker) {
-    bool good = check_rig_open(&checker->gpu, checker->context, &checker->rig);
-    for (size_t index = 0; good && index < checker->num_variants; index++) {
+static bool run_table(struct checker *checker, const struct case_shape *shape, const struct case_palettes *palettes) {
+    const char *only = checker->args->only;
+    struct test_case numbered;
+    bool good = true, found = false;
+    for (size_t index = 0; good && index < num_test_cases; index++) {
+        if (!wanted_case(checker->args, &test_cases[index]))
+            continue;
+        found = true;
+        good = run_named_case(checker, shape, palettes, &test_cases[index], index + 1, num_test_cases);
+    }
+    if (!found && only != NULL && random_case_named(only, &numbered))
+        good = run_named_case(checker, shape, palettes, &numbered, 1, 1);
+    return good;
+}
+
+/* Every `num_shapes`-th of the random cases, from `first` on. */
+static bool run_random(struct checker *checker, const struct case_shape *shape, const struct case_palettes *palettes,
+                       size_t first, size_t num_shapes) {
+    const size_t count = (size_t)checker->args->random;
+    bool good = true;
+    for (size_t number = first; good && number <= count; number += num_shapes) {
+        char name[32];
+        struct test_case test;
+        snprintf(name, sizeof name, RANDOM_CASE_PREFIX "%zu", number);
+        good = random_case_named(name, &test) && run_named_case(checker, shape, palettes, &test, number, count);
+    }
+    return good;
+}
+
+/* Every distinct shape among the variants. */
+static size_t find_shapes(const struct checker *checker, struct case_shape *shapes) {
+    size_t count = 0;
+    for (size_t index = 0; index < checker->num_variants; index++) {
         const libdecode_kernel_info *info = &checker->variants[index].info;
-        struct case_shape shape = {.query_dtype = info->query_dtype, .kv_dtype = info->kv_dtype, .head_dim = info->head_dim};
-        bool done = false;
-        for (size_t before = 0; before < index; before++)
-            done = done || same_shape(&shape, &checker->variants[before].info);
-        if (!done)
-            good = run_shape(checker, &shape);
+        bool known = false;
+        for (size_t shape = 0; shape < count; shape++)
+            known = known || same_shape(&shapes[shape], info);
+        if (!known)
+            shapes[count++] =
+                (struct case_shape){.query_dtype = info->query_dtype, .kv_dtype = info->kv_dtype, .head_dim = info->head_dim};
+    }
+    return count;
+}
+
+static bool run_shapes(struct checker *checker) {
+    struct case_shape *shapes = calloc(checker->num_variants, sizeof shapes[0]);
+    const size_t num_shapes = shapes != NULL ? find_shapes(checker, shapes) : 0;
+    bool good = (shapes != NULL || complain("out of memory")) && check_rig_open(&checker->gpu, checker->context, &checker->rig);
+    for (size_t index = 0; good && index < num_shapes; index++) {
+        struct case_palettes *palettes = case_palettes_make(&shapes[index]);
+        if (palettes == NULL)
+            good = complain("out of memory");
+        else if (checker->args->random > 0)
+            good = run_random(checker, &shapes[index], palettes, index + 1, num_shapes);
+        else
+            good = run_table(checker, &shapes[index], palettes);
+        free(palettes);
     }
     progress_clear();
-    check_rig_close(&checker->rig);
+    if (shapes != NULL)
+        check_rig_close(&checker->rig);
+    free(shapes);
     return good;
 }
 
@@ -376,6 +424,9 @@ static int list_cases(void) {
 }
 
 static int name_missing_case(const char *only) {
+    struct test_case numbered;
+    if (only != NULL && random_case_named(only, &numbered))
+        return EXIT_PASSED;
     if (only == NULL)
         return EXIT_PASSED;
     for (size_t index = 0; index < num_test_cases; index++) {

@@ -17,6 +17,8 @@
 #define GUARD_BYTES 4096
 #define POISON_BYTE 0xff /* NaN in bf16, fp16 and f32 */
 #define LOAD_LAUNCHES 3  /* on the second stream, for every repeated launch */
+#define ROW_LAUNCHES 16  /* back to back on one stream */
+#define CHAIN_ROUNDS 8
 
 /* -------------------------------------------------------------------------------------------------- guarded memory */
 
@@ -179,12 +181,17 @@ static libdecode_tensors tensors_with(const struct device_case *device_case, con
     return tensors;
 }
 
-static bool launch(const struct device_case *device_case, libdecode_plan *plan, const struct results *results,
-                   libdecode_stream stream, struct failure *failure) {
-    libdecode_tensors tensors = tensors_with(device_case, results);
-    if (libdecode_plan_launch(plan, &tensors, stream) != LIBDECODE_OK)
+static bool launch_with(libdecode_plan *plan, const libdecode_tensors *tensors, libdecode_stream stream,
+                        struct failure *failure) {
+    if (libdecode_plan_launch(plan, tensors, stream) != LIBDECODE_OK)
         fail_as(failure, "launch", libdecode_error_message());
     return !failed(failure);
+}
+
+static bool launch(const struct device_case *device_case, libdecode_plan *plan, const struct results *results,
+                   libdecode_stream stream, struct failure *failure) {
+    const libdecode_tensors tensors = tensors_with(device_case, results);
+    return launch_with(plan, &tensors, stream, failure);
 }
 
 /* The launch as the only node of a graph. */
@@ -333,6 +340,51 @@ static void repeat_under_load(struct check_rig *rig, const struct device_case *d
         bands_intact(rig, &rig->load.workspace, "the workspace of the load", failure);
 }
 
+/* Launches that none waits for, with the results of two in turn and one workspace: each begins as soon as it may. */
+static void run_in_a_row(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan,
+                         struct failure *failure) {
+    if (!prepare_results(rig, device_case, plan, &rig->load, rig->stream, failure) ||
+        !poison_results(rig, &rig->results, failure))
+        return;
+    struct results in_turn[] = {rig->results, rig->load};
+    in_turn[1].workspace = rig->results.workspace;
+    for (int launches = 0; launches < ROW_LAUNCHES && !failed(failure); launches++)
+        launch(device_case, plan, &in_turn[launches % 2], rig->stream, failure);
+    if (gpu_wait(rig->gpu, rig->stream) && !failed(failure) &&
+        same_bits(rig, device_case, &rig->results, "launches back to back", failure))
+        same_bits(rig, device_case, &rig->load, "launches back to back", failure);
+}
+
+/* Two launches, the second with the result of the first as its query. */
+static bool launch_chain(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan,
+                         uint32_t launch_flags, struct failure *failure) {
+    libdecode_tensors first = tensors_with(device_case, &rig->results), second = tensors_with(device_case, &rig->load);
+    first.launch_flags = second.launch_flags = launch_flags;
+    second.query = first.out;
+    second.workspace = first.workspace;
+    return poison_results(rig, &rig->results, failure) && poison_results(rig, &rig->load, failure) &&
+           launch_with(plan, &first, rig->stream, failure) && launch_with(plan, &second, rig->stream, failure) &&
+           gpu_wait(rig->gpu, rig->stream);
+}
+
+static bool out_can_be_a_query(const libdecode_problem *problem) {
+    return problem->out_dtype == problem->query_dtype && problem->out_token_stride == problem->query_token_stride &&
+           problem->out_head_stride == problem->query_head_stride;
+}
+
+/* A launch that begins before the one it depends on has written its query gives other bits than a plain one. */
+static void run_chain(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan,
+                      struct failure *failure) {
+    if (!out_can_be_a_query(&device_case->host->problem))
+        return;
+    if (!launch_chain(rig, device_case, plan, 0, failure) || !read_results(rig, &rig->load, rig->first, failure))
+        return;
+    for (int round = 0; round < CHAIN_ROUNDS && !failed(failure); round++) {
+        if (launch_chain(rig, device_case, plan, LIBDECODE_LAUNCH_PROGRAMMATIC, failure))
+            same_bits(rig, device_case, &rig->load, "a programmatic launch behind the one that wrote its query", failure);
+    }
+}
+
 static void run_steps(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan, int repeats,
                       struct failure *failure, double *ret_worst) {
     const uint32_t flags = device_case->host->drawn.flags;
@@ -361,7 +413,13 @@ static void run_steps(struct check_rig *rig, const struct device_case *device_ca
         !bands_intact(rig, &rig->results.lse, "lse", failure) ||
         !bands_intact(rig, &rig->results.workspace, "the workspace", failure))
         return;
-    gaps_intact(device_case, rig->first, failure);
+    if (!gaps_intact(device_case, rig->host, failure)) /* same_bits left what was read last */
+        return;
+    if ((flags & CASE_PROGRAMMATIC) != 0) {
+        run_in_a_row(rig, device_case, plan, failure);
+        if (!failed(failure)) /* as the last step: it reads other results than the first launch's */
+            run_chain(rig, device_case, plan, failure);
+    }
 }
 
 void check_run(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan, int repeats,
