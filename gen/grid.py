@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The families' .toml grids in, one line per kernel variant out; or with --manifest what one bundle is made of.
+"""The families' .toml grids in, one line per kernel variant out; or with --manifest what one bundle is made of, with --table
+what the loader knows of all variants.
 
 Meson runs this at configure time and turns every line into one nvcc rule; gen/pack.c reads the manifests. Python 3.11 or
 newer, standard library only.
@@ -50,8 +51,14 @@ class Axis(NamedTuple):
     macro: str
     enumerator: str
 
+    def expression(self, value: str) -> str:
+        return self.enumerator + value.upper() if self.enumerator else value
+
     def definition(self, value: str) -> str:
-        return f"-D{self.macro}={self.enumerator}{value.upper()}" if self.enumerator else f"-D{self.macro}={value}"
+        return f"-D{self.macro}={self.expression(value)}"
+
+    def initializer(self, value: str) -> str:
+        return f".{self.name} = {self.expression(value)}"
 
 
 class Variant(NamedTuple):
@@ -61,6 +68,7 @@ class Variant(NamedTuple):
     macros: tuple[str, ...]
     may_spill: str
     grid: str  # where it was declared, for messages
+    initializer: str  # of loader/grid.h's struct grid_variant
 
     def nvcc_arguments(self) -> list[str]:
         target = TARGETS[self.target]
@@ -145,7 +153,10 @@ def enumerate_grid(where: str, table: object, family: str, source: str, axes: li
     for target, *point in itertools.product(targets, *values):
         fields = [axis.prefix + value for axis, value in zip(axes, point, strict=True)]
         macros = tuple(axis.definition(value) for axis, value in zip(axes, point, strict=True))
-        variants.append(Variant("_".join([family, *fields, target]), target, source, macros, may_spill, where))
+        members = [f".family = KERNEL_FAMILY_{family.upper()}", f".target = {TARGETS[target].sm}",
+                   *(axis.initializer(value) for axis, value in zip(axes, point, strict=True))]
+        variants.append(Variant("_".join([family, *fields, target]), target, source, macros, may_spill, where,
+                                "{" + ", ".join(members) + "},"))
     return variants
 
 
@@ -211,6 +222,7 @@ def main() -> int:
     parser.add_argument("--variants", default="*", help="comma list of globs over variant names")
     parser.add_argument("--abi", type=pathlib.Path, required=True, help="kernels/abi.h, which owns the enumerators")
     parser.add_argument("--manifest", choices=TARGETS, metavar="TARGET", help="print the manifest of this target's bundle")
+    parser.add_argument("--table", action="store_true", help="print the variants as initializers of loader/grid.h")
     parser.add_argument("families", nargs="+", type=pathlib.Path, metavar="FAMILY.toml")
     arguments = parser.parse_args()
     try:
@@ -227,6 +239,9 @@ def main() -> int:
         return 1
     if arguments.manifest:
         print(manifest(arguments.manifest, chosen, gpus), end="")
+        return 0
+    if arguments.table:
+        print("\n".join(variant.initializer for variant in chosen))
         return 0
     for variant in chosen:
         print(variant.name, variant.target, variant.source, " ".join(variant.nvcc_arguments()), sep="\t")

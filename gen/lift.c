@@ -24,16 +24,6 @@ static const struct target_limits {
 #define REGISTERS_GRANULE 8u /* per thread; a warp gets whole granules */
 #define WARP_THREADS 32u
 
-/* One line per kernel family: the parameter block that launch.c fills for it. */
-static const struct {
-    uint32_t family;
-    const char *name;
-    size_t parameter_bytes;
-} families[] = {
-    {KERNEL_FAMILY_GQA_DECODE, "gqa_decode", sizeof(struct gqa_decode_params)},
-    {KERNEL_FAMILY_READ_CEILING, "read_ceiling", sizeof(struct read_ceiling_params)},
-};
-
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 bool refuse(const char *format, ...) {
@@ -71,24 +61,24 @@ static bool read_contract(const char *path, const struct image_kernel *recorded,
     return true;
 }
 
-static bool check_parameters(const char *path, const char *name, const struct libdecode_launch_contract *contract,
-                             const struct image_kernel *recorded) {
-    for (size_t index = 0; index < COUNT(families); index++) {
-        size_t name_bytes = strlen(families[index].name);
-        if (families[index].family != contract->family)
-            continue;
-        if (strncmp(name, families[index].name, name_bytes) != 0 || name[name_bytes] != '_')
-            return refuse("%s: %s says that it is of family %u, whose kernels are called %s_...", path, name, contract->family,
-                          families[index].name);
-        if (contract->parameter_bytes != families[index].parameter_bytes)
-            return refuse("%s: %s has a contract for a parameter block of %u bytes, struct %s_params has %zu", path, name,
-                          contract->parameter_bytes, families[index].name, families[index].parameter_bytes);
-        if (recorded->parameter_bytes != contract->parameter_bytes)
-            return refuse("%s: %s takes %u bytes of parameters, its contract says %u", path, name, recorded->parameter_bytes,
-                          contract->parameter_bytes);
-        return true;
-    }
-    return refuse("%s: %s has the unknown family %u in its contract", path, name, contract->family);
+/* The name says which family's, and the parameter block is that family's. */
+static bool check_family(const char *path, const char *name, const struct libdecode_launch_contract *contract,
+                         const struct image_kernel *recorded) {
+    const struct family *family = family_find(contract->family);
+
+    if (family == NULL)
+        return refuse("%s: %s has the unknown family %u in its contract", path, name, contract->family);
+    size_t name_bytes = strlen(family->name);
+    if (strncmp(name, family->name, name_bytes) != 0 || name[name_bytes] != '_')
+        return refuse("%s: %s says that it is of family %u, whose kernels are called %s_...", path, name, contract->family,
+                      family->name);
+    if (contract->parameter_bytes != family->parameter_bytes)
+        return refuse("%s: %s has a contract for a parameter block of %u bytes, struct %s_params has %zu", path, name,
+                      contract->parameter_bytes, family->name, family->parameter_bytes);
+    if (recorded->parameter_bytes != contract->parameter_bytes)
+        return refuse("%s: %s takes %u bytes of parameters, its contract says %u", path, name, recorded->parameter_bytes,
+                      contract->parameter_bytes);
+    return true;
 }
 
 /* Threads, shared memory and registers: ctas_per_sm CTAs of this contract fit one SM. */
@@ -142,8 +132,9 @@ bool lift_contract(const char *path, const struct image_kernel *recorded, uint32
                    struct libdecode_launch_contract *ret_contract, uint32_t *ret_registers) {
     const char *name = recorded->name;
     struct libdecode_launch_contract contract;
+    char reason[FAMILY_REASON_BYTES];
 
-    if (!read_contract(path, recorded, &contract) || !check_parameters(path, name, &contract, recorded) ||
+    if (!read_contract(path, recorded, &contract) || !check_family(path, name, &contract, recorded) ||
         !check_spill(path, name, &contract, recorded, may_spill) || !check_resources(path, name, &contract, recorded, target))
         return false;
     if (!contract_is_sane(&contract))
@@ -151,6 +142,8 @@ bool lift_contract(const char *path, const struct image_kernel *recorded, uint32
                       "memory, clusters of %u, head_dim %u, row tile %u, %u tokens a tile, pages of %u to %u",
                       path, name, contract.threads, contract.dynamic_shared_bytes, contract.cluster_size, contract.head_dim,
                       contract.row_tile, contract.tile_tokens, contract.min_page_size, contract.max_page_size);
+    if (contract_family(&contract, reason) == NULL)
+        return refuse("%s: %s %s: loader/families does not know that", path, name, reason);
     *ret_contract = contract;
     *ret_registers = recorded->registers;
     return true;

@@ -36,24 +36,4 @@ bool bundle_runs_on(const struct bundle *bundle, int32_t driver_version);
  */
 libdecode_status bundle_read_image(const struct bundle *bundle, uint32_t image, void **ret_bytes);
 
-/* One kernel as selection sees it. */
-struct kernel_record {
-    const char *name;
-    const struct bundle_kernel *kernel;
-    const struct bundle *bundle;
-    uint32_t bundle_rank; /* higher overlays lower */
-};
-
-/*
- * All kernels of all bundles, sorted by name, then rank descending. Overlays merge: a newer bundle's kernel hides an older
- * one only if name and GPU are the same, per GPU. (The record keeps in `gpus` the GPUs that it still serves.)
- */
-struct kernel_table {
-    struct kernel_record *records;
-    uint32_t *gpus; /* per record, after overlaying; never 0 */
-    size_t count;
-};
-libdecode_status kernel_table_build(struct bundle *const *bundles, size_t num_bundles, struct kernel_table *ret_table);
-void kernel_table_destroy(struct kernel_table *table);
-
 #endif

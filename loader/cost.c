@@ -62,14 +62,6 @@ static int64_t saturating_product(int64_t a, int64_t b) {
 
 static int64_t ceiling_quotient(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-/* KV tokens that the query tokens of the longest request see. */
-static int64_t visible_tokens(const libdecode_problem *given) {
-    int64_t tokens = given->max_seq_len;
-    if (given->window_left >= 0)
-        tokens = smaller(tokens, (int64_t)given->window_left / given->position_stride + given->q_len);
-    return tokens;
-}
-
 /* What of a launch its workers decide. */
 struct split {
     int64_t cluster; /* CTAs of a worker */
@@ -130,29 +122,24 @@ static int64_t resident_workers(const libdecode_device *device, int64_t cluster,
     return sms * ctas_per_sm / cluster;
 }
 
-bool cost_estimate(const struct problem *problem, const libdecode_device *device,
-                   const struct libdecode_launch_contract *contract, struct cost *ret_cost) {
-    const libdecode_problem *given = &problem->given;
+bool cost_estimate(const struct workload *work, const libdecode_device *device, const struct libdecode_launch_contract *contract,
+                   struct cost *ret_cost) {
     int64_t cluster = contract->cluster_size, most = resident_workers(device, cluster, contract->ctas_per_sm);
     if (most < 1)
         return false;
-
-    int64_t rows = (int64_t)problem->group_size * given->q_len;
-    int64_t row_groups = ceiling_quotient(rows, contract->row_tile);
-    int64_t units = larger(saturating_product(saturating_product(given->batch_size, given->num_kv_heads), row_groups), 1);
-    int64_t tokens = visible_tokens(given);
+    int64_t units = larger(saturating_product(work->num_sequences, work->row_passes), 1);
     int64_t bandwidth =
         device->memory_bandwidth_gbps > 0 ? device->memory_bandwidth_gbps : typical_bandwidth_gbps(device->compute_capability);
     const struct split split = {.cluster = cluster,
                                 .units = units,
-                                .tiles = ceiling_quotient(tokens, contract->tile_tokens),
-                                .bytes = saturating_product(saturating_product(units, tokens), problem->kv_token_bytes),
+                                .tiles = ceiling_quotient(work->tokens, contract->tile_tokens),
+                                .bytes = saturating_product(saturating_product(units, work->tokens), work->token_bytes),
                                 .bandwidth = larger(bandwidth * BANDWIDTH_PERCENT / 100, 1),
                                 .sm_bandwidth = sm_bandwidth(contract)};
     int64_t workers = best_workers(&split, most);
     /* As much for every number of workers and every cluster size, so that one workspace serves short requests and long ones. */
     size_t records = (size_t)device->sm_count * contract->ctas_per_sm * 2;
-    *ret_cost = (struct cost){.row_groups = (int32_t)smaller(row_groups, INT32_MAX),
+    *ret_cost = (struct cost){.row_passes = (int32_t)smaller(work->row_passes, INT32_MAX),
                               .num_workers = (int32_t)workers,
                               .min_tiles_per_worker = (int32_t)min_tiles(cluster),
                               .predicted_ns = predicted_ns(&split, workers),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cost.c: (problem, device, launch contract) in, how the kernel would be launched and how long it would take out. Integer
- * arithmetic only, so that every host gives the same answer. Used by select.c, which compares the answers.
+ * cost.c: (workload, device, launch contract) in, how the kernel would be launched and how long it would take out. Integer
+ * arithmetic only, so that every host gives the same answer. Asked by the families; select.c compares the answers.
  */
 #ifndef LIBDECODE_COST_H
 #define LIBDECODE_COST_H
@@ -9,10 +9,18 @@
 #include <stdbool.h>
 
 #include "abi.h"
-#include "problem.h"
+#include "libdecode.h"
+
+/* What a launch has to do, in the numbers that every family's problems come down to. */
+struct workload {
+    int64_t num_sequences; /* requests times KV heads */
+    int64_t row_passes;    /* over the KV of each, since a pass computes row_tile query rows; a sequence and a pass are a unit */
+    int64_t tokens;        /* of the longest sequence that are visible */
+    int64_t token_bytes;   /* of K and V */
+};
 
 struct cost {
-    int32_t row_groups;  /* passes over the KV: ceil(group_size * q_len / row_tile) */
+    int32_t row_passes;  /* over the KV */
     int32_t num_workers; /* clusters (CTAs where cluster_size is 1) */
     int32_t min_tiles_per_worker;
     int64_t predicted_ns; /* at max_seq_len */
@@ -20,8 +28,8 @@ struct cost {
 };
 
 /* False if the device has no room for a single worker. `contract` has passed contract_is_sane. */
-bool cost_estimate(const struct problem *problem, const libdecode_device *device,
-                   const struct libdecode_launch_contract *contract, struct cost *ret_cost);
+bool cost_estimate(const struct workload *work, const libdecode_device *device, const struct libdecode_launch_contract *contract,
+                   struct cost *ret_cost);
 
 /* GB/s that a GPU of this compute capability sustains when it does not say so itself. */
 int32_t typical_bandwidth_gbps(int32_t compute_capability);

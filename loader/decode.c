@@ -114,7 +114,7 @@ libdecode_status libdecode_plan_get_info(const libdecode_plan *plan, libdecode_p
     libdecode_plan_info info = {.kernel = record->name,
                                 .bundle = bundle_path(record->bundle),
                                 .reason = selection->reason,
-                                .row_passes = selection->row_groups,
+                                .row_passes = selection->row_passes,
                                 .workers = selection->num_workers,
                                 .cluster_size = (int32_t)record->kernel->contract.cluster_size,
                                 .predicted_ns = selection->predicted_ns,

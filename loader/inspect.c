@@ -8,6 +8,7 @@
 
 #include "context.h"
 #include "device.h"
+#include "family.h"
 
 size_t libdecode_kernel_count(const libdecode_context *context) { return context ? context->table.count : 0; }
 size_t libdecode_bundle_count(const libdecode_context *context) { return context ? context->num_bundles : 0; }
@@ -26,7 +27,7 @@ static libdecode_status kernel_info(const libdecode_context *context, size_t ind
     const struct bundle_image *image = &bundle_images(record->bundle)[record->kernel->image];
     libdecode_kernel_info info = {.name = record->name,
                                   .bundle = bundle_path(record->bundle),
-                                  .op = family_op(contract->family),
+                                  .op = record->family ? record->family->op : (libdecode_op)0,
                                   .query_dtype = (libdecode_dtype)contract->query_dtype,
                                   .kv_dtype = (libdecode_dtype)contract->kv_dtype,
                                   .head_dim = (int32_t)contract->head_dim,

@@ -1,53 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * judgement.c: whether a kernel's contract covers a problem, and if no kernel does, the error that says what is missing.
- * The part of select.c that knows the axes of a problem; a new axis is one more line of its table. Pure.
+ * judgement.c: a question (problem, device, policy) and one kernel in; how far the kernel comes out, and in words for those who
+ * ask. Pure. Used by select.c for every candidate and by refusal.c when none is left.
  */
 #ifndef LIBDECODE_JUDGEMENT_H
 #define LIBDECODE_JUDGEMENT_H
 
 #include "cost.h"
+#include "family.h"
+#include "kernel_table.h"
 #include "policy.h"
 #include "problem.h"
 
-/* The widest row tile of kernels/families/gqa_decode.toml (tests/unit/test_select.c compares the two). */
-#define GQA_WIDEST_ROW_TILE 32
+/* What selection is asked. */
+struct question {
+    const struct problem *problem;
+    const libdecode_device *device;
+    const struct policy *policy;
+    const struct kernel_table *table;
+};
 
-/* How far a candidate came. */
-enum judgement_stage { JUDGED_FAMILY, JUDGED_PROBLEM, JUDGED_GPU, JUDGED_DEVICE, JUDGED_POLICY, JUDGED_ELIGIBLE };
+/* How far a candidate came: ordered from what no GPU changes to what the caller decided. */
+enum judgement_stage {
+    JUDGED_CONTRACT, /* this library cannot launch it, */
+    JUDGED_OP,       /* or it computes something else */
+    JUDGED_PROBLEM,
+    JUDGED_GPU,
+    JUDGED_DEVICE,
+    JUDGED_POLICY,
+    JUDGED_ELIGIBLE
+};
+
+/* What the device has too little of. */
+enum device_lack { LACKS_NOTHING, LACKS_DRIVER, LACKS_SHARED_MEMORY, LACKS_SMS };
 
 struct judgement {
     const struct kernel_record *record;
     enum judgement_stage stage;
-    uint32_t failing_axes; /* bits of the problem's axes that the contract does not cover */
-    bool driver_too_old;
+    uint32_t failing_axes; /* bits of the family's axes that the contract does not cover */
+    enum device_lack lack;
     enum policy_verb verb;
-    struct cost cost; /* if it is eligible */
-    char reason[160];
+    struct cost cost; /* if it is eligible or denied */
 };
 
-__attribute__((format(printf, 3, 4))) void judge(struct judgement *judgement, enum judgement_stage stage, const char *format,
-                                                 ...);
+#define REASON_BYTES 160
 
-/* Sets failing_axes, and stage and reason if there are any: "head_dim 128, the problem has 64". */
-void judge_problem(const struct problem *problem, const struct libdecode_launch_contract *contract, struct judgement *judgement);
+/* Of the kernel at `index` of the table. */
+void judge(const struct question *question, size_t index, struct judgement *ret_judgement);
 
-#define MAX_AXES 16
+/* Bits of the family's axes that the contract does not cover. */
+uint32_t judge_axes(const struct family *family, const struct problem *problem, const struct libdecode_launch_contract *contract);
 
-/* What all candidates together lacked. */
-struct refusal {
-    struct judgement nearest, nearest_forced;
-    uint32_t gpus;         /* that the kernels for this problem serve */
-    uint32_t covered_axes; /* axes that some kernel covers */
-    size_t num_denied;
-    struct {
-        char text[96]; /* the values that exist: "64, 128" */
-    } offered[MAX_AXES];
-};
-void refusal_begin(struct refusal *ret_refusal);
-void refusal_note(struct refusal *refusal, const struct judgement *judgement, uint32_t gpus);
-/* UNSUPPORTED, NOT_IN_BUNDLE, NO_GPU_IMAGE, DRIVER_TOO_OLD or OVERRIDE. */
-libdecode_status refusal_fail(const struct refusal *refusal, const struct problem *problem, const libdecode_device *device,
-                              bool forcing);
+/* Why the kernel cannot do it ("head_dim 128, the problem has 64"); "" if it is eligible. */
+void word_judgement(const struct question *question, const struct judgement *judgement, char ret_reason[REASON_BYTES]);
 
 #endif

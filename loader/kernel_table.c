@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernel_table.c: the bundles of a context in, one table of all their kernels out (declared in bundle.h).
+ * kernel_table.c: the bundles of a context in, one table of all their kernels out.
  * Before: bundle.c opened them. Next: select.c looks through the table.
  */
-#include "bundle.h"
+#include "kernel_table.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "contract.h"
 #include "status.h"
 
 /* By name; of the same name, the newest bundle first. */
@@ -48,11 +49,15 @@ static size_t overlay(struct kernel_record *records, uint32_t *gpus, size_t coun
 }
 
 static void list_kernels(const struct bundle *bundle, size_t rank, struct kernel_record *records) {
-    for (uint32_t kernel = 0; kernel < bundle_header(bundle)->num_kernels; kernel++)
-        records[kernel] = (struct kernel_record){.name = bundle_string(bundle, bundle_kernels(bundle)[kernel].name),
-                                                 .kernel = &bundle_kernels(bundle)[kernel],
-                                                 .bundle = bundle,
-                                                 .bundle_rank = (uint32_t)rank};
+    for (uint32_t i = 0; i < bundle_header(bundle)->num_kernels; i++) {
+        const struct bundle_kernel *kernel = &bundle_kernels(bundle)[i];
+        char unused[FAMILY_REASON_BYTES];
+        records[i] = (struct kernel_record){.name = bundle_string(bundle, kernel->name),
+                                            .kernel = kernel,
+                                            .bundle = bundle,
+                                            .family = contract_family(&kernel->contract, unused),
+                                            .bundle_rank = (uint32_t)rank};
+    }
 }
 
 libdecode_status kernel_table_build(struct bundle *const *bundles, size_t num_bundles, struct kernel_table *ret_table) {

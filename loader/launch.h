@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch.c: (problem, selection, tensors, function) in, one kernel launch out: encodes the tensor maps, fills the parameter
- * block, launches. No allocation, no lock, no log. The last stage of the flow.
+ * launch.c: (problem, selection, tensors, function) in, one kernel launch out: has the family fill the parameter block, encodes
+ * the tensor maps, launches. No allocation, no lock, no log. The last stage of the flow.
  */
 #ifndef LIBDECODE_LAUNCH_H
 #define LIBDECODE_LAUNCH_H

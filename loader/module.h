@@ -6,7 +6,7 @@
 #ifndef LIBDECODE_MODULE_H
 #define LIBDECODE_MODULE_H
 
-#include "bundle.h"
+#include "kernel_table.h"
 #include "driver.h"
 #include "status.h"
 

@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "family.h"
 #include "glob.h"
+#include "operation.h"
 #include "status.h"
 
 static const struct {
@@ -20,14 +22,8 @@ static const struct {
     enum policy_verb verb;
 } verbs[] = {{"force", POLICY_FORCE}, {"prefer", POLICY_PREFER}, {"deny", POLICY_DENY}};
 
-static const struct {
-    const char *name;
-    libdecode_op op;
-} ops[] = {{"batch_decode", LIBDECODE_OP_BATCH_DECODE}};
-
-libdecode_op family_op(uint32_t family) {
-    return family == KERNEL_FAMILY_GQA_DECODE ? LIBDECODE_OP_BATCH_DECODE : (libdecode_op)0;
-}
+/* The operation of a kernel that this library can launch; 0: none. */
+static libdecode_op op_of(const struct kernel_record *record) { return record->family ? record->family->op : (libdecode_op)0; }
 
 static bool rule_applies(const struct policy_rule *rule, libdecode_op op) { return rule->op == 0 || rule->op == op; }
 
@@ -49,7 +45,7 @@ static void nearest_names(const char *glob, libdecode_op op, const struct kernel
     size_t found = 0;
     for (size_t i = 0; i < table->count; i++) {
         const struct kernel_record *record = &table->records[i];
-        libdecode_op record_op = family_op(record->kernel->contract.family);
+        libdecode_op record_op = op_of(record);
         if (record_op == 0 || (op != 0 && op != record_op) || (i > 0 && strcmp(table->records[i - 1].name, record->name) == 0))
             continue;
         unsigned distance = glob_distance(glob, record->name);
@@ -81,7 +77,7 @@ static libdecode_status check_match(const struct policy_rule *rule, const char *
                                     const struct kernel_table *table) {
     size_t candidates = 0;
     for (size_t i = 0; i < table->count; i++) {
-        libdecode_op op = family_op(table->records[i].kernel->contract.family);
+        libdecode_op op = op_of(&table->records[i]);
         if (op == 0 || !rule_applies(rule, op))
             continue;
         if (glob_matches(rule->glob, table->records[i].name))
@@ -114,13 +110,12 @@ static libdecode_status parse_item(char *item, const char *source, size_t number
     if (colon) {
         *colon = '\0';
         verb = colon + 1;
-        for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
-            if (strcmp(item, ops[i].name) == 0)
-                rule.op = ops[i].op;
-        if (rule.op == 0)
+        const struct operation_rules *operation = operation_named(item);
+        if (!operation)
             return fail(LIBDECODE_ERROR_OVERRIDE,
                         "%s, item %zu: there is no op '%s'; accepted is batch_decode, or none for every op", source, number,
                         item);
+        rule.op = operation->op;
     }
     for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
         if (strcmp(verb, verbs[i].name) == 0)

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "bundle.h"
+#include "kernel_table.h"
 #include "libdecode.h"
 
 enum policy_verb { POLICY_NONE, POLICY_FORCE, POLICY_PREFER, POLICY_DENY };
@@ -43,8 +43,5 @@ void policy_destroy(struct policy *policy);
 
 /* What the rules say of one kernel: the verb of the last rule that matches. */
 enum policy_verb policy_verdict(const struct policy *policy, libdecode_op op, const char *kernel);
-
-/* The operation that a kernel family computes; 0: none. */
-libdecode_op family_op(uint32_t family);
 
 #endif

@@ -7,14 +7,14 @@
 #ifndef LIBDECODE_SELECT_H
 #define LIBDECODE_SELECT_H
 
-#include "bundle.h"
+#include "kernel_table.h"
 #include "policy.h"
 #include "problem.h"
 
 /* The decision. */
 struct selection {
     const struct kernel_record *record;
-    int32_t row_groups;  /* passes over the KV: ceil(group rows / row_tile) */
+    int32_t row_passes;  /* over the KV */
     int32_t num_workers; /* clusters (CTAs where cluster_size is 1) */
     int32_t min_tiles_per_worker;
     int32_t predicted_ns;

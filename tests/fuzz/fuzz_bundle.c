@@ -10,7 +10,7 @@
 #include <string.h>
 #include <zstd.h>
 
-#include "bundle.h"
+#include "kernel_table.h"
 #include "bundle_fixture.h"
 #include "sha256.h"
 

@@ -69,6 +69,12 @@ class GridTest(unittest.TestCase):
             f"{name}\t{target}\ttiny.cu\t-gencode={gencode} -DVARIANT_KV_DTYPE=KERNEL_DTYPE_E4M3 -DVARIANT_HEAD_DIM={head_dim} "
             + own.format(name, sm) for name, target, sm, gencode, head_dim in golden])
 
+    def test_a_table_has_an_initializer_of_every_variant(self):
+        grid = '[[grid]]\ntargets = ["sm90", "sm120"]\nkv_dtype = ["e4m3"]\nhead_dim = [64]\n'
+        result = self.grid(FAMILY + grid, options=["--table"])
+        self.assertEqual(result.stdout.splitlines(), [
+            f"{{.family = KERNEL_FAMILY_TINY, .target = {sm}, .kv_dtype = KERNEL_DTYPE_E4M3, .head_dim = 64}}," for sm in (120, 90)])
+
     def test_the_order_of_grids_and_families_does_not_matter(self):
         other = FAMILY.replace('"tiny"', '"other"')
         grid = '[[grid]]\ntargets = ["sm90"]\nkv_dtype = ["fp16"]\nhead_dim = [64]\n'

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bundle.h"
+#include "kernel_table.h"
 #include "bundle_fixture.h"
 
 static const struct fixture_kernel scene_kernels[] = {

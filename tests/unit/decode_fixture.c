@@ -159,9 +159,6 @@ struct grid *grid_create(unsigned wanted) {
             count = add_section(section, target, kernels, names, count);
         }
         require(count > 0, "no kernel in the grid");
-        for (size_t i = 0; i < count; i++)
-            if (kernels[i].contract.row_tile > grid->widest_row_tile)
-                grid->widest_row_tile = kernels[i].contract.row_tile;
         grid->data[target] = fixture_bundle(kernels, count, &grid->bytes[target]);
         require(bundle_open_memory(grid->data[target], grid->bytes[target], "memory", &grid->bundles[target]) == LIBDECODE_OK,
                 "open");

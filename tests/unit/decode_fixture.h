@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "bundle.h"
+#include "kernel_table.h"
 #include "libdecode.h"
 
 /* 16 requests of up to 4096 tokens, 32 query heads on 8 KV heads, head_dim 128, bf16, pages of 16. */
@@ -26,7 +26,6 @@ struct grid {
     size_t bytes[GRID_TARGETS];
     struct bundle *bundles[GRID_TARGETS];
     struct kernel_table table;
-    uint32_t widest_row_tile;
 };
 /* `targets`: bits 0 sm90, 1 sm100, 2 sm120. Ends the program when something fails. */
 struct grid *grid_create(unsigned targets);

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "abi.h"
-#include "judgement.h"
 #include "launch.h"
 #include "select_scene.h"
 #include "target.h"
@@ -54,8 +53,8 @@ static void all_five_gpus_have_an_answer_that_passes_its_own_conditions(void **s
             assert_int_equal(contract->head_dim, problem.head_dim);
             assert_true((uint32_t)device.max_shared_bytes_per_block >= contract->dynamic_shared_bytes);
             int rows = problem.num_qo_heads / problem.num_kv_heads;
-            assert_true(selection.row_groups * (int)contract->row_tile >= rows);
-            assert_true((selection.row_groups - 1) * (int)contract->row_tile < rows);
+            assert_true(selection.row_passes * (int)contract->row_tile >= rows);
+            assert_true((selection.row_passes - 1) * (int)contract->row_tile < rows);
             assert_true(selection.num_workers >= 1);
             assert_true((uint32_t)selection.num_workers * contract->cluster_size <=
                         (uint32_t)device.sm_count * contract->ctas_per_sm);
@@ -143,11 +142,13 @@ static void a_worse_kernel_never_changes_the_answer(void **state) {
         struct kernel_table table = {.count = grid->table.count + 1};
         table.records = malloc(table.count * sizeof *table.records);
         table.gpus = malloc(table.count * sizeof *table.gpus);
-        table.records[0] = (struct kernel_record){"a_worse_kernel", &worse_kernel, best.record->bundle, 9};
+        table.records[0] = *best.record;
+        table.records[0].name = "a_worse_kernel";
+        table.records[0].kernel = &worse_kernel;
         table.gpus[0] = BUNDLE_GPU_SM90;
         memcpy(table.records + 1, grid->table.records, grid->table.count * sizeof *table.records);
         memcpy(table.gpus + 1, grid->table.gpus, grid->table.count * sizeof *table.gpus);
-        if (best.row_groups == 1) {
+        if (best.row_passes == 1) {
             struct selection again = expect_choice(&problem, &device, &policy, &table);
             assert_string_equal(again.record->name, best.record->name);
         }
@@ -171,7 +172,7 @@ static void the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_wi
         problem.num_qo_heads = 2 * expected[i].group;
         struct selection selection = expect_choice(&problem, &device, &policy, &grid->table);
         assert_int_equal(selection.record->kernel->contract.row_tile, expected[i].row_tile);
-        assert_int_equal(selection.row_groups, expected[i].passes);
+        assert_int_equal(selection.row_passes, expected[i].passes);
     }
 }
 
@@ -294,7 +295,7 @@ static void strict_refuses_more_passes_than_the_widest_tile_needs(void **state) 
     libdecode_problem problem = llama3_8b();
     problem.num_kv_heads = 1;
     struct policy policy = parsed("deny=*_r32_*", false);
-    assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).row_groups, 2);
+    assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).row_passes, 2);
     policy_destroy(&policy);
     policy = parsed("deny=*_r32_*", true);
     expect_refusal(LIBDECODE_ERROR_STRICT, "reads the KV cache 2 times", "1 would do", &problem, &device, &policy, &grid->table);
@@ -304,11 +305,6 @@ static void strict_refuses_more_passes_than_the_widest_tile_needs(void **state) 
         problem = shape(index);
         (void)expect_choice(&problem, &device, &policy, &grid->table);
     }
-}
-
-static void the_widest_row_tile_is_the_grids(void **state) {
-    (void)state;
-    assert_int_equal(grid->widest_row_tile, GQA_WIDEST_ROW_TILE);
 }
 
 int main(void) {
@@ -324,7 +320,6 @@ int main(void) {
         cmocka_unit_test(force_prefer_and_deny_decide_before_the_cost),
         cmocka_unit_test(a_forced_kernel_that_cannot_run_is_an_error_with_its_reason),
         cmocka_unit_test(strict_refuses_more_passes_than_the_widest_tile_needs),
-        cmocka_unit_test(the_widest_row_tile_is_the_grids),
     };
     return cmocka_run_group_tests_name("select", tests, create_grid, destroy_grid);
 }

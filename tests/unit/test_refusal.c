@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_judgement.c: every refusal has the right number, names what is missing and what there is, and every kernel gets a verdict
+ * test_refusal.c: every refusal has the right number, names what is missing and what there is, and every kernel gets a verdict
  * with a reason.
  */
 #include <setjmp.h>
@@ -48,20 +48,21 @@ static void what_no_kernel_does_is_unsupported_and_says_what_is_built(void **sta
     expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 80", "; q_len 2", &problem, &device, &policy, &grid->table);
 }
 
+static const struct kernel_record *find_record(const char *name) {
+    for (size_t i = 0; i < grid->table.count; i++)
+        if (strcmp(grid->table.records[i].name, name) == 0)
+            return &grid->table.records[i];
+    fail_msg("no kernel %s", name);
+    return NULL;
+}
+
 static void what_only_another_bundle_would_have_is_not_in_bundle(void **state) {
     (void)state;
     struct policy policy = no_policy();
     libdecode_device device = preset("sm_90");
-    struct kernel_record records[2];
+    struct kernel_record records[2] = {*find_record("gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90"),
+                                       *find_record("gqa_decode_qfp16_kvfp16_d64_r8_c1_sm90")};
     uint32_t gpus[2] = {BUNDLE_GPU_SM90, BUNDLE_GPU_SM90};
-    size_t found = 0;
-    for (size_t i = 0; i < grid->table.count; i++) {
-        const char *name = grid->table.records[i].name;
-        if (strcmp(name, "gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90") == 0 ||
-            strcmp(name, "gqa_decode_qfp16_kvfp16_d64_r8_c1_sm90") == 0)
-            records[found++] = grid->table.records[i];
-    }
-    assert_int_equal(found, 2);
     struct kernel_table table = {records, gpus, 2};
     libdecode_problem problem = llama3_8b();
     problem.head_dim = 64;
@@ -69,6 +70,49 @@ static void what_only_another_bundle_would_have_is_not_in_bundle(void **state) {
                    "head_dim 128, the problem has 64", &problem, &device, &policy, &table);
     struct kernel_table empty = {.count = 0};
     expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "hold no kernel", "LIBDECODE_BUNDLE_PATH", &problem, &device, &policy, &empty);
+}
+
+/* Only what the grid of no family holds is unsupported; the bundles at hand may hold little of it. */
+static void a_small_bundle_does_not_speak_for_the_grid(void **state) {
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    struct kernel_record records[1] = {*find_record("gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90")};
+    uint32_t gpus[1] = {BUNDLE_GPU_SM90};
+    struct kernel_table table = {records, gpus, 1};
+    libdecode_problem problem = llama3_8b();
+    problem.query_dtype = LIBDECODE_DTYPE_FP16;
+    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90",
+                   "query_dtype bf16, the problem has fp16", &problem, &device, &policy, &table);
+    problem = llama3_8b();
+    problem.head_dim = 64;
+    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is", "head_dim 128, the problem has 64", &problem, &device, &policy,
+                   &table);
+    problem.head_dim = 80;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 80 (built: 128, 64)", "nearest is gqa_decode_qbf16", &problem, &device,
+                   &policy, &table);
+    struct kernel_table empty = {.count = 0};
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 80 (built: 128, 64)", "change the problem", &problem, &device, &policy,
+                   &empty);
+}
+
+static void the_nearest_kernel_is_one_of_this_gpu_where_there_is_one(void **state) {
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    struct kernel_record records[2] = {*find_record("gqa_decode_qbf16_kvbf16_d128_r8_c1_sm100"),
+                                       *find_record("gqa_decode_qbf16_kvbf16_d64_r8_c1_sm90")};
+    uint32_t gpus[2] = {BUNDLE_GPU_SM100 | BUNDLE_GPU_SM103, BUNDLE_GPU_SM90};
+    struct kernel_table table = {records, gpus, 2};
+    libdecode_problem problem = llama3_8b();
+    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_qbf16_kvbf16_d64_r8_c1_sm90",
+                   "head_dim 64, the problem has 128", &problem, &device, &policy, &table);
+    problem.page_size = 8;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "page_size 8", "nearest is gqa_decode_qbf16_kvbf16_d64_r8_c1_sm90", &problem,
+                   &device, &policy, &table);
+    table.count = 1;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "page_size 8", "nearest is gqa_decode_qbf16_kvbf16_d128_r8_c1_sm100", &problem,
+                   &device, &policy, &table);
 }
 
 static void a_gpu_that_no_bundle_serves_is_named_with_those_that_are(void **state) {
@@ -197,11 +241,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_no_kernel_does_is_unsupported_and_says_what_is_built),
         cmocka_unit_test(what_only_another_bundle_would_have_is_not_in_bundle),
+        cmocka_unit_test(a_small_bundle_does_not_speak_for_the_grid),
+        cmocka_unit_test(the_nearest_kernel_is_one_of_this_gpu_where_there_is_one),
         cmocka_unit_test(a_gpu_that_no_bundle_serves_is_named_with_those_that_are),
         cmocka_unit_test(a_gpu_too_small_or_a_driver_too_old_is_said_in_numbers),
         cmocka_unit_test(a_driver_of_the_right_major_version_may_still_be_too_old),
         cmocka_unit_test(every_kernel_gets_one_verdict_with_a_reason),
         cmocka_unit_test(a_kernel_of_another_family_is_never_chosen),
     };
-    return cmocka_run_group_tests_name("judgement", tests, create_grid, destroy_grid);
+    return cmocka_run_group_tests_name("refusal", tests, create_grid, destroy_grid);
 }

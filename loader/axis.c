@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* axis.c: the axes that families share: each compares one field of the problem with one of the contract, and words both. */
+#include "axis.h"
+
+#include "text.h"
+
+typedef struct libdecode_launch_contract contract_t;
+
+_Static_assert((int)CONTRACT_FEATURE_WINDOW == (int)LIBDECODE_FEATURE_WINDOW &&
+                   (int)CONTRACT_FEATURE_SINKS == (int)LIBDECODE_FEATURE_SINKS &&
+                   (int)CONTRACT_FEATURE_LSE == (int)LIBDECODE_FEATURE_LSE &&
+                   (int)CONTRACT_FEATURE_V_PAGE_TABLE == (int)LIBDECODE_FEATURE_V_PAGE_TABLE &&
+                   (int)CONTRACT_FEATURE_QUERY_POSITIONS == (int)LIBDECODE_FEATURE_QUERY_POSITIONS &&
+                   (int)CONTRACT_FEATURE_SKIP_SOFTMAX == (int)LIBDECODE_FEATURE_SKIP_SOFTMAX,
+               "features in kernels/abi.h and libdecode.h");
+_Static_assert((int)KERNEL_DTYPE_BF16 == (int)LIBDECODE_DTYPE_BF16 && (int)KERNEL_DTYPE_FP16 == (int)LIBDECODE_DTYPE_FP16 &&
+                   (int)KERNEL_DTYPE_E4M3 == (int)LIBDECODE_DTYPE_E4M3 && (int)KERNEL_DTYPE_NVFP4 == (int)LIBDECODE_DTYPE_NVFP4,
+               "dtypes in kernels/abi.h and libdecode.h");
+
+static const struct {
+    uint32_t bit;
+    const char *name;
+} features[] = {{LIBDECODE_FEATURE_WINDOW, "window"},
+                {LIBDECODE_FEATURE_SINKS, "sinks"},
+                {LIBDECODE_FEATURE_LSE, "lse"},
+                {LIBDECODE_FEATURE_RAGGED_Q, "ragged_q"},
+                {LIBDECODE_FEATURE_DRAFT_MASK, "draft_mask"},
+                {LIBDECODE_FEATURE_V_PAGE_TABLE, "v_page_table"},
+                {LIBDECODE_FEATURE_QUERY_POSITIONS, "query_positions"},
+                {LIBDECODE_FEATURE_SKIP_SOFTMAX, "skip_softmax"}};
+
+static void name_features(uint32_t bits, char *text) {
+    const char *separator = "";
+    if (bits == 0)
+        text_append(text, AXIS_TEXT_BYTES, "none");
+    for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
+        if ((bits & features[i].bit) == 0)
+            continue;
+        text_append(text, AXIS_TEXT_BYTES, "%s%s", separator, features[i].name);
+        separator = "+";
+    }
+}
+
+static bool fits_query_dtype(const struct problem *problem, const contract_t *contract) {
+    return contract->query_dtype == (uint32_t)problem->given.query_dtype;
+}
+static void asks_query_dtype(const struct problem *problem, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "%s", dtype_name(problem->given.query_dtype));
+}
+static void offers_query_dtype(const contract_t *contract, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "%s", dtype_name((libdecode_dtype)contract->query_dtype));
+}
+const struct axis axis_query_dtype = {"query_dtype", fits_query_dtype, asks_query_dtype, offers_query_dtype};
+
+static bool fits_kv_dtype(const struct problem *problem, const contract_t *contract) {
+    return contract->kv_dtype == (uint32_t)problem->given.kv_dtype;
+}
+static void asks_kv_dtype(const struct problem *problem, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "%s", dtype_name(problem->given.kv_dtype));
+}
+static void offers_kv_dtype(const contract_t *contract, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "%s", dtype_name((libdecode_dtype)contract->kv_dtype));
+}
+const struct axis axis_kv_dtype = {"kv_dtype", fits_kv_dtype, asks_kv_dtype, offers_kv_dtype};
+
+static bool fits_out_dtype(const struct problem *problem, const contract_t *contract) {
+    return (contract->out_dtypes >> problem->given.out_dtype & 1u) != 0;
+}
+static void asks_out_dtype(const struct problem *problem, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "%s", dtype_name(problem->given.out_dtype));
+}
+static void offers_out_dtype(const contract_t *contract, char *text) {
+    const char *separator = "";
+    for (int dtype = LIBDECODE_DTYPE_BF16; dtype <= LIBDECODE_DTYPE_NVFP4; dtype++) {
+        if ((contract->out_dtypes >> dtype & 1u) == 0)
+            continue;
+        text_append(text, AXIS_TEXT_BYTES, "%s%s", separator, dtype_name((libdecode_dtype)dtype));
+        separator = "/";
+    }
+}
+const struct axis axis_out_dtype = {"out_dtype", fits_out_dtype, asks_out_dtype, offers_out_dtype};
+
+static bool fits_head_dim(const struct problem *problem, const contract_t *contract) {
+    return contract->head_dim == (uint32_t)problem->given.head_dim;
+}
+static void asks_head_dim(const struct problem *problem, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "%d", problem->given.head_dim);
+}
+static void offers_head_dim(const contract_t *contract, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "%u", contract->head_dim);
+}
+const struct axis axis_head_dim = {"head_dim", fits_head_dim, asks_head_dim, offers_head_dim};
+
+static bool fits_page_size(const struct problem *problem, const contract_t *contract) {
+    uint32_t page_size = (uint32_t)problem->given.page_size;
+    return page_size >= contract->min_page_size && page_size <= contract->max_page_size;
+}
+static void asks_page_size(const struct problem *problem, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "%d", problem->given.page_size);
+}
+static void offers_page_size(const contract_t *contract, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "%u to %u", contract->min_page_size, contract->max_page_size);
+}
+const struct axis axis_page_size = {"page_size", fits_page_size, asks_page_size, offers_page_size};
+
+static bool fits_q_len(const struct problem *problem, const contract_t *contract) {
+    return (uint32_t)problem->given.q_len <= contract->max_q_len;
+}
+static void asks_q_len(const struct problem *problem, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "%d", problem->given.q_len);
+}
+static void offers_q_len(const contract_t *contract, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "up to %u", contract->max_q_len);
+}
+const struct axis axis_q_len = {"q_len", fits_q_len, asks_q_len, offers_q_len};
+
+static bool fits_features(const struct problem *problem, const contract_t *contract) {
+    return (problem->given.features & ~contract->features) == 0;
+}
+static void asks_features(const struct problem *problem, char *text) { name_features(problem->given.features, text); }
+static void offers_features(const contract_t *contract, char *text) { name_features(contract->features, text); }
+const struct axis axis_features = {"features", fits_features, asks_features, offers_features};

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * axis.c: one question that a problem puts to a launch contract, and its words. Here are the axes that the families share; a
+ * family lists those that judge its problems, beside its own (families/). Pure.
+ */
+#ifndef LIBDECODE_AXIS_H
+#define LIBDECODE_AXIS_H
+
+#include <stdbool.h>
+
+#include "abi.h"
+#include "problem.h"
+
+#define AXIS_TEXT_BYTES 96
+
+struct axis {
+    const char *name; /* "head_dim" */
+    bool (*fits)(const struct problem *problem, const struct libdecode_launch_contract *contract);
+    /* Each appends to a text of AXIS_TEXT_BYTES: what the problem wants, what the kernel has. */
+    void (*asks)(const struct problem *problem, char *text);
+    void (*offers)(const struct libdecode_launch_contract *contract, char *text);
+};
+
+extern const struct axis axis_query_dtype, axis_kv_dtype, axis_out_dtype, axis_head_dim, axis_page_size, axis_q_len,
+    axis_features;
+
+#endif

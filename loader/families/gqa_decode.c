@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gqa_decode.c: the loader's half of kernels/families/gqa_decode.cu: what its contracts may say, which problems they fit, what a
+ * launch costs, and the parameter block.
+ */
+#include <string.h>
+
+#include "family.h"
+#include "select.h"
+#include "text.h"
+
+typedef struct libdecode_launch_contract contract_t;
+
+_Static_assert(sizeof(struct gqa_decode_params) <= FAMILY_MAX_PARAMETER_BYTES, "raise FAMILY_MAX_PARAMETER_BYTES");
+
+static const double log2_e = 1.4426950408889634074;
+
+static int64_t quotient_up(int64_t dividend, int64_t divisor) { return dividend / divisor + (dividend % divisor != 0); }
+
+/* -------------------------------------------------------------------------------------------------------- contracts */
+
+static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYTES]) {
+    uint32_t box = contract->max_box_tokens;
+    if (contract->query_dtype != KERNEL_DTYPE_BF16 && contract->query_dtype != KERNEL_DTYPE_FP16)
+        text_append(ret_reason, FAMILY_REASON_BYTES, "reads queries of dtype %u", contract->query_dtype);
+    else if (!tensor_map_serves(contract->kv_dtype, contract->head_dim))
+        text_append(ret_reason, FAMILY_REASON_BYTES, "copies KV rows of %u elements of dtype %u", contract->head_dim,
+                    contract->kv_dtype);
+    else if (box > TENSOR_MAP_MAX_BOX || (box & (box - 1)) != 0)
+        text_append(ret_reason, FAMILY_REASON_BYTES, "copies boxes of %u tokens", box);
+    else
+        return true;
+    return false;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- axes */
+
+static int64_t longest_kv_stride_bytes(const struct problem *problem) {
+    const libdecode_problem *given = &problem->given;
+    const int64_t strides[] = {given->k_page_stride, given->k_head_stride, given->k_token_stride,
+                               given->v_page_stride, given->v_head_stride, given->v_token_stride};
+    int64_t longest = 0;
+    for (size_t i = 0; i < sizeof strides / sizeof strides[0]; i++)
+        longest = strides[i] > longest ? strides[i] : longest;
+    return longest / 8 * dtype_bits(given->kv_dtype); /* strides are multiples of 16 bytes, so of 8 elements */
+}
+static bool fits_strides(const struct problem *problem, const contract_t *contract) {
+    (void)contract;
+    return longest_kv_stride_bytes(problem) < TENSOR_MAP_MAX_STRIDE_BYTES;
+}
+static void asks_strides(const struct problem *problem, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "%lld bytes", (long long)longest_kv_stride_bytes(problem));
+}
+static void offers_strides(const contract_t *contract, char *text) {
+    (void)contract;
+    text_append(text, AXIS_TEXT_BYTES, "less than 2^40 bytes");
+}
+static const struct axis axis_kv_strides = {"K and V strides", fits_strides, asks_strides, offers_strides};
+
+static int64_t row_passes(const struct problem *problem, const contract_t *contract) {
+    return quotient_up((int64_t)problem->group_size * problem->given.q_len, contract->row_tile);
+}
+
+/*
+ * Kernels number what their copies bring, boxes of a page, over all units (request, KV head, pass) with 31 bits. No length
+ * exceeds the width of the page table.
+ */
+static int64_t most_copies(const struct problem *problem, const contract_t *contract) {
+    const libdecode_problem *given = &problem->given;
+    int64_t boxes = quotient_up(given->page_size, contract->max_box_tokens), copies;
+    if (__builtin_mul_overflow((int64_t)given->batch_size * given->num_kv_heads, row_passes(problem, contract), &copies) ||
+        __builtin_mul_overflow(copies, boxes, &copies) ||
+        __builtin_mul_overflow(copies, given->page_table_request_stride, &copies))
+        return INT64_MAX;
+    return copies;
+}
+static bool fits_copies(const struct problem *problem, const contract_t *contract) {
+    return most_copies(problem, contract) <= INT32_MAX;
+}
+static void asks_copies(const struct problem *problem, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "%d requests of up to %lld pages", problem->given.batch_size,
+                (long long)problem->given.page_table_request_stride);
+}
+static void offers_copies(const contract_t *contract, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "less than 2^31 copies of %u tokens", contract->max_box_tokens);
+}
+static const struct axis axis_copies = {"size of the batch", fits_copies, asks_copies, offers_copies};
+
+static const struct axis *const axes[] = {&axis_query_dtype, &axis_kv_dtype, &axis_out_dtype,  &axis_head_dim, &axis_page_size,
+                                          &axis_q_len,       &axis_features, &axis_kv_strides, &axis_copies,   NULL};
+
+/* ------------------------------------------------------------------------------------------------------------- cost */
+
+/* KV tokens that the query tokens of the longest request see. */
+static int64_t visible_tokens(const libdecode_problem *given) {
+    int64_t tokens = given->max_seq_len;
+    if (given->window_left >= 0) {
+        int64_t window = (int64_t)given->window_left / given->position_stride + given->q_len;
+        tokens = tokens < window ? tokens : window;
+    }
+    return tokens;
+}
+
+static bool cost(const struct problem *problem, const libdecode_device *device, const contract_t *contract,
+                 struct cost *ret_cost) {
+    const libdecode_problem *given = &problem->given;
+    const struct workload work = {.num_sequences = (int64_t)given->batch_size * given->num_kv_heads,
+                                  .row_passes = row_passes(problem, contract),
+                                  .tokens = visible_tokens(given),
+                                  .token_bytes = problem->kv_token_bytes};
+    return cost_estimate(&work, device, contract, ret_cost);
+}
+
+/* ------------------------------------------------------------------------------------------------------- parameters */
+
+static struct libdecode_divisor divisor(int32_t value) {
+    return (struct libdecode_divisor){.value = (uint32_t)value, .reciprocal = UINT32_MAX / (uint32_t)value};
+}
+
+/* The page table has entries for no more. */
+static int32_t max_tokens(const struct problem *problem) {
+    int32_t page_size = problem->given.page_size;
+    return problem->page_table_width < INT32_MAX / page_size ? (int32_t)problem->page_table_width * page_size : INT32_MAX;
+}
+
+static struct schedule_params schedule_params(const struct problem *problem, const struct selection *selection,
+                                              const libdecode_tensors *tensors) {
+    const libdecode_problem *given = &problem->given;
+    const contract_t *contract = &selection->record->kernel->contract;
+    uint32_t page_size = (uint32_t)given->page_size;
+    uint32_t box_tokens = page_size < contract->max_box_tokens ? page_size : contract->max_box_tokens;
+    uint32_t min_boxes = (uint32_t)selection->min_tiles_per_worker * contract->tile_tokens / box_tokens;
+    return (struct schedule_params){
+        .seq_lens = tensors->seq_lens,
+        .page_table = tensors->page_table,
+        .query_positions = tensors->query_positions,
+        .seq_lens_request_stride = given->seq_lens_request_stride,
+        .seq_lens_head_stride = given->seq_lens_head_stride,
+        .page_table_request_stride = given->page_table_request_stride,
+        .page_table_head_stride = given->page_table_head_stride,
+        .page_table_v_offset = given->page_table_v_offset,
+        .batch_size = given->batch_size,
+        .heads_per_sequence = problem->heads_per_sequence,
+        .sequences_per_request = divisor(given->num_kv_heads / problem->heads_per_sequence),
+        .row_groups = divisor(selection->row_passes),
+        .num_workers = divisor(selection->num_workers),
+        .min_boxes_per_worker = min_boxes > 0 ? min_boxes : 1,
+        .page_size = given->page_size,
+        .box_tokens = (int32_t)box_tokens,
+        .max_tokens = max_tokens(problem),
+        .window_reach = given->window_left < 0 ? INT32_MAX : given->window_left / given->position_stride,
+        .window_left = given->window_left,
+        .position_offset = given->position_offset,
+        .position_stride = divisor(given->position_stride),
+    };
+}
+
+static struct query_params query_params(const struct problem *problem, const libdecode_tensors *tensors) {
+    return (struct query_params){
+        .rows = tensors->query,
+        .token_stride = problem->given.query_token_stride,
+        .head_stride = problem->given.query_head_stride,
+        .bmm1_scale_device = tensors->bmm1_scale_device,
+        .bmm1_scale_log2_device = tensors->bmm1_scale_log2_device,
+        .bmm1_scale_log2 = (float)(tensors->bmm1_scale * log2_e),
+        .group_size = problem->group_size,
+    };
+}
+
+static struct output_params output_params(const struct problem *problem, const libdecode_tensors *tensors) {
+    const libdecode_problem *given = &problem->given;
+    return (struct output_params){
+        .rows = tensors->out,
+        .token_stride = given->out_token_stride,
+        .head_stride = given->out_head_stride,
+        .lse = tensors->lse,
+        .lse_token_stride = given->lse_token_stride,
+        .lse_head_stride = given->lse_head_stride,
+        .sinks = tensors->sinks,
+        .bmm2_scale_device = tensors->bmm2_scale_device,
+        .bmm2_scale = tensors->bmm2_scale,
+        .dtype = (int32_t)given->out_dtype,
+    };
+}
+
+static void fill(const struct problem *problem, const struct selection *selection, const libdecode_tensors *tensors,
+                 struct kernel_arguments *ret) {
+    const libdecode_problem *given = &problem->given;
+    struct gqa_decode_params params = {.schedule = schedule_params(problem, selection, tensors),
+                                       .query = query_params(problem, tensors),
+                                       .output = output_params(problem, tensors),
+                                       .records = tensors->workspace};
+    memcpy(ret->block, &params, sizeof params);
+
+    struct paged_cache cache = {.address = tensors->k_cache,
+                                .dtype = given->kv_dtype,
+                                .row_elements = given->head_dim,
+                                .page_size = given->page_size,
+                                .num_kv_heads = given->num_kv_heads,
+                                .num_pages = given->num_pages,
+                                .page_stride = given->k_page_stride,
+                                .head_stride = given->k_head_stride,
+                                .token_stride = given->k_token_stride};
+    uint32_t box_tokens = (uint32_t)params.schedule.box_tokens;
+    ret->num_maps = 2;
+    ret->maps[0].offset = offsetof(struct gqa_decode_params, k_map);
+    tensor_map_of_pages(&cache, box_tokens, &ret->maps[0].map);
+    cache.address = tensors->v_cache;
+    cache.page_stride = given->v_page_stride;
+    cache.head_stride = given->v_head_stride;
+    cache.token_stride = given->v_token_stride;
+    ret->maps[1].offset = offsetof(struct gqa_decode_params, v_map);
+    tensor_map_of_pages(&cache, box_tokens, &ret->maps[1].map);
+}
+
+const struct family family_gqa_decode = {
+    .number = KERNEL_FAMILY_GQA_DECODE,
+    .name = "gqa_decode",
+    .op = LIBDECODE_OP_BATCH_DECODE,
+    .parameter_bytes = sizeof(struct gqa_decode_params),
+    .reach = {.out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16,
+              .max_box_tokens = TENSOR_MAP_MAX_BOX,
+              .min_page_size = 16,
+              .max_page_size = 1024,
+              .max_q_len = 1,
+              .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE |
+                          CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX,
+              .flags = CONTRACT_FLAG_MAY_SPILL},
+    .serves = serves,
+    .axes = axes,
+    .cost = cost,
+    .fill = fill,
+};
