@@ -12,11 +12,7 @@
 #include "status.h"
 
 /* Of cuda.h. */
-enum {
-    TENSOR_MAP_INTERLEAVE_NONE = 0,
-    TENSOR_MAP_PROMOTION_L2_128B = 2,
-    TENSOR_MAP_FILL_ZEROS = 0
-};
+enum { TENSOR_MAP_INTERLEAVE_NONE = 0, TENSOR_MAP_PROMOTION_L2_128B = 2, TENSOR_MAP_FILL_ZEROS = 0 };
 
 size_t workspace_bytes(const struct selection *selection) {
     return (selection->records_bytes + WORKSPACE_ALIGNMENT_BYTES - 1) / WORKSPACE_ALIGNMENT_BYTES * WORKSPACE_ALIGNMENT_BYTES;

@@ -43,7 +43,8 @@ void residency_destroy(struct residency *residency) {
 
 static const struct kernel_record *kernel_with_clusters(const struct kernel_table *table, const libdecode_device *facts) {
     for (size_t i = 0; i < table->count; i++)
-        if (table->records[i].kernel->contract.cluster_size > 1 && (table->gpus[i] & gpu_bit(facts->compute_capability)) != 0 &&
+        if (table->records[i].family && table->records[i].kernel->contract.cluster_size > 1 &&
+            (table->gpus[i] & gpu_bit(facts->compute_capability)) != 0 &&
             bundle_runs_on(table->records[i].bundle, facts->driver_version))
             return &table->records[i];
     return NULL;
