@@ -377,9 +377,10 @@ LIBDECODE_API libdecode_status libdecode_plan_launch(libdecode_plan *plan, const
 
 /*
  * libdecode_plan_create (for the current device) and libdecode_plan_launch in one; the plan is remembered in the context,
- * so later calls with an equal problem cost a hash and a comparison more than libdecode_plan_launch. Where the page table has
- * its width given, max_seq_len is rounded up to a power of two before, so that a growing batch keeps its plan. A thousand or so
- * different problems are remembered; more are planned anew at every call.
+ * so later calls with an equal problem cost a hash and a comparison more than libdecode_plan_launch, and take no lock. Both hints
+ * are rounded up before, so that a growing batch keeps its plan: max_seq_len to a power of two, where the page table has its
+ * width given; total_kv_tokens to a quarter of one. Thousands of problems are remembered; beyond that the plans of CUDA contexts
+ * that have ended make room, then the one that was used longest ago.
  * Errors: those of the two.
  */
 LIBDECODE_API libdecode_status libdecode_decode(libdecode_context *context, const libdecode_problem *problem,

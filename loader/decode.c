@@ -205,12 +205,23 @@ libdecode_status libdecode_plan_launch(libdecode_plan *plan, const libdecode_ten
 
 /* ------------------------------------------------------------------------------------------------- in a single call */
 
+/* Up to the next number with at most two bits behind its leading one: a quarter of it at most is added. */
+static int64_t round_up(int64_t value) {
+    int64_t step = 1;
+    while (value / step >= 8)
+        step *= 2;
+    return (value + step - 1) / step * step;
+}
+
 /*
- * max_seq_len is a hint that grows with every generated token: rounded up to a power of two, a growing batch keeps its plan.
- * Not where it has another meaning: as the width of the page table, or near the end of the positions.
+ * max_seq_len and total_kv_tokens are hints that grow with every generated token: rounded up, the first to a power of two, a
+ * growing batch keeps its plan. Not where max_seq_len has another meaning: as the width of the page table, or near the end of
+ * the positions.
  */
-static void round_hint(libdecode_problem *problem) {
+static void round_hints(libdecode_problem *problem) {
     int64_t rounded = 1, stride = problem->position_stride > 0 ? problem->position_stride : 1;
+    if (problem->total_kv_tokens > 0 && problem->total_kv_tokens < INT64_MAX / 2)
+        problem->total_kv_tokens = round_up(problem->total_kv_tokens);
     if (problem->max_seq_len <= 0 || problem->page_table_request_stride == 0)
         return;
     while (rounded < problem->max_seq_len)
@@ -219,46 +230,36 @@ static void round_hint(libdecode_problem *problem) {
         problem->max_seq_len = (int32_t)rounded;
 }
 
-/* The remembered plan of a problem, or a new one; *ret_owned if it is the caller's to destroy, for want of room. */
+/* The remembered plan of a problem, or a new one, which is remembered. */
 static libdecode_status find_plan(libdecode_context *context, const libdecode_problem *problem, uint64_t context_id,
-                                  libdecode_plan **ret_plan, bool *ret_owned) {
+                                  struct plan_use *ret_use) {
     libdecode_problem key;
-    FORWARD(problem_read(problem, &key));
-    round_hint(&key);
-    *ret_owned = false;
-    *ret_plan = plan_memo_find(context->memo, &key, context_id);
-    if (*ret_plan)
-        return LIBDECODE_OK;
-
     libdecode_plan *created = NULL;
-    FORWARD(plan_create(context, &key, NULL, &created));
-    *ret_plan = plan_memo_add(context->memo, &key, context_id, created);
-    if (*ret_plan)
+    FORWARD(problem_read(problem, &key));
+    round_hints(&key);
+    FORWARD(plan_memo_find(context->memo, &key, context_id, ret_use));
+    if (ret_use->plan)
         return LIBDECODE_OK;
-    *ret_plan = created;
-    *ret_owned = true;
-    if (plan_memo_first_refusal(context->memo))
-        log_message(&context->log, LIBDECODE_LOG_WARN,
-                    "libdecode_decode: too many different problems to remember their plans; "
-                    "the new ones are planned at every call. Use libdecode_plan_create for them");
-    return LIBDECODE_OK;
+    FORWARD(plan_create(context, &key, NULL, &created));
+    libdecode_status status = plan_memo_add(context->memo, &key, context_id, created, ret_use);
+    if (status != LIBDECODE_OK)
+        libdecode_plan_destroy(created);
+    return status;
 }
 
 static libdecode_status decode(libdecode_context *context, const libdecode_problem *problem, const libdecode_tensors *tensors,
                                libdecode_stream stream) {
     const struct driver *driver;
-    libdecode_plan *plan;
+    struct plan_use use;
     libdecode_tensors checked;
     uint64_t context_id;
-    bool owned;
     FORWARD(driver_get(&driver));
     FORWARD(device_context_id(driver, &context_id));
-    FORWARD(find_plan(context, problem, context_id, &plan, &owned));
-    libdecode_status status = tensors_check(&plan->problem, tensors, &checked);
-    if (status == LIBDECODE_OK && plan->problem.given.batch_size > 0)
-        status = launch(plan, driver, context_id, &checked, stream);
-    if (owned)
-        libdecode_plan_destroy(plan);
+    FORWARD(find_plan(context, problem, context_id, &use));
+    libdecode_status status = tensors_check(&use.plan->problem, tensors, &checked);
+    if (status == LIBDECODE_OK && use.plan->problem.given.batch_size > 0)
+        status = launch(use.plan, driver, context_id, &checked, stream);
+    plan_memo_release(&use);
     return status;
 }
 
@@ -270,16 +271,14 @@ libdecode_status libdecode_decode(libdecode_context *context, const libdecode_pr
 
 static libdecode_status decode_workspace_bytes(libdecode_context *context, const libdecode_problem *problem, size_t *ret_bytes) {
     const struct driver *driver;
-    libdecode_plan *plan;
+    struct plan_use use;
     uint64_t context_id;
-    bool owned;
     FORWARD(require_pointer(ret_bytes, "ret_bytes"));
     FORWARD(driver_get(&driver));
     FORWARD(device_context_id(driver, &context_id));
-    FORWARD(find_plan(context, problem, context_id, &plan, &owned));
-    *ret_bytes = workspace_bytes(&plan->selection);
-    if (owned)
-        libdecode_plan_destroy(plan);
+    FORWARD(find_plan(context, problem, context_id, &use));
+    *ret_bytes = workspace_bytes(&use.plan->selection);
+    plan_memo_release(&use);
     return LIBDECODE_OK;
 }
 

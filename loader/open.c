@@ -93,6 +93,8 @@ libdecode_status context_refusal(const libdecode_context *context, libdecode_sta
     return fail(status, "%s%s", libdecode_error_message(), context->passed_over);
 }
 
+static bool context_ended(void *devices, uint64_t context_id) { return device_cache_context_ended(devices, context_id); }
+
 /* Whatever is made before an error stays in the context, for libdecode_close. */
 static libdecode_status fill_context(libdecode_context *context, const libdecode_open_options *options,
                                      const struct environment *environment) {
@@ -112,7 +114,8 @@ static libdecode_status fill_context(libdecode_context *context, const libdecode
     FORWARD(device_cache_create(&context->devices));
     FORWARD(residency_create(&context->residency));
     FORWARD(module_cache_create(&context->log, &context->modules));
-    FORWARD(plan_memo_create(&context->memo));
+    const struct plan_memo_owner owner = {libdecode_plan_destroy, context_ended, context->devices};
+    FORWARD(plan_memo_create(&owner, &context->memo));
     for (size_t i = 0; i < context->num_bundles; i++)
         log_message(&context->log, LIBDECODE_LOG_DEBUG, "bundle %s: %u kernels", bundle_path(context->bundles[i]),
                     bundle_header(context->bundles[i])->num_kernels);

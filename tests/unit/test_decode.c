@@ -336,22 +336,59 @@ static void decode_remembers_its_plan(void **state) {
     libdecode_close(logging);
 }
 
-static void more_problems_than_can_be_remembered_still_work(void **state) {
+static void the_sum_of_the_lengths_may_change_with_every_step_too(void **state) {
     (void)state;
     struct log log = {0};
-    libdecode_context *logging = open_grid(0, LIBDECODE_LOG_WARN, &log);
+    libdecode_context *logging = open_grid(0, LIBDECODE_LOG_INFO, &log);
     libdecode_problem problem = llama3_8b();
     libdecode_tensors tensors = some_tensors();
-    for (int batch = 1; batch <= 3000; batch++) {
-        problem.batch_size = batch;
+    problem.page_table_request_stride = 8192;
+    problem.max_seq_len = 4096;
+    for (int64_t tokens = 20000; tokens <= 40000; tokens += problem.batch_size) {
+        problem.total_kv_tokens = tokens;
         expect_ok(libdecode_decode(logging, &problem, &tensors, NULL));
     }
-    assert_int_equal(fake->count("cuLaunchKernelEx"), 3000);
+    assert_in_range(log.lines[LIBDECODE_LOG_INFO], 4, 5); /* four plans while it doubles */
+    libdecode_close(logging);
+}
+
+static void thousands_of_problems_are_planned_once_each(void **state) {
+    (void)state;
+    enum { NUM_PROBLEMS = 3000 };
+    struct log log = {0};
+    libdecode_context *logging = open_grid(0, LIBDECODE_LOG_INFO, &log);
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    for (int round = 1; round <= 2; round++) {
+        for (int batch = 1; batch <= NUM_PROBLEMS; batch++) {
+            problem.batch_size = batch;
+            expect_ok(libdecode_decode(logging, &problem, &tensors, NULL));
+        }
+        assert_int_equal(log.lines[LIBDECODE_LOG_INFO], NUM_PROBLEMS);
+        assert_int_equal(fake->count("cuLaunchKernelEx"), round * NUM_PROBLEMS);
+    }
     struct gqa_decode_params params;
     memcpy(&params, fake->last("cuLaunchKernelEx")->parameters, sizeof params);
-    assert_int_equal(params.schedule.batch_size, 3000);
-    assert_int_equal(log.lines[LIBDECODE_LOG_WARN], 1);
+    assert_int_equal(params.schedule.batch_size, NUM_PROBLEMS);
+    assert_int_equal(log.lines[LIBDECODE_LOG_WARN], 0);
     libdecode_close(logging);
+}
+
+static void plans_of_cuda_contexts_that_ended_are_given_up(void **state) {
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    for (int i = 0; i < 200; i++) { /* more contexts than the memo has places for one problem's neighbours */
+        cuda_context cuda = fake->context_create(0);
+        fake->context_set_current(cuda);
+        for (int batch = 1; batch <= 60; batch++) {
+            problem.batch_size = batch;
+            expect_ok(libdecode_decode(context, &problem, &tensors, NULL));
+        }
+        fake->context_destroy(cuda);
+    }
+    assert_int_equal(fake->count("cuLaunchKernelEx"), 200 * 60);
+    fake->context_set_current(fake->context_create(0));
 }
 
 struct worker {
@@ -406,7 +443,9 @@ int main(void) {
         TEST(a_cold_launch_in_a_capture_works_and_under_strict_says_what_to_do),
         TEST(the_launch_path_neither_allocates_nor_reads_the_environment),
         TEST(decode_remembers_its_plan),
-        TEST(more_problems_than_can_be_remembered_still_work),
+        TEST(the_sum_of_the_lengths_may_change_with_every_step_too),
+        TEST(thousands_of_problems_are_planned_once_each),
+        TEST(plans_of_cuda_contexts_that_ended_are_given_up),
         TEST(many_threads_share_a_context),
     };
     return cmocka_run_group_tests_name("decode", tests, create_grid, destroy_grid);
