@@ -18,8 +18,17 @@
  *
  * Token j lies at position j * position_stride + position_offset; the query token at that of token S - q_len + t (or at
  * query_positions[b] + t). Visible: position(j) <= position(query), and within the window where there is one. No visible
- * token: out = 0 and lse = -infinity (with a sink: the sink). Rows that are not visible never influence the result: NaN
- * there does not leak. Equal inputs give equal bits.
+ * token: out = 0 and lse = -infinity (with a sink: the sink). Equal inputs give equal bits.
+ *
+ * At the edges
+ *  - S below 0 counts as 0, S beyond the page table as all that the table has entries for: nothing outside is read.
+ *  - S < q_len: the first q_len - S query tokens stand before the sequence. They see nothing, whatever a draft mask says (unless
+ *    query_positions places them); bit c of the others' mask rows still means draft token c, so those bits are not looked at.
+ *  - A sink of +infinity: out = 0, lse = +infinity. Of -infinity: as if there were none.
+ *  - KV rows that no query token of the request sees never influence the result: NaN there does not leak. NaN in a draft token
+ *    that one query token sees may reach the other query tokens of that request.
+ *  - bmm1_scale may have either sign; on the device it may be 0. Logits times log2(e) must lie within float32: beyond, the
+ *    result is undefined.
  *
  * Conventions of this header
  *  - A struct that the caller fills starts with struct_size = sizeof(the struct), as LIBDECODE_PROBLEM_INIT and its like set
@@ -52,7 +61,10 @@ extern "C" {
 #define LIBDECODE_API
 #endif
 
-/* The driver's CUstream, so that this header needs no CUDA header. NULL is the default stream. */
+/*
+ * The driver's CUstream, so that this header needs no CUDA header. NULL is the legacy default stream, also for a caller compiled
+ * with per-thread default streams: such a caller passes CU_STREAM_PER_THREAD.
+ */
 typedef struct CUstream_st *libdecode_stream;
 
 /* ------------------------------------------------------------------------------------------------------------ errors */
@@ -75,7 +87,8 @@ typedef enum libdecode_status {
     /* 3xx: bundles */
     LIBDECODE_ERROR_BUNDLE_NOT_FOUND = 300,
     LIBDECODE_ERROR_BUNDLE_DAMAGED = 301, /* truncated, altered, or incomplete */
-    LIBDECODE_ERROR_BUNDLE_VERSION = 302, /* made for another version of the format or of the kernel interface */
+    /* made for another version of the format or of the kernel interface, earlier or later: take bundle and library of one release */
+    LIBDECODE_ERROR_BUNDLE_VERSION = 302,
     LIBDECODE_ERROR_IO = 303,
     /* 4xx: driver and GPU */
     LIBDECODE_ERROR_NO_DRIVER = 400, /* libcuda.so.1 is absent */
@@ -158,7 +171,8 @@ typedef struct libdecode_open_options {
  * Reads the tables of all bundles; touches no GPU, loads no driver. Bundles come, each overlaying the ones before, from:
  * the library itself (built with -Dembed=true) or else the installed folder (pkg-config --variable=bundle_dir libdecode),
  * bundle_paths, memory_bundles, LIBDECODE_BUNDLE_PATH.
- * `options` may be NULL. No bundle at all is not an error here, but of every plan.
+ * `options` may be NULL. No bundle at all is not an error here, but of every plan. A bundle of another version (BUNDLE_VERSION)
+ * is none that can be used; what a later library put into a bundle of this version, and this one does not know, is not chosen.
  * Environment, read here and never again (not at all in a setuid program, or with LIBDECODE_OPEN_IGNORE_ENVIRONMENT):
  * LIBDECODE_KERNEL, LIBDECODE_BUNDLE_PATH (files and folders with ':' between them), LIBDECODE_BUNDLE_ONLY (1: nothing but
  * that path), LIBDECODE_LOG, LIBDECODE_STRICT.
