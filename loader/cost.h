@@ -15,7 +15,8 @@
 struct workload {
     int64_t num_sequences; /* requests times KV heads */
     int64_t row_passes;    /* over the KV of each, since a pass computes row_tile query rows; a sequence and a pass are a unit */
-    int64_t tokens;        /* of the longest sequence that are visible */
+    int64_t tokens;        /* of the longest sequence that are visible, */
+    int64_t total_tokens;  /* and of all */
     int64_t token_bytes;   /* of K and V */
 };
 
@@ -30,6 +31,10 @@ struct cost {
 /* False if the device has no room for a single worker. `contract` has passed contract_is_sane. */
 bool cost_estimate(const struct workload *work, const libdecode_device *device, const struct libdecode_launch_contract *contract,
                    struct cost *ret_cost);
+
+/* How long it would take with that number of workers (at least 1), whether or not it is a good one. */
+int64_t cost_predicted_ns(const struct workload *work, const libdecode_device *device,
+                          const struct libdecode_launch_contract *contract, int64_t workers);
 
 /* GB/s that a GPU of this compute capability sustains when it does not say so itself. */
 int32_t typical_bandwidth_gbps(int32_t compute_capability);

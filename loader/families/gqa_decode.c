@@ -91,22 +91,26 @@ static const struct axis *const axes[] = {&axis_query_dtype, &axis_kv_dtype, &ax
 
 /* ------------------------------------------------------------------------------------------------------------- cost */
 
-/* KV tokens that the query tokens of the longest request see. */
-static int64_t visible_tokens(const libdecode_problem *given) {
-    int64_t tokens = given->max_seq_len;
-    if (given->window_left >= 0) {
-        int64_t window = (int64_t)given->window_left / given->position_stride + given->q_len;
-        tokens = tokens < window ? tokens : window;
-    }
-    return tokens;
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Of at most `tokens` KV tokens of a request, those that its query tokens see. */
+static int64_t visible_tokens(const libdecode_problem *given, int64_t tokens) {
+    if (given->window_left < 0)
+        return tokens;
+    return smaller(tokens, (int64_t)given->window_left / given->position_stride + given->q_len);
 }
 
 static bool cost(const struct problem *problem, const libdecode_device *device, const contract_t *contract,
                  struct cost *ret_cost) {
     const libdecode_problem *given = &problem->given;
+    int64_t longest = visible_tokens(given, smaller(given->max_seq_len, problem->planned_kv_tokens));
+    int64_t total; /* of 2^62 tokens, and 2^16 heads */
+    if (__builtin_mul_overflow(smaller(problem->planned_kv_tokens, given->batch_size * longest), given->num_kv_heads, &total))
+        total = INT64_MAX;
     const struct workload work = {.num_sequences = (int64_t)given->batch_size * given->num_kv_heads,
                                   .row_passes = row_passes(problem, contract),
-                                  .tokens = visible_tokens(given),
+                                  .tokens = longest,
+                                  .total_tokens = total,
                                   .token_bytes = problem->kv_token_bytes};
     return cost_estimate(&work, device, contract, ret_cost);
 }

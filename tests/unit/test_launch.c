@@ -283,9 +283,9 @@ static void a_cluster_kernel_gets_the_cluster_attribute(void **state) {
     struct gqa_decode_params params;
     libdecode_plan_info info;
     const struct fake_cuda_call *call = launch_forced("force=*_d128_r8_c8_*", 0, &params, &info);
-    assert_divisor(params.schedule.num_workers, 13);
+    assert_divisor(params.schedule.num_workers, 15);
     assert_int_equal(params.schedule.min_boxes_per_worker, 64 / 16);
-    assert_int_equal(call->config.grid_x, 13 * 8);
+    assert_int_equal(call->config.grid_x, 15 * 8);
     assert_int_equal(call->config.num_attributes, 1);
     assert_int_equal(call->launch_attributes[0].id, 4);
     assert_int_equal(call->launch_attributes[0].value.cluster.x, 8);

@@ -143,6 +143,7 @@ static void a_gpu_too_small_or_a_driver_too_old_is_said_in_numbers(void **state)
     (void)expect_choice(&problem, &device, &policy, &grid->table);
     device = preset("sm_90");
     device.sm_count = 2; /* no room for a cluster, but for single CTAs */
+    device.resident_clusters_2 = device.resident_clusters_4 = device.resident_clusters_8 = 0;
     problem.batch_size = 1;
     assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).record->kernel->contract.cluster_size, 1);
 }
