@@ -36,7 +36,7 @@ static enum judgement_stage examine(const struct question *question, size_t inde
         return JUDGED_CONTRACT;
     if (family->op != question->problem->given.op)
         return JUDGED_OP;
-    judgement->verb = policy_verdict(question->policy, family->op, record->name);
+    judgement->verb = policy_verdict(question->policy, index);
     judgement->failing_axes = judge_axes(family, question->problem, contract);
     if (judgement->failing_axes != 0)
         return JUDGED_PROBLEM;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "contract.h"
+#include "family.h"
 #include "status.h"
 
 /* By name; of the same name, the newest bundle first. */
@@ -48,6 +49,83 @@ static size_t overlay(struct kernel_record *records, uint32_t *gpus, size_t coun
     return kept;
 }
 
+/* ------------------------------------------------------------------------------------------------------------- index */
+
+/* Places in the table, bucket after bucket, by the hash of the key. A kernel has a place for every GPU that it serves. */
+struct kernel_index {
+    uint32_t num_buckets; /* a power of two */
+    uint32_t *places;     /* behind begins */
+    uint32_t begins[];    /* [num_buckets + 1] */
+};
+
+static uint32_t bucket_of(const struct kernel_key *key, uint32_t num_buckets) {
+    const uint32_t words[] = {(uint32_t)key->op, key->query_dtype, key->kv_dtype, key->head_dim, key->gpu};
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15ull;
+    return (uint32_t)(hash >> 32) & (num_buckets - 1);
+}
+
+static struct kernel_key key_of(const struct kernel_record *record, uint32_t gpu) {
+    const struct libdecode_launch_contract *contract = &record->kernel->contract;
+    return (struct kernel_key){.op = record->family->op,
+                               .query_dtype = contract->query_dtype,
+                               .kv_dtype = contract->kv_dtype,
+                               .head_dim = contract->head_dim,
+                               .gpu = gpu};
+}
+
+/* Counts each bucket's places in begins[bucket + 1], or with `places` puts them there, from begins[bucket] on. */
+static void walk(const struct kernel_table *table, struct kernel_index *index, bool placing) {
+    for (size_t i = 0; i < table->count; i++) {
+        if (!table->records[i].family)
+            continue;
+        for (uint32_t gpus = table->gpus[i]; gpus != 0; gpus &= gpus - 1) {
+            const struct kernel_key key = key_of(&table->records[i], gpus & (0u - gpus));
+            uint32_t bucket = bucket_of(&key, index->num_buckets);
+            if (placing)
+                index->places[index->begins[bucket]++] = (uint32_t)i;
+            else
+                index->begins[bucket + 1]++;
+        }
+    }
+}
+
+libdecode_status kernel_index_create(const struct kernel_table *table, struct kernel_index **ret_index) {
+    size_t num_places = 0;
+    uint32_t num_buckets = 16;
+    for (size_t i = 0; i < table->count; i++)
+        num_places += (size_t)__builtin_popcount(table->gpus[i]);
+    while (num_buckets < table->count)
+        num_buckets *= 2;
+    size_t words = num_buckets + 1 + num_places;
+    struct kernel_index *index = calloc(1, sizeof *index + words * sizeof(uint32_t));
+    if (!index)
+        return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "no memory for an index of %zu kernels; free memory and try again",
+                    table->count);
+    index->num_buckets = num_buckets;
+    index->places = index->begins + num_buckets + 1;
+    walk(table, index, false);
+    for (uint32_t bucket = 0; bucket < num_buckets; bucket++)
+        index->begins[bucket + 1] += index->begins[bucket];
+    walk(table, index, true); /* after which each begin is the next one's: */
+    memmove(index->begins + 1, index->begins, num_buckets * sizeof index->begins[0]);
+    index->begins[0] = 0;
+    *ret_index = index;
+    return LIBDECODE_OK;
+}
+
+void kernel_index_destroy(struct kernel_index *index) { free(index); }
+
+size_t kernel_table_candidates(const struct kernel_table *table, const struct kernel_key *key, const uint32_t **ret_places) {
+    const struct kernel_index *index = table->index;
+    uint32_t bucket = bucket_of(key, index->num_buckets);
+    *ret_places = index->places + index->begins[bucket];
+    return index->begins[bucket + 1] - index->begins[bucket];
+}
+
+/* ------------------------------------------------------------------------------------------------------------- table */
+
 static void list_kernels(const struct bundle *bundle, size_t rank, struct kernel_record *records) {
     for (uint32_t i = 0; i < bundle_header(bundle)->num_kernels; i++) {
         const struct bundle_kernel *kernel = &bundle_kernels(bundle)[i];
@@ -75,19 +153,25 @@ libdecode_status kernel_table_build(struct bundle *const *bundles, size_t num_bu
             begins[rank + 1] = begins[rank] + bundle_header(bundles[rank])->num_kernels;
         }
         merge_bundles(records, begins, 0, num_bundles, scratch);
-        *ret_table = (struct kernel_table){.records = records, .gpus = gpus, .count = overlay(records, gpus, count)};
+        struct kernel_table table = {.records = records, .gpus = gpus, .count = overlay(records, gpus, count)};
+        status = kernel_index_create(&table, &table.index);
+        if (status == LIBDECODE_OK)
+            *ret_table = table;
     } else {
-        free(records);
-        free(gpus);
         status = fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "no memory for a table of %zu kernels; free memory and try again", count);
     }
     free(begins);
     free(scratch);
+    if (status != LIBDECODE_OK) {
+        free(records);
+        free(gpus);
+    }
     return status;
 }
 
 void kernel_table_destroy(struct kernel_table *table) {
     free(table->records);
     free(table->gpus);
+    kernel_index_destroy(table->index);
     *table = (struct kernel_table){0};
 }

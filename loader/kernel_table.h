@@ -27,8 +27,22 @@ struct kernel_table {
     struct kernel_record *records;
     uint32_t *gpus; /* per record, after overlaying; never 0 */
     size_t count;
+    struct kernel_index *index;
 };
 libdecode_status kernel_table_build(struct bundle *const *bundles, size_t num_bundles, struct kernel_table *ret_table);
 void kernel_table_destroy(struct kernel_table *table);
+
+/* What a problem and a GPU fix: a kernel that says otherwise cannot do it. */
+struct kernel_key {
+    libdecode_op op;
+    uint32_t query_dtype, kv_dtype, head_dim; /* as contracts have them */
+    uint32_t gpu;                             /* one bit */
+};
+/* The records of that key by their places in the table, and perhaps a few others. Costs the same however long the table is. */
+size_t kernel_table_candidates(const struct kernel_table *table, const struct kernel_key *key, const uint32_t **ret_places);
+
+/* The index over records and gpus that are there: the last step of kernel_table_build. Error: OUT_OF_MEMORY. */
+libdecode_status kernel_index_create(const struct kernel_table *table, struct kernel_index **ret_index);
+void kernel_index_destroy(struct kernel_index *index);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The text of LIBDECODE_KERNEL (or of libdecode_open_options.kernel_policy) in, rules out. Whatever could have no effect is an
- * error: a typo, an item without a match. Before: open.c. Next: select.c asks policy_verdict.
+ * The text of LIBDECODE_KERNEL (or of libdecode_open_options.kernel_policy) in, a verdict about each kernel out, once. Whatever
+ * has no effect is an error: a typo, an item without a match, an item that later ones take everything from. Before: open.c.
+ * Next: judgement.c asks policy_verdict.
  */
 #define _POSIX_C_SOURCE 200809L /* strdup under -std=c17 */
 
@@ -25,30 +26,36 @@ static const struct {
 /* The operation of a kernel that this library can launch; 0: none. */
 static libdecode_op op_of(const struct kernel_record *record) { return record->family ? record->family->op : (libdecode_op)0; }
 
-static bool rule_applies(const struct policy_rule *rule, libdecode_op op) { return rule->op == 0 || rule->op == op; }
+/* One item of the text, which the glob points into. */
+struct policy_rule {
+    enum policy_verb verb;
+    libdecode_op op; /* 0: every op */
+    const char *glob;
+    bool decides; /* about a kernel */
+};
 
-enum policy_verb policy_verdict(const struct policy *policy, libdecode_op op, const char *kernel) {
-    for (size_t i = policy->num_rules; i > 0; i--)
-        if (rule_applies(&policy->rules[i - 1], op) && glob_matches(policy->rules[i - 1].glob, kernel))
-            return policy->rules[i - 1].verb;
-    return POLICY_NONE;
-}
+struct policy_rules {
+    struct policy_rule items[POLICY_MAX_RULES];
+    size_t count;
+};
 
-/* ---------------------------------------------------------------------------------------------------- nearest names */
+static bool applies(const struct policy_rule *rule, libdecode_op op) { return op != 0 && (rule->op == 0 || rule->op == op); }
+
+/* ------------------------------------------------------------------------------------------------------- no effect */
 
 #define NUM_NEAREST 3
 
 /* "a, b, c": the names with the smallest edit distance, equal ones in the order of the table. */
-static void nearest_names(const char *glob, libdecode_op op, const struct kernel_table *table, char *ret_text, size_t bytes) {
+static void nearest_names(const struct policy_rule *rule, const struct kernel_table *table, char *ret_text, size_t bytes) {
     const char *names[NUM_NEAREST];
     unsigned distances[NUM_NEAREST];
     size_t found = 0;
     for (size_t i = 0; i < table->count; i++) {
         const struct kernel_record *record = &table->records[i];
         libdecode_op record_op = op_of(record);
-        if (record_op == 0 || (op != 0 && op != record_op) || (i > 0 && strcmp(table->records[i - 1].name, record->name) == 0))
+        if (!applies(rule, record_op) || (i > 0 && strcmp(table->records[i - 1].name, record->name) == 0))
             continue;
-        unsigned distance = glob_distance(glob, record->name);
+        unsigned distance = glob_distance(rule->glob, record->name);
         size_t place = found;
         while (place > 0 && distance < distances[place - 1])
             place--;
@@ -71,34 +78,47 @@ static void nearest_names(const char *glob, libdecode_op op, const struct kernel
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------------- parsing */
-
-static libdecode_status check_match(const struct policy_rule *rule, const char *source, size_t item,
-                                    const struct kernel_table *table) {
+static libdecode_status fail_without_match(const struct policy_rule *rule, const char *source, size_t item,
+                                           const struct kernel_table *table) {
     size_t candidates = 0;
-    for (size_t i = 0; i < table->count; i++) {
-        libdecode_op op = op_of(&table->records[i]);
-        if (op == 0 || !rule_applies(rule, op))
-            continue;
-        if (glob_matches(rule->glob, table->records[i].name))
-            return LIBDECODE_OK;
-        candidates++;
-    }
+    for (size_t i = 0; i < table->count; i++)
+        candidates += applies(rule, op_of(&table->records[i]));
     if (candidates == 0)
         return fail(LIBDECODE_ERROR_OVERRIDE,
                     "%s, item %zu: '%s' matches no kernel, because the bundles at hand hold none; install one or "
                     "name one with LIBDECODE_BUNDLE_PATH",
                     source, item, rule->glob);
     char nearest[NUM_NEAREST * (BUNDLE_MAX_NAME_BYTES + 2)];
-    nearest_names(rule->glob, rule->op, table, nearest, sizeof nearest);
+    nearest_names(rule, table, nearest, sizeof nearest);
     return fail(LIBDECODE_ERROR_OVERRIDE,
                 "%s, item %zu: '%s' matches none of the %zu kernels at hand; nearest: %s (all: libdecode list)", source, item,
                 rule->glob, candidates, nearest);
 }
 
+/* The rule has no effect: it matches nothing, or later ones decide about everything that it matches. */
+static libdecode_status fail_without_effect(const struct policy_rules *rules, size_t number, const char *source,
+                                            const struct kernel_table *table) {
+    const struct policy_rule *rule = &rules->items[number];
+    for (size_t i = 0; i < table->count; i++) {
+        libdecode_op op = op_of(&table->records[i]);
+        if (!applies(rule, op) || !glob_matches(rule->glob, table->records[i].name))
+            continue;
+        size_t later = rules->count - 1;
+        while (!applies(&rules->items[later], op) || !glob_matches(rules->items[later].glob, table->records[i].name))
+            later--;
+        return fail(LIBDECODE_ERROR_OVERRIDE,
+                    "%s, item %zu: '%s' decides about no kernel: the last item that matches a kernel does, so item %zu, '%s', "
+                    "decides about %s; leave one out, or change their order",
+                    source, number + 1, rule->glob, later + 1, rules->items[later].glob, table->records[i].name);
+    }
+    return fail_without_match(rule, source, number + 1, table);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- parsing */
+
 /* `item` is "[op:]verb=GLOB" and is cut into pieces. */
 static libdecode_status parse_item(char *item, const char *source, size_t number, struct policy_rule *ret_rule) {
-    struct policy_rule rule = {POLICY_NONE, (libdecode_op)0, NULL};
+    struct policy_rule rule = {.verb = POLICY_NONE};
     char *equals = strchr(item, '=');
     if (!equals || equals[1] == '\0')
         return fail(LIBDECODE_ERROR_OVERRIDE, "%s, item %zu '%s': expected [op:]force=GLOB, prefer=GLOB or deny=GLOB", source,
@@ -127,20 +147,50 @@ static libdecode_status parse_item(char *item, const char *source, size_t number
     return LIBDECODE_OK;
 }
 
-static libdecode_status parse_items(char *text, const char *source, const struct kernel_table *table, struct policy *policy) {
+static libdecode_status parse_items(char *text, const char *source, struct policy_rules *ret_rules) {
     char *next = text;
+    ret_rules->count = 0;
     while (next) {
         char *item = next;
         next = strchr(item, ',');
         if (next)
             *next++ = '\0';
-        if (policy->num_rules == POLICY_MAX_RULES)
+        if (ret_rules->count == POLICY_MAX_RULES)
             return fail(LIBDECODE_ERROR_OVERRIDE, "%s: more than %d items; use globs that match more", source, POLICY_MAX_RULES);
-        struct policy_rule *rule = &policy->rules[policy->num_rules];
-        FORWARD(parse_item(item, source, policy->num_rules + 1, rule));
-        FORWARD(check_match(rule, source, policy->num_rules + 1, table));
-        policy->num_rules++;
+        FORWARD(parse_item(item, source, ret_rules->count + 1, &ret_rules->items[ret_rules->count]));
+        ret_rules->count++;
     }
+    return LIBDECODE_OK;
+}
+
+/* The verb of the last rule that matches, for each kernel. */
+static void decide(struct policy_rules *rules, const struct kernel_table *table, struct policy *policy) {
+    for (size_t i = 0; i < table->count; i++) {
+        libdecode_op op = op_of(&table->records[i]);
+        for (size_t number = rules->count; number > 0; number--) {
+            struct policy_rule *rule = &rules->items[number - 1];
+            if (!applies(rule, op) || !glob_matches(rule->glob, table->records[i].name))
+                continue;
+            rule->decides = true;
+            policy->verbs[i] = (uint8_t)rule->verb;
+            if (rule->verb == POLICY_FORCE)
+                policy->forced_ops |= 1u << op;
+            break;
+        }
+    }
+}
+
+static libdecode_status apply(char *text, const char *source, const struct kernel_table *table, struct policy *policy) {
+    struct policy_rules rules;
+    FORWARD(parse_items(text, source, &rules));
+    policy->verbs = calloc(table->count + 1, sizeof *policy->verbs); /* + 1: never of size 0 */
+    if (!policy->verbs)
+        return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "%s: no memory for verdicts on %zu kernels; free memory", source,
+                    table->count);
+    decide(&rules, table, policy);
+    for (size_t number = 0; number < rules.count; number++)
+        if (!rules.items[number].decides)
+            return fail_without_effect(&rules, number, source, table);
     return LIBDECODE_OK;
 }
 
@@ -148,12 +198,13 @@ libdecode_status policy_parse(const char *text, const char *source, bool strict,
                               struct policy *ret_policy) {
     struct policy policy = {.strict = strict};
     if (text && *text) {
-        policy.text = strdup(text);
-        if (!policy.text)
+        char *copy = strdup(text);
+        if (!copy)
             return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "%s: no memory for %zu bytes of text; free memory", source, strlen(text));
-        libdecode_status status = parse_items(policy.text, source, table, &policy);
+        libdecode_status status = apply(copy, source, table, &policy);
+        free(copy);
         if (status != LIBDECODE_OK) {
-            free(policy.text);
+            policy_destroy(&policy);
             return status;
         }
     }
@@ -162,7 +213,7 @@ libdecode_status policy_parse(const char *text, const char *source, bool strict,
 }
 
 void policy_destroy(struct policy *policy) {
-    free(policy->text);
-    policy->text = NULL;
-    policy->num_rules = 0;
+    free(policy->verbs);
+    policy->verbs = NULL;
+    policy->forced_ops = 0;
 }

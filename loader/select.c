@@ -141,22 +141,23 @@ libdecode_status select_kernel(const struct problem *problem, const libdecode_de
                                const struct kernel_table *table, libdecode_verdict_function report, void *cookie,
                                struct selection *ret_selection) {
     const struct question question = {.problem = problem, .device = device, .policy = policy, .table = table};
-    struct judgement best = {.record = NULL}, best_forced = {.record = NULL};
-    bool forcing = false;
-    for (size_t i = 0; i < table->count; i++) {
+    struct judgement best = {.record = NULL};
+    const struct kernel_key key = {.op = problem->given.op,
+                                   .query_dtype = (uint32_t)problem->given.query_dtype,
+                                   .kv_dtype = (uint32_t)problem->given.kv_dtype,
+                                   .head_dim = (uint32_t)problem->qk_dim,
+                                   .gpu = gpu_bit(device->compute_capability)};
+    const uint32_t *candidates;
+    size_t count = kernel_table_candidates(table, &key, &candidates);
+    bool forcing = policy_forces(policy, problem->given.op);
+    for (size_t i = 0; i < count; i++) {
         struct judgement judgement;
-        judge(&question, i, &judgement);
-        forcing = forcing || judgement.verb == POLICY_FORCE;
-        if (judgement.stage != JUDGED_ELIGIBLE)
-            continue;
-        if (!best.record || beats(&judgement, &best))
+        judge(&question, candidates[i], &judgement);
+        if (judgement.stage == JUDGED_ELIGIBLE && (!forcing || judgement.verb == POLICY_FORCE) &&
+            (!best.record || beats(&judgement, &best)))
             best = judgement;
-        if (judgement.verb == POLICY_FORCE && (!best_forced.record || beats(&judgement, &best_forced)))
-            best_forced = judgement;
     }
-    const struct judgement *chosen = forcing ? &best_forced : &best;
-    if (!chosen->record)
-        chosen = NULL;
+    const struct judgement *chosen = best.record ? &best : NULL;
     if (report)
         report_verdicts(&question, chosen, forcing, report, cookie);
     if (!chosen)

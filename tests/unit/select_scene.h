@@ -29,7 +29,16 @@ static inline int destroy_grid(void **state) {
     return 0;
 }
 
-static inline struct policy no_policy(void) { return (struct policy){.num_rules = 0}; }
+static inline struct policy no_policy(void) { return (struct policy){.verbs = NULL}; }
+
+/* A table over records that a test has put together; forget_table when done. */
+static inline struct kernel_table table_over(struct kernel_record *records, uint32_t *gpus, size_t count) {
+    struct kernel_table table = {.records = records, .gpus = gpus, .count = count};
+    assert_int_equal(kernel_index_create(&table, &table.index), LIBDECODE_OK);
+    return table;
+}
+
+static inline void forget_table(struct kernel_table *table) { kernel_index_destroy(table->index); }
 
 static inline libdecode_status choose(const libdecode_problem *problem, const libdecode_device *device,
                                       const struct policy *policy, const struct kernel_table *table,

@@ -38,12 +38,20 @@ static void expect_error(const char *text, const char *first, const char *second
     assert_memory_equal(&policy, &untouched, sizeof policy);
 }
 
+static size_t place_of(const char *kernel) {
+    for (size_t i = 0; i < grid->table.count; i++)
+        if (strcmp(grid->table.records[i].name, kernel) == 0)
+            return i;
+    fail_msg("no kernel %s", kernel);
+    return 0;
+}
+
 static enum policy_verb verdict(const char *text, const char *kernel) {
     struct policy policy;
     if (policy_parse(text, "LIBDECODE_KERNEL", true, &grid->table, &policy) != LIBDECODE_OK)
         fail_msg("'%s' refused: %s", text, libdecode_error_message());
     assert_true(policy.strict);
-    enum policy_verb verb = policy_verdict(&policy, LIBDECODE_OP_BATCH_DECODE, kernel);
+    enum policy_verb verb = policy_verdict(&policy, place_of(kernel));
     policy_destroy(&policy);
     return verb;
 }
@@ -70,17 +78,34 @@ static void each_verb_matches_by_glob(void **state) {
 static void the_last_matching_rule_decides(void **state) {
     (void)state;
     assert_int_equal(verdict("deny=*,prefer=*_r8_*", KERNEL), POLICY_PREFER);
-    assert_int_equal(verdict("prefer=*_r8_*,deny=*", KERNEL), POLICY_DENY);
+    assert_int_equal(verdict("prefer=*_r8_*,deny=*_c1_*", KERNEL), POLICY_DENY);
     assert_int_equal(verdict("force=*_r8_*,deny=*_r16_*", KERNEL), POLICY_FORCE);
 }
 
 static void a_rule_may_name_its_op(void **state) {
     (void)state;
     assert_int_equal(verdict("batch_decode:deny=*_c1_*", KERNEL), POLICY_DENY);
+    assert_int_equal(verdict("batch_decode:deny=*_c2_*", KERNEL), POLICY_NONE);
+}
+
+static void force_holds_for_the_operations_of_its_kernels(void **state) {
+    (void)state;
     struct policy policy;
-    assert_int_equal(policy_parse("batch_decode:deny=*", "x", false, &grid->table, &policy), LIBDECODE_OK);
-    assert_int_equal(policy_verdict(&policy, (libdecode_op)2, KERNEL), POLICY_NONE);
+    assert_int_equal(policy_parse("deny=*_c2_*", "x", false, &grid->table, &policy), LIBDECODE_OK);
+    assert_false(policy_forces(&policy, LIBDECODE_OP_BATCH_DECODE));
     policy_destroy(&policy);
+    assert_int_equal(policy_parse("force=*_c2_*", "x", false, &grid->table, &policy), LIBDECODE_OK);
+    assert_true(policy_forces(&policy, LIBDECODE_OP_BATCH_DECODE));
+    assert_false(policy_forces(&policy, (libdecode_op)2));
+    policy_destroy(&policy);
+}
+
+static void an_item_that_decides_about_nothing_is_an_error(void **state) {
+    (void)state;
+    expect_error("force=" KERNEL ",deny=" KERNEL, "item 1: '" KERNEL "' decides about no kernel", "item 2, '" KERNEL "'");
+    expect_error("prefer=*_r8_*,deny=*", "item 1: '*_r8_*'", "item 2, '*', decides about gqa_decode_");
+    expect_error("deny=*_c1_*,force=*_c2_*,prefer=*_c?_*", "item 1", "leave one out, or change their order");
+    expect_error("deny=*_c2_*,force=*_c1_*,batch_decode:force=*_c1_*", "item 2: '*_c1_*'", "item 3");
 }
 
 static void every_typo_is_an_error_that_quotes_it(void **state) {
@@ -110,11 +135,15 @@ static void a_glob_without_a_match_names_the_nearest_kernels(void **state) {
 
 static void more_rules_than_there_is_room_for_are_an_error(void **state) {
     (void)state;
-    char text[8 * (POLICY_MAX_RULES + 1)] = "deny=*";
-    for (int i = 1; i < POLICY_MAX_RULES; i++)
-        strcat(text, ",deny=*");
-    assert_int_equal(verdict(text, KERNEL), POLICY_DENY);
-    strcat(text, ",deny=*");
+    char text[(BUNDLE_MAX_NAME_BYTES + 8) * (POLICY_MAX_RULES + 1)] = "prefer=*";
+    for (size_t i = 1; i < POLICY_MAX_RULES; i++) {
+        strcat(text, ",deny=");
+        strcat(text, grid->table.records[i].name);
+    }
+    assert_int_equal(verdict(text, grid->table.records[1].name), POLICY_DENY);
+    assert_int_equal(verdict(text, grid->table.records[POLICY_MAX_RULES - 1].name), POLICY_DENY);
+    assert_int_equal(verdict(text, grid->table.records[POLICY_MAX_RULES].name), POLICY_PREFER);
+    strcat(text, ",deny=*_c8_*");
     expect_error(text, "more than 32", "globs");
 }
 
@@ -124,6 +153,8 @@ int main(void) {
         cmocka_unit_test(each_verb_matches_by_glob),
         cmocka_unit_test(the_last_matching_rule_decides),
         cmocka_unit_test(a_rule_may_name_its_op),
+        cmocka_unit_test(force_holds_for_the_operations_of_its_kernels),
+        cmocka_unit_test(an_item_that_decides_about_nothing_is_an_error),
         cmocka_unit_test(every_typo_is_an_error_that_quotes_it),
         cmocka_unit_test(a_glob_without_a_match_names_the_nearest_kernels),
         cmocka_unit_test(more_rules_than_there_is_room_for_are_an_error),

@@ -63,13 +63,15 @@ static void what_only_another_bundle_would_have_is_not_in_bundle(void **state) {
     struct kernel_record records[2] = {*find_record("gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90"),
                                        *find_record("gqa_decode_qfp16_kvfp16_d64_r8_c1_sm90")};
     uint32_t gpus[2] = {BUNDLE_GPU_SM90, BUNDLE_GPU_SM90};
-    struct kernel_table table = {records, gpus, 2};
+    struct kernel_table table = table_over(records, gpus, 2);
     libdecode_problem problem = llama3_8b();
     problem.head_dim = 64;
     expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90",
                    "head_dim 128, the problem has 64", &problem, &device, &policy, &table);
-    struct kernel_table empty = {.count = 0};
+    struct kernel_table empty = table_over(NULL, NULL, 0);
     expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "hold no kernel", "LIBDECODE_BUNDLE_PATH", &problem, &device, &policy, &empty);
+    forget_table(&table);
+    forget_table(&empty);
 }
 
 /* Only what the grid of no family holds is unsupported; the bundles at hand may hold little of it. */
@@ -79,7 +81,7 @@ static void a_small_bundle_does_not_speak_for_the_grid(void **state) {
     libdecode_device device = preset("sm_90");
     struct kernel_record records[1] = {*find_record("gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90")};
     uint32_t gpus[1] = {BUNDLE_GPU_SM90};
-    struct kernel_table table = {records, gpus, 1};
+    struct kernel_table table = table_over(records, gpus, 1);
     libdecode_problem problem = llama3_8b();
     problem.query_dtype = LIBDECODE_DTYPE_FP16;
     expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90",
@@ -91,9 +93,11 @@ static void a_small_bundle_does_not_speak_for_the_grid(void **state) {
     problem.head_dim = 80;
     expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 80 (built: 128, 64)", "nearest is gqa_decode_qbf16", &problem, &device,
                    &policy, &table);
-    struct kernel_table empty = {.count = 0};
+    struct kernel_table empty = table_over(NULL, NULL, 0);
     expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 80 (built: 128, 64)", "change the problem", &problem, &device, &policy,
                    &empty);
+    forget_table(&table);
+    forget_table(&empty);
 }
 
 static void the_nearest_kernel_is_one_of_this_gpu_where_there_is_one(void **state) {
@@ -103,16 +107,18 @@ static void the_nearest_kernel_is_one_of_this_gpu_where_there_is_one(void **stat
     struct kernel_record records[2] = {*find_record("gqa_decode_qbf16_kvbf16_d128_r8_c1_sm100"),
                                        *find_record("gqa_decode_qbf16_kvbf16_d64_r8_c1_sm90")};
     uint32_t gpus[2] = {BUNDLE_GPU_SM100 | BUNDLE_GPU_SM103, BUNDLE_GPU_SM90};
-    struct kernel_table table = {records, gpus, 2};
+    struct kernel_table table = table_over(records, gpus, 2);
     libdecode_problem problem = llama3_8b();
     expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_qbf16_kvbf16_d64_r8_c1_sm90",
                    "head_dim 64, the problem has 128", &problem, &device, &policy, &table);
     problem.page_size = 8;
     expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "page_size 8", "nearest is gqa_decode_qbf16_kvbf16_d64_r8_c1_sm90", &problem,
                    &device, &policy, &table);
-    table.count = 1;
+    forget_table(&table);
+    table = table_over(records, gpus, 1);
     expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "page_size 8", "nearest is gqa_decode_qbf16_kvbf16_d128_r8_c1_sm100", &problem,
                    &device, &policy, &table);
+    forget_table(&table);
 }
 
 static void a_gpu_that_no_bundle_serves_is_named_with_those_that_are(void **state) {

@@ -82,6 +82,7 @@ static struct kernel_table shuffled(const struct kernel_table *table, unsigned s
         copy.records[j] = record;
         copy.gpus[j] = gpus;
     }
+    assert_int_equal(kernel_index_create(&copy, &copy.index), LIBDECODE_OK);
     return copy;
 }
 
@@ -109,9 +110,32 @@ static void the_order_of_records_never_changes_the_answer(void **state) {
         assert_int_equal(choose(&unsupported, &device, &policy, &table, &ignored), LIBDECODE_ERROR_UNSUPPORTED);
         assert_int_equal(strlen(message),
                          strlen(libdecode_error_message())); /* only the order inside "built:" follows the table */
-        free(table.records);
-        free(table.gpus);
+        kernel_table_destroy(&table);
     }
+}
+
+/* As candidates are found: every kernel under its own key, on every GPU that it serves, and hardly any other. */
+static void the_index_has_every_kernel_under_its_key(void **state) {
+    (void)state;
+    size_t others = 0, places = 0;
+    for (size_t i = 0; i < grid->table.count; i++) {
+        const struct libdecode_launch_contract *contract = &grid->table.records[i].kernel->contract;
+        for (uint32_t gpu = BUNDLE_GPU_SM90; gpu <= BUNDLE_GPU_SM121; gpu <<= 1) {
+            const struct kernel_key key = {LIBDECODE_OP_BATCH_DECODE, contract->query_dtype, contract->kv_dtype,
+                                           contract->head_dim, gpu};
+            const uint32_t *candidates;
+            size_t count = kernel_table_candidates(&grid->table, &key, &candidates), found = 0;
+            for (size_t j = 0; j < count; j++) {
+                const struct libdecode_launch_contract *other = &grid->table.records[candidates[j]].kernel->contract;
+                found += candidates[j] == i;
+                others += (grid->table.gpus[candidates[j]] & gpu) == 0 || other->query_dtype != contract->query_dtype ||
+                          other->head_dim != contract->head_dim;
+            }
+            places += count;
+            assert_int_equal(found, (grid->table.gpus[i] & gpu) != 0);
+        }
+    }
+    assert_true(others < places / 4);
 }
 
 static void of_two_equal_kernels_the_name_decides(void **state) {
@@ -122,12 +146,13 @@ static void of_two_equal_kernels_the_name_decides(void **state) {
     struct kernel_record twin = *expect_choice(&problem, &device, &policy, &grid->table).record;
     struct kernel_record records[2] = {twin, twin};
     uint32_t gpus[2] = {BUNDLE_GPU_SM90, BUNDLE_GPU_SM90};
-    struct kernel_table table = {records, gpus, 2};
+    struct kernel_table table = table_over(records, gpus, 2);
     for (size_t first = 0; first < 2; first++) {
         records[first].name = "a";
         records[1 - first].name = "b";
         assert_string_equal(expect_choice(&problem, &device, &policy, &table).record->name, "a");
     }
+    forget_table(&table);
 }
 
 static void a_worse_kernel_never_changes_the_answer(void **state) {
@@ -148,12 +173,12 @@ static void a_worse_kernel_never_changes_the_answer(void **state) {
         table.gpus[0] = BUNDLE_GPU_SM90;
         memcpy(table.records + 1, grid->table.records, grid->table.count * sizeof *table.records);
         memcpy(table.gpus + 1, grid->table.gpus, grid->table.count * sizeof *table.gpus);
+        assert_int_equal(kernel_index_create(&table, &table.index), LIBDECODE_OK);
         if (best.row_passes == 1) {
             struct selection again = expect_choice(&problem, &device, &policy, &table);
             assert_string_equal(again.record->name, best.record->name);
         }
-        free(table.records);
-        free(table.gpus);
+        kernel_table_destroy(&table);
     }
 }
 
@@ -311,6 +336,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_five_gpus_have_an_answer_that_passes_its_own_conditions),
         cmocka_unit_test(the_order_of_records_never_changes_the_answer),
+        cmocka_unit_test(the_index_has_every_kernel_under_its_key),
         cmocka_unit_test(of_two_equal_kernels_the_name_decides),
         cmocka_unit_test(a_worse_kernel_never_changes_the_answer),
         cmocka_unit_test(the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_widest),
