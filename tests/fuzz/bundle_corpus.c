@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <zstd.h>
 
 #include "bundle_fixture.h"
@@ -47,6 +48,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     folder = argv[1];
+    (void)mkdir(folder, 0777); /* it may be there */
     for (size_t count = 1; count <= 4; count++) {
         char name[16];
         size_t bytes;

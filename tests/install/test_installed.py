@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -22,6 +23,7 @@ HAS_DEBUG_INFO = os.environ["HAS_DEBUG_INFO"] == "true"
 SANITIZED = os.environ["SANITIZED"] == "true"
 STRICT = ["-pedantic-errors", "-Wall", "-Wextra", "-Werror"]
 PROGRAM = pathlib.Path(__file__).parent / "first_program.c"
+OWN_NAMES = pathlib.Path(__file__).parent / "own_names.c"
 
 
 def run(*command, **environment):
@@ -90,16 +92,35 @@ class InstalledTest(unittest.TestCase):
         self.build_and_run(cxx, "-x", "c++", "-std=c++11", *STRICT, PROGRAM, "-x", "none",
                            *self.pkg_config("--cflags", "--libs"), name="cxx")
 
-    @unittest.skipIf(SANITIZED, "a program without the sanitizer cannot load a library with it")
-    def test_a_program_uses_the_static_library(self):
+    def link_statically(self, source, name):
         if not self.static.exists():
             self.skipTest("no static library was built")
-        libraries = [argument for argument in self.pkg_config("--libs", "--static") if argument != "-ldecode"]
-        program = self.folder / "static"
-        result = run(*CC, PROGRAM, *self.pkg_config("--cflags"), self.static, *libraries, "-o", program)
+        program = self.folder / name
+        libraries = [self.static if argument == "-ldecode" else argument for argument in self.pkg_config("--libs", "--static")]
+        result = run(*CC, *STRICT, source, *self.pkg_config("--cflags"), *libraries, "-o", program)
         self.assertEqual((result.returncode, result.stdout + result.stderr), (0, ""))
+        return program
+
+    @unittest.skipIf(SANITIZED, "a program without the sanitizer cannot load a library with it")
+    def test_a_program_uses_the_static_library(self):
+        program = self.link_statically(PROGRAM, "static")
         result = run(program, LIBDECODE_BUNDLE_PATH=str(self.prefix / BUNDLE_DIR) if BUNDLES else "")
         self.assertEqual(result.stdout.split()[1:], [str(NUM_KERNELS)], result.stderr)
+
+    @unittest.skipIf(SANITIZED, "a program without the sanitizer cannot load a library with it")
+    def test_an_engine_may_have_functions_called_as_those_inside(self):
+        result = run(self.link_statically(OWN_NAMES, "own_names"))
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+    def test_the_static_library_defines_the_functions_of_the_header_and_nothing_else(self):
+        if not self.static.exists():
+            self.skipTest("no static library was built")
+        result = run("nm", "--extern-only", "--defined-only", "--format=posix", self.static)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        defined = {line.split()[0] for line in result.stdout.splitlines() if " " in line}
+        header = (self.prefix / INCLUDEDIR / "libdecode.h").read_text(encoding="utf-8")
+        self.assertEqual(defined, set(re.findall(r"^LIBDECODE_API [^(]*?(\w+)\(", header, re.MULTILINE)))
+        self.assertGreater(len(defined), 20)
 
     @unittest.skipIf(not BUNDLES, "no kernels were built")
     def test_the_command_finds_the_bundles_beside_it(self):
