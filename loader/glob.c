@@ -7,26 +7,49 @@
 
 #define MAX_NAME_BYTES 128
 
-/* Backtracks to the last '*' only: linear in practice, at worst glob length times name length. */
-bool glob_matches(const char *glob, const char *name) {
-    const char *star = NULL, *star_name = NULL;
-    while (*name) {
-        if (*glob == '*') {
-            star = glob++;
-            star_name = name;
-        } else if (*glob == '?' || *glob == *name) {
-            glob++;
-            name++;
-        } else if (star) {
-            glob = star + 1;
-            name = ++star_name;
-        } else {
+/* The first `length` characters; '?' takes any. */
+static bool segment_matches(const char *segment, size_t length, const char *name) {
+    for (size_t i = 0; i < length; i++)
+        if (segment[i] != '?' && segment[i] != name[i])
             return false;
+    return true;
+}
+
+/* Where in the name the segment fits first; NULL: nowhere. */
+static const char *find_segment(const char *segment, size_t length, const char *name) {
+    for (size_t left = strlen(name); left >= length; name++, left--) {
+        if (segment[0] != '?') {
+            const char *next = memchr(name, segment[0], left);
+            if (!next)
+                return NULL;
+            left -= (size_t)(next - name);
+            name = next;
         }
+        if (left >= length && segment_matches(segment, length, name))
+            return name;
     }
-    while (*glob == '*')
-        glob++;
-    return *glob == '\0';
+    return NULL;
+}
+
+/* What lies between stars is taken where it fits first, what is behind the last at the end of the name: never a step back. */
+bool glob_matches(const char *glob, const char *name) {
+    size_t length = strcspn(glob, "*");
+    if (strlen(name) < length || !segment_matches(glob, length, name))
+        return false;
+    for (;;) {
+        name += length;
+        glob += length;
+        if (*glob == '\0')
+            return *name == '\0';
+        glob += strspn(glob, "*");
+        length = strcspn(glob, "*");
+        size_t left = strlen(name);
+        if (glob[length] == '\0')
+            return left >= length && segment_matches(glob, length, name + left - length);
+        name = find_segment(glob, length, name);
+        if (!name)
+            return false;
+    }
 }
 
 unsigned glob_distance(const char *glob, const char *name) {
