@@ -11,6 +11,7 @@
 enum {
     RESULT_OUT_OF_MEMORY = 2,
     RESULT_NO_DEVICE = 100,
+    RESULT_NOT_READY = 600,
     ATTRIBUTE_SM_COUNT = 16,
     ATTRIBUTE_CAPABILITY_MAJOR = 75,
     ATTRIBUTE_CAPABILITY_MINOR = 76,
@@ -47,6 +48,7 @@ static const struct symbol symbols[] = {
     SYMBOL("cuStreamCreate", stream_create),
     SYMBOL("cuStreamDestroy_v2", stream_destroy),
     SYMBOL("cuStreamSynchronize", stream_wait),
+    SYMBOL("cuStreamQuery", stream_query),
     SYMBOL("cuStreamBeginCapture_v2", capture_begin),
     SYMBOL("cuStreamEndCapture", capture_end),
     SYMBOL("cuGraphGetNodes", graph_nodes),
@@ -231,6 +233,12 @@ void gpu_stream_destroy(struct gpu *gpu, libdecode_stream *stream) {
 
 bool gpu_wait(struct gpu *gpu, libdecode_stream stream) {
     return gpu_ok(gpu, gpu->call.stream_wait(stream), "cuStreamSynchronize");
+}
+
+bool gpu_busy(struct gpu *gpu, libdecode_stream stream, bool *ret_busy) {
+    int result = gpu->call.stream_query(stream);
+    *ret_busy = result == RESULT_NOT_READY;
+    return *ret_busy || gpu_ok(gpu, result, "cuStreamQuery");
 }
 
 bool gpu_capture_begin(struct gpu *gpu, libdecode_stream stream) {

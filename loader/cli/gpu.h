@@ -63,6 +63,7 @@ struct gpu_calls {
     int (*stream_create)(libdecode_stream *stream, unsigned flags);
     int (*stream_destroy)(libdecode_stream stream);
     int (*stream_wait)(libdecode_stream stream);
+    int (*stream_query)(libdecode_stream stream);
     int (*capture_begin)(libdecode_stream stream, int mode);
     int (*capture_end)(libdecode_stream stream, gpu_graph *graph);
     int (*graph_nodes)(gpu_graph graph, gpu_node *nodes, size_t *count);
@@ -118,6 +119,8 @@ bool gpu_spread(struct gpu *gpu, uint64_t to, size_t bytes, const void *block, s
 bool gpu_stream_create(struct gpu *gpu, libdecode_stream *ret_stream);
 void gpu_stream_destroy(struct gpu *gpu, libdecode_stream *stream);
 bool gpu_wait(struct gpu *gpu, libdecode_stream stream);
+/* Whether something enqueued on `stream` still runs. */
+bool gpu_busy(struct gpu *gpu, libdecode_stream stream, bool *ret_busy);
 
 /* Everything enqueued on `stream` between the two goes into a graph instead. */
 bool gpu_capture_begin(struct gpu *gpu, libdecode_stream stream);

@@ -14,7 +14,15 @@
 #define FREE_BYTES ((size_t)140 << 30)
 #define NUM_SMS 8
 enum { PROGRAMMATIC = 6 }; /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_HANDLE = 400, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700 };
+enum {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    INVALID_HANDLE = 400,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    ILLEGAL_ADDRESS = 700
+};
 
 struct cuda_function {
     char name[128];
@@ -32,6 +40,7 @@ struct graph {
 };
 struct CUstream_st {
     struct graph *capture;
+    int is_busy; /* with what was launched since somebody waited last: as long as it can have lasted */
 };
 /* The legacy default stream: NULL in calls. */
 static struct CUstream_st default_stream;
@@ -311,6 +320,7 @@ CALL cuLaunchKernelEx(const struct cuda_launch_config *config, cuda_function fun
         execute_late(node);
         return SUCCESS;
     }
+    stream->is_busy = 1;
     execute(node);
     free(node);
     return SUCCESS; /* what went wrong shows at the next call */
@@ -331,8 +341,12 @@ CALL cuStreamDestroy_v2(libdecode_stream stream) {
 CALL cuStreamSynchronize(libdecode_stream stream);
 CALL cuStreamSynchronize(libdecode_stream stream) {
     flush();
+    if (stream != NULL)
+        stream->is_busy = 0;
     return answer(stream == NULL || stream->capture == NULL ? SUCCESS : INVALID_VALUE);
 }
+CALL cuStreamQuery(libdecode_stream stream);
+CALL cuStreamQuery(libdecode_stream stream) { return answer(stream != NULL && stream->is_busy != 0 ? NOT_READY : SUCCESS); }
 CALL cuStreamIsCapturing(libdecode_stream stream, int *status);
 CALL cuStreamIsCapturing(libdecode_stream stream, int *status) {
     *status = stream != NULL && stream->capture != NULL;

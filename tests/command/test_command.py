@@ -306,6 +306,36 @@ class OnHostGpu(CommandTest):
         report = self.json_of(run("bench", *SMALL, "--kernel", "*_r32_c1_*", "--json", gpu=True))
         self.assertIn("_r32_c1_", report["results"][0]["kernel"])
 
+    def test_regret_times_every_kernel_beside_the_chosen_one(self):
+        points = pathlib.Path(folder.name) / "points.tsv"
+        result = self.check_run(run("bench", "--regret", *SMALL, "--kernel", "*_r8_c1_*", "--points", points, gpu=True), PASSED)
+        self.assertRegex(result.stdout, r"as given +gqa_decode_\S+ +\d+ +\d+\.\d+ us  gqa_decode_\S+ .* \d+\.\d+ %\n")
+        self.assertRegex(result.stdout, r"1 cells: regret \d+\.\d+ % in the median, \d+\.\d+ % in the worst \(as given\)")
+
+    def test_forced_numbers_of_workers_are_points_of_a_table(self):
+        points = pathlib.Path(folder.name) / "points.tsv"
+        self.check_run(run("bench", "--regret", *SMALL, "--kernel", "*_r8_c2_*", "--workers", "1,3,4,4,5,99", "--points", points,
+                           gpu=True), PASSED)
+        with open(points, encoding="utf-8") as file:
+            rows = list(csv.DictReader(file, delimiter="\t"))
+        self.assertEqual(sum(row["kind"] == "chosen" for row in rows), 1)
+        # 8 SMs hold 4 clusters of 2
+        forced = [int(row["workers"]) for row in rows if row["kind"] == "forced" and "_r8_c2_" in row["kernel"]]
+        self.assertEqual(forced, [1, 3, 4])
+        for row in rows:
+            self.assertEqual((row["tokens"], row["num_kv_heads"]), ("40", "1"))
+            self.assertGreater(float(row["us"]), 0)
+            self.assertGreater(float(row["predicted_us"]), 0)
+
+    def test_regret_refuses_what_it_would_ignore(self):
+        for arguments, words in [(["--regret", "--csv"], "--points"), (["--workers", "all"], "--regret"),
+                                 (["--regret", "--workers", "some"], "all, or numbers")]:
+            self.assertIn(words, self.check_run(run("bench", *arguments, gpu=True), USAGE).stderr)
+
+    def test_programmatic_launches_are_timed_beside_plain_ones_and_beside_held_sms(self):
+        result = self.check_run(run("bench", *SMALL, "--programmatic", gpu=True), PASSED)
+        self.assertRegex(result.stdout, r"programmatic \d+\.\d+ us \([+-]\d+\.\d %\); beside 4 held SMs plain")
+
     def test_bench_refuses_a_wrong_result(self):
         for defect in ("skip_token", "crash"):
             with self.subTest(defect):

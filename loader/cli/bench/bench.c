@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c: `libdecode bench`: problems in, a table of measured times out. Does: bench_run.c; cold_start.c. */
+/* bench.c: `libdecode bench`: problems in, a table of measured times out. Does: bench_run.c; regret.c; cold_start.c. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,11 +9,13 @@
 #include "cold_start.h"
 #include "command.h"
 #include "problem.h"
+#include "regret.h"
 #include "report.h"
 
 struct bench_args {
     const char *set, *kernel;
-    bool all_kernels, csv, programmatic, no_check, cold_start;
+    bool all_kernels, csv, programmatic, no_check, cold_start, regret;
+    struct regret_args regret_args; /* its cells, workers and points */
 };
 
 static const struct option bench_options[] = {
@@ -24,7 +26,15 @@ static const struct option bench_options[] = {
     {"--all-kernels", NULL, OPTION_FLAG, offsetof(struct bench_args, all_kernels), 0, 0,
      "time every kernel that can do the problem"},
     {"--programmatic", NULL, OPTION_FLAG, offsetof(struct bench_args, programmatic), 0, 0,
-     "launch with programmatic dependent launch, so that consecutive calls overlap a little"},
+     "also with programmatic dependent launch, in turns with plain launches, and both beside a kernel that holds 20 SMs"},
+    {"--regret", NULL, OPTION_FLAG, offsetof(struct bench_args, regret), 0, 0,
+     "instead: over a grid of problems (or for that of --lens or --trace), the time of the chosen kernel over that of the best"},
+    {"--cells", "GLOB", OPTION_TEXT, offsetof(struct bench_args, regret_args.cells), 0, 0,
+     "with --regret: only cells of that name, like '32/8 d128 1x*'"},
+    {"--workers", "all|N,N", OPTION_TEXT, offsetof(struct bench_args, regret_args.workers), 0, 0,
+     "with --regret: also time every kernel with forced numbers of workers (CTAs or clusters)"},
+    {"--points", "FILE", OPTION_TEXT, offsetof(struct bench_args, regret_args.points), 0, 0,
+     "with --regret: write every measured point there, tab-separated, with names in the first line"},
     {"--no-check", NULL, OPTION_FLAG, offsetof(struct bench_args, no_check), 0, 0,
      "do not compare with the reference; results must still be finite"},
     {"--cold-start", NULL, OPTION_FLAG, offsetof(struct bench_args, cold_start), 0, 0,
@@ -55,7 +65,9 @@ void help_bench(void) {
            "  libdecode bench --set standard\n"
            "  libdecode bench --batch 1 --len 32768 --all-kernels\n"
            "  libdecode bench --trace requests.jsonl:718:64 --page 64 --json\n"
-           "  libdecode bench --batch 1 --len 4096 --cold-start\n\n"
+           "  libdecode bench --batch 1 --len 4096 --cold-start\n"
+           "  libdecode bench --set standard --programmatic\n"
+           "  libdecode bench --regret --workers all --points points.tsv\n\n"
            "TB/s counts K and V once, 1 TB = 1e12 bytes. launch and bare are host times of one call in a row of 50, through\n"
            "libdecode_plan_launch and through cuLaunchKernelEx alone.\n");
     options_print(groups, 4);
@@ -75,7 +87,8 @@ struct bench {
 static void begin_output(struct bench *bench) {
     if (bench->args->csv) {
         printf("label,batch_size,tokens,num_qo_heads,num_kv_heads,head_dim,kv_dtype,page_size,kv_bytes,kernel,us,fastest_us,"
-               "slowest_us,terabytes_per_second,ceiling_us,percent_of_ceiling,launch_us,bare_us\n");
+               "slowest_us,terabytes_per_second,ceiling_us,percent_of_ceiling,launch_us,bare_us%s\n",
+               bench->args->programmatic ? ",programmatic_us,held_us,held_programmatic_us" : "");
     } else if (bench->session->json) {
         json_begin(&bench->json, NULL, '{');
         json_text(&bench->json, "libdecode", libdecode_version());
@@ -84,9 +97,8 @@ static void begin_output(struct bench *bench) {
         json_bool(&bench->json, "programmatic", bench->args->programmatic);
         json_begin(&bench->json, "results", '[');
     } else {
-        printf("%s, %d SMs, cold KV, graph nodes, median of %d replays%s\n", bench->machine.device.name,
-               bench->machine.device.sm_count, TIMING_REPLAYS,
-               bench->args->programmatic ? ", programmatic dependent launch" : "");
+        printf("%s, %d SMs, cold KV, graph nodes, median of %d replays\n", bench->machine.device.name,
+               bench->machine.device.sm_count, TIMING_REPLAYS);
     }
     fflush(stdout);
 }
@@ -107,6 +119,12 @@ static void print_csv(const struct bench_batch *batch, const char *label, const 
         printf(",");
     if (result->has_host && !isnan(result->host.bare_us))
         printf("%.3f", result->host.bare_us);
+    if (result->has_programmatic)
+        printf(",%.3f,", result->programmatic.median_us);
+    if (result->has_held)
+        printf("%.3f,%.3f", result->held.median_us, result->held_programmatic.median_us);
+    else if (result->has_programmatic)
+        printf(",");
     putchar('\n');
 }
 
@@ -135,9 +153,18 @@ static void print_json(struct json *json, const struct bench_batch *batch, const
     json_number(json, "percent_of_ceiling", result->percent_of_ceiling);
     json_number(json, "launch_us", result->has_host ? result->host.launch_us : (double)NAN);
     json_number(json, "bare_us", result->has_host ? result->host.bare_us : (double)NAN);
+    if (result->has_programmatic) {
+        json_number(json, "programmatic_us", result->programmatic.median_us);
+        json_number(json, "held_us", result->has_held ? result->held.median_us : (double)NAN);
+        json_number(json, "held_programmatic_us", result->has_held ? result->held_programmatic.median_us : (double)NAN);
+    }
     json_integer(json, "workspace_bytes", (int64_t)result->workspace_bytes);
     json_integer(json, "requests_compared", batch->num_checked);
     json_end(json, '}');
+}
+
+static double more_percent(const struct timing *timing, const struct timing *than) {
+    return 100.0 * (timing->median_us / than->median_us - 1.0);
 }
 
 static void print_text(const struct bench_batch *batch, const struct bench_result *result) {
@@ -148,6 +175,14 @@ static void print_text(const struct bench_batch *batch, const struct bench_resul
         printf("; launch %.2f us, bare %.2f us", result->host.launch_us, result->host.bare_us);
     else if (result->has_host)
         printf("; launch %.2f us", result->host.launch_us);
+    putchar('\n');
+    if (!result->has_programmatic)
+        return;
+    printf("    programmatic %.2f us (%+.1f %%)", result->programmatic.median_us,
+           more_percent(&result->programmatic, &result->timing));
+    if (result->has_held)
+        printf("; beside %d held SMs plain %.2f us, programmatic %.2f us (%+.1f %%)", result->held_sms, result->held.median_us,
+               result->held_programmatic.median_us, more_percent(&result->held_programmatic, &result->held));
     putchar('\n');
 }
 
@@ -311,7 +346,12 @@ static bool usable(const struct bench_args *args, const struct session_args *ses
         return complain("bench: --kernel and --all-kernels exclude each other");
     if (args->csv && session->json)
         return complain("bench: --csv and --json exclude each other");
-    return true;
+    if (args->regret && (args->set != NULL || args->all_kernels || args->cold_start || args->csv || session->json))
+        return complain("bench: --regret excludes --set, --all-kernels, --cold-start, --csv and --json; --points writes a table");
+    if (!args->regret &&
+        (args->regret_args.cells != NULL || args->regret_args.workers != NULL || args->regret_args.points != NULL))
+        return complain("bench: --cells, --workers and --points need --regret");
+    return regret_workers_valid(args->regret_args.workers);
 }
 
 int run_bench(int argc, char **argv) {
@@ -330,9 +370,15 @@ int run_bench(int argc, char **argv) {
     }
     workload_free(&workload);
     struct bench bench = {.args = &args, .session = &session};
+    struct held_sms held = {0};
+    args.regret_args.kernel = args.kernel;
+    args.regret_args.programmatic = args.programmatic;
     int result = bench_machine_open("bench", &session, &bench.machine);
     if (result == EXIT_PASSED) {
-        result = run_opened(&bench, &problem);
+        if (args.programmatic && !args.regret && held_sms_open(&bench.machine.gpu, &session, &bench.machine.device, &held))
+            bench.machine.held = &held;
+        result = args.regret ? run_regret(&bench.machine, &session, &problem, &args.regret_args) : run_opened(&bench, &problem);
+        held_sms_close(&held);
         bench_machine_close(&bench.machine);
     }
     return result;

@@ -10,7 +10,10 @@
 
 #define MIN_CALLS 10
 #define MAX_CALLS 40
-#define LONG_CALL_BYTES 100e6    /* of such calls, 10 in a graph are enough */
+#define LONG_CALL_BYTES 100e6 /* of such calls, 10 in a graph are enough */
+#define HOLD_FACTOR 2.5       /* of a replay's time with all SMs: with fewer it takes longer */
+#define HOLD_MARGIN_US 300.0
+#define HELD_REPLAYS 7
 #define MAX_CHECKED_TOKENS 40000 /* of the one request that is compared: a second of the reference or so */
 
 int bench_machine_open(const char *command, const struct session_args *session, struct bench_machine *ret_machine) {
@@ -95,15 +98,8 @@ void bench_batch_free(struct bench_machine *machine, struct bench_batch *batch) 
     kv_batch_free(&batch->host);
 }
 
-/* One plan and the tensors of every region. */
-struct launcher {
-    libdecode_plan *plan;
-    const struct device_batch *device;
-    uint32_t launch_flags;
-};
-
-static bool enqueue_launch(void *cookie, int call, libdecode_stream stream) {
-    const struct launcher *launcher = cookie;
+bool enqueue_plan(void *cookie, int call, libdecode_stream stream) {
+    const struct plan_launcher *launcher = cookie;
     libdecode_tensors tensors = device_batch_tensors(launcher->device, call % launcher->device->batch->regions);
     tensors.launch_flags = launcher->launch_flags;
     if (libdecode_plan_launch(launcher->plan, &tensors, stream) != LIBDECODE_OK)
@@ -111,8 +107,39 @@ static bool enqueue_launch(void *cookie, int call, libdecode_stream stream) {
     return true;
 }
 
+/* Plain and programmatic launches in turns; the longer of the two says how long SMs must be held for a replay. */
+static bool time_both(struct bench_machine *machine, const struct bench_batch *batch, const struct plan_launcher *launcher,
+                      struct bench_result *result) {
+    struct plan_launcher plain = *launcher, programmatic = *launcher;
+    struct timed_work works[] = {{.enqueue = enqueue_plan, .cookie = &plain}, {.enqueue = enqueue_plan, .cookie = &programmatic}};
+    programmatic.launch_flags = LIBDECODE_LAUNCH_PROGRAMMATIC;
+    if (!time_in_turns(&machine->gpu, machine->stream, works, 2, batch->calls, TIMING_REPLAYS, NULL))
+        return false;
+    result->timing = works[0].timing;
+    result->programmatic = works[1].timing;
+    result->has_programmatic = true;
+    if (machine->held == NULL)
+        return true;
+    const double longest_us = fmax(works[0].timing.slowest_us, works[1].timing.slowest_us) * batch->calls;
+    const struct company company = held_sms_company(machine->held);
+    if (!held_sms_set_duration(machine->held, HOLD_FACTOR * longest_us + HOLD_MARGIN_US) ||
+        !time_in_turns(&machine->gpu, machine->stream, works, 2, batch->calls, HELD_REPLAYS, &company))
+        return false;
+    result->held_sms = machine->held->num_sms;
+    result->held = works[0].timing;
+    result->held_programmatic = works[1].timing;
+    return result->has_held = true;
+}
+
+static bool time_plan(struct bench_machine *machine, const struct bench_batch *batch, struct plan_launcher *launcher,
+                      bool programmatic, struct bench_result *result) {
+    if (programmatic)
+        return time_both(machine, batch, launcher, result);
+    return time_graph(&machine->gpu, machine->stream, enqueue_plan, launcher, batch->calls, &result->timing);
+}
+
 static bool measure_plan(struct bench_machine *machine, struct bench_batch *batch, libdecode_context *context,
-                         struct launcher *launcher, bool host_time, struct bench_result *result) {
+                         struct plan_launcher *launcher, bool programmatic, bool host_time, struct bench_result *result) {
     libdecode_plan_info info = {.struct_size = sizeof info};
     if (libdecode_plan_get_info(launcher->plan, &info) != LIBDECODE_OK ||
         libdecode_prepare(context, &launcher->plan, 1) != LIBDECODE_OK)
@@ -121,11 +148,11 @@ static bool measure_plan(struct bench_machine *machine, struct bench_batch *batc
     result->workspace_bytes = info.workspace_bytes;
     progress("timing %s", info.kernel);
     bool good = device_batch_workspace(&machine->gpu, &batch->device, context, launcher->plan, machine->stream) &&
-                time_graph(&machine->gpu, machine->stream, enqueue_launch, launcher, batch->calls, &result->timing) &&
+                time_plan(machine, batch, launcher, programmatic, result) &&
                 device_batch_check(&machine->gpu, &batch->device, batch->region, batch->first_checked, batch->num_checked,
                                    &batch->expectation);
     if (good && host_time)
-        good = result->has_host = time_host(&machine->gpu, machine->stream, enqueue_launch, launcher, &result->host);
+        good = result->has_host = time_host(&machine->gpu, machine->stream, enqueue_plan, launcher, &result->host);
     progress_clear();
     return good || complain("%s: not measured", info.kernel);
 }
@@ -133,10 +160,10 @@ static bool measure_plan(struct bench_machine *machine, struct bench_batch *batc
 bool bench_measure(struct bench_machine *machine, struct bench_batch *batch, libdecode_context *context, bool programmatic,
                    bool host_time, struct bench_result *ret_result) {
     struct bench_result result = {.percent_of_ceiling = NAN};
-    struct launcher launcher = {.device = &batch->device, .launch_flags = programmatic ? LIBDECODE_LAUNCH_PROGRAMMATIC : 0u};
+    struct plan_launcher launcher = {.device = &batch->device};
     if (libdecode_plan_create(context, &batch->host.problem, &machine->device, &launcher.plan) != LIBDECODE_OK)
         return complain("%s", libdecode_error_message());
-    bool good = measure_plan(machine, batch, context, &launcher, host_time, &result);
+    bool good = measure_plan(machine, batch, context, &launcher, programmatic, host_time, &result);
     libdecode_plan_destroy(launcher.plan);
     if (!good)
         return false;

@@ -6,6 +6,7 @@
 #define LIBDECODE_CLI_BENCH_RUN_H
 
 #include "ceiling.h"
+#include "held_sms.h"
 #include "kv_batch.h"
 #include "session.h"
 #include "timing.h"
@@ -18,6 +19,7 @@ struct bench_machine {
     libdecode_stream stream;
     struct ceiling ceiling;
     bool has_ceiling;
+    struct held_sms *held; /* NULL: nothing is measured beside held SMs */
 };
 /* An exit code; on EXIT_PASSED close with bench_machine_close. */
 int bench_machine_open(const char *command, const struct session_args *session, struct bench_machine *ret_machine);
@@ -40,16 +42,30 @@ bool bench_batch_make(struct bench_machine *machine, const struct workload *work
                       const char *label, struct bench_batch *ret_batch);
 void bench_batch_free(struct bench_machine *machine, struct bench_batch *batch);
 
+/* A plan on a batch, as timing.c takes it. */
+struct plan_launcher {
+    libdecode_plan *plan;
+    const struct device_batch *device;
+    uint32_t launch_flags;
+};
+bool enqueue_plan(void *cookie, int call, libdecode_stream stream);
+
 struct bench_result {
     char kernel[128];
     struct timing timing;
+    bool has_programmatic, has_held;
+    int32_t held_sms;
+    struct timing programmatic, held, held_programmatic; /* held: while SMs are busy with something else */
     struct host_timing host;
     bool has_host;
     double terabytes_per_second, percent_of_ceiling; /* the latter NaN without a ceiling */
     size_t workspace_bytes;
 };
 
-/* Measures what `context` chooses. Prints what is wrong (a wrong result is) and returns false. */
+/*
+ * Measures what `context` chooses; with `programmatic` also with programmatic dependent launch, in turns with plain launches, and
+ * both beside machine->held. Prints what is wrong (a wrong result is) and returns false.
+ */
 bool bench_measure(struct bench_machine *machine, struct bench_batch *batch, libdecode_context *context, bool programmatic,
                    bool host_time, struct bench_result *ret_result);
 

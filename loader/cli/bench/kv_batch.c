@@ -12,7 +12,7 @@
 
 #define BLOCK_BYTES (32u << 20) /* of K, and of V */
 #define COLD_BYTES 200e6        /* between two reads of the same KV: more than three times the L2 cache of an H200 */
-#define MAX_REGIONS 64
+#define MAX_REGIONS 128
 #define SEED 20
 
 int32_t kv_batch_regions(uint64_t kv_bytes) {

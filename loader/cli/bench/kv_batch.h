@@ -35,7 +35,7 @@ struct kv_batch {
 bool kv_batch_make(const struct workload *workload, bool share_prefixes, int32_t regions, struct kv_batch *ret_batch);
 void kv_batch_free(struct kv_batch *batch);
 
-/* As many regions as keep 200 MB between two reads of the same KV. */
+/* As many regions as keep 200 MB between two reads of the same KV, up to 128: below 1.6 MB a call may find some in the L2 cache. */
 int32_t kv_batch_regions(uint64_t kv_bytes);
 
 /* What the reference takes: requests [first, first + count) of one region. */

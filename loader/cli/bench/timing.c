@@ -3,11 +3,13 @@
 #include "timing.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "options.h"
 #include "report.h"
 
 #define WARM_UP_REPLAYS 3
+#define COMPANY_ATTEMPTS 5
 #define HOST_ROUNDS 21 /* median of this many */
 #define WARM_UP_LAUNCHES 10
 #define LAUNCHES_PER_ROUND 50 /* far fewer than what a stream queues before it makes the host wait */
@@ -31,50 +33,100 @@ static bool capture(struct gpu *gpu, libdecode_stream stream, enqueue_function e
     return good;
 }
 
-static bool replay(struct gpu *gpu, libdecode_stream stream, gpu_exec exec, gpu_event begin, gpu_event end, double *ret_us) {
+/* One work as a graph. */
+struct turn {
+    gpu_graph graph;
+    gpu_exec exec;
+    double us[TIMING_REPLAYS];
+};
+
+static bool replay(struct gpu *gpu, libdecode_stream stream, gpu_exec exec, const gpu_event events[2], double *ret_us) {
     float milliseconds = 0;
-    if (!gpu_ok(gpu, gpu->call.event_record(begin, stream), "cuEventRecord") ||
+    if (!gpu_ok(gpu, gpu->call.event_record(events[0], stream), "cuEventRecord") ||
         !gpu_ok(gpu, gpu->call.graph_launch(exec, stream), "cuGraphLaunch") ||
-        !gpu_ok(gpu, gpu->call.event_record(end, stream), "cuEventRecord") || !gpu_wait(gpu, stream) ||
-        !gpu_ok(gpu, gpu->call.event_elapsed(&milliseconds, begin, end), "cuEventElapsedTime"))
+        !gpu_ok(gpu, gpu->call.event_record(events[1], stream), "cuEventRecord") || !gpu_wait(gpu, stream) ||
+        !gpu_ok(gpu, gpu->call.event_elapsed(&milliseconds, events[0], events[1]), "cuEventElapsedTime"))
         return false;
     *ret_us = 1000.0 * (double)milliseconds;
     return true;
 }
 
-static bool replay_all(struct gpu *gpu, libdecode_stream stream, gpu_exec exec, int calls, struct timing *ret_timing) {
-    gpu_event begin = NULL, end = NULL;
-    double us[WARM_UP_REPLAYS + TIMING_REPLAYS] = {0};
-    bool good = gpu_ok(gpu, gpu->call.event_create(&begin, 0), "cuEventCreate") &&
-                gpu_ok(gpu, gpu->call.event_create(&end, 0), "cuEventCreate");
-    for (int index = 0; good && index < WARM_UP_REPLAYS + TIMING_REPLAYS; index++)
-        good = replay(gpu, stream, exec, begin, end, &us[index]);
-    if (begin != NULL)
-        gpu->call.event_destroy(begin);
-    if (end != NULL)
-        gpu->call.event_destroy(end);
-    if (!good)
-        return false;
-    double middle = median(us + WARM_UP_REPLAYS, TIMING_REPLAYS); /* sorts them */
-    *ret_timing = (struct timing){.median_us = middle / calls,
-                                  .fastest_us = us[WARM_UP_REPLAYS] / calls,
-                                  .slowest_us = us[WARM_UP_REPLAYS + TIMING_REPLAYS - 1] / calls,
-                                  .calls = calls};
+static bool replay_in_company(struct gpu *gpu, libdecode_stream stream, gpu_exec exec, const gpu_event events[2],
+                              const struct company *company, double *ret_us) {
+    if (company == NULL)
+        return replay(gpu, stream, exec, events, ret_us);
+    bool lasted = false;
+    for (int attempt = 0; !lasted; attempt++) {
+        if (attempt == COMPANY_ATTEMPTS)
+            return complain("what was to run beside the measured work ended before it, %d times", attempt);
+        if (!company->begin(company->cookie))
+            return false;
+        const bool good = replay(gpu, stream, exec, events, ret_us);
+        if (!company->end(company->cookie, &lasted) || !good)
+            return false;
+    }
     return true;
+}
+
+static bool capture_turn(struct gpu *gpu, libdecode_stream stream, const struct timed_work *work, int calls, struct turn *turn) {
+    return capture(gpu, stream, work->enqueue, work->cookie, calls, &turn->graph) &&
+           gpu_ok(gpu, gpu->call.graph_instantiate(&turn->exec, turn->graph, 0), "cuGraphInstantiateWithFlags");
+}
+
+static void free_turn(struct gpu *gpu, struct turn *turn) {
+    if (turn->exec != NULL)
+        gpu->call.exec_destroy(turn->exec);
+    if (turn->graph != NULL)
+        gpu->call.graph_destroy(turn->graph);
+}
+
+static bool replay_turns(struct gpu *gpu, libdecode_stream stream, struct turn *turns, size_t num_turns, int replays,
+                         const struct company *company) {
+    gpu_event events[2] = {NULL, NULL};
+    double ignored = 0;
+    bool good = gpu_ok(gpu, gpu->call.event_create(&events[0], 0), "cuEventCreate") &&
+                gpu_ok(gpu, gpu->call.event_create(&events[1], 0), "cuEventCreate");
+    for (int index = -WARM_UP_REPLAYS; good && index < replays; index++) {
+        for (size_t turn = 0; good && turn < num_turns; turn++)
+            good =
+                replay_in_company(gpu, stream, turns[turn].exec, events, company, index < 0 ? &ignored : &turns[turn].us[index]);
+    }
+    for (int event = 0; event < 2; event++) {
+        if (events[event] != NULL)
+            gpu->call.event_destroy(events[event]);
+    }
+    return good;
+}
+
+static struct timing timing_of(double *us, int replays, int calls) {
+    double middle = median(us, (size_t)replays); /* sorts them */
+    return (struct timing){
+        .median_us = middle / calls, .fastest_us = us[0] / calls, .slowest_us = us[replays - 1] / calls, .calls = calls};
+}
+
+bool time_in_turns(struct gpu *gpu, libdecode_stream stream, struct timed_work *works, size_t num_works, int calls, int replays,
+                   const struct company *company) {
+    struct turn *turns = calloc(num_works + 1, sizeof turns[0]);
+    bool good = turns != NULL || complain("out of memory");
+    for (size_t index = 0; good && index < num_works; index++)
+        good = capture_turn(gpu, stream, &works[index], calls, &turns[index]);
+    good = good && replay_turns(gpu, stream, turns, num_works, replays, company);
+    for (size_t index = 0; turns != NULL && index < num_works; index++) {
+        if (good)
+            works[index].timing = timing_of(turns[index].us, replays, calls);
+        free_turn(gpu, &turns[index]);
+    }
+    free(turns);
+    return good;
 }
 
 bool time_graph(struct gpu *gpu, libdecode_stream stream, enqueue_function enqueue, void *cookie, int calls,
                 struct timing *ret_timing) {
-    gpu_graph graph = NULL;
-    gpu_exec exec = NULL;
-    if (!capture(gpu, stream, enqueue, cookie, calls, &graph))
+    struct timed_work work = {.enqueue = enqueue, .cookie = cookie};
+    if (!time_in_turns(gpu, stream, &work, 1, calls, TIMING_REPLAYS, NULL))
         return false;
-    bool good = gpu_ok(gpu, gpu->call.graph_instantiate(&exec, graph, 0), "cuGraphInstantiateWithFlags") &&
-                replay_all(gpu, stream, exec, calls, ret_timing);
-    if (exec != NULL)
-        gpu->call.exec_destroy(exec);
-    gpu->call.graph_destroy(graph);
-    return good;
+    *ret_timing = work.timing;
+    return true;
 }
 
 /* A launch that repeats the one kernel node of a graph. */
@@ -151,8 +203,8 @@ static bool time_round(struct gpu *gpu, libdecode_stream stream, enqueue_functio
 }
 
 /* In turns, so that what slows the host down for a while falls on both. `bare` may be NULL. */
-static bool time_in_turns(struct gpu *gpu, libdecode_stream stream, enqueue_function enqueue, void *cookie,
-                          struct bare_launch *bare, struct host_timing *ret_timing) {
+static bool time_rounds(struct gpu *gpu, libdecode_stream stream, enqueue_function enqueue, void *cookie,
+                        struct bare_launch *bare, struct host_timing *ret_timing) {
     double launch_us[HOST_ROUNDS], bare_us[HOST_ROUNDS];
     bool good = time_round(gpu, stream, enqueue, cookie, &launch_us[0]); /* the first is not counted */
     for (int round = 0; good && round < HOST_ROUNDS; round++) {
@@ -173,7 +225,7 @@ bool time_host(struct gpu *gpu, libdecode_stream stream, enqueue_function enqueu
         return false;
     /* the parameters belong to the graph's node, so the graph outlives the launches */
     bool has_bare = bare_from_graph(gpu, graph, &bare);
-    bool good = time_in_turns(gpu, stream, enqueue, cookie, has_bare ? &bare : NULL, ret_timing);
+    bool good = time_rounds(gpu, stream, enqueue, cookie, has_bare ? &bare : NULL, ret_timing);
     gpu->call.graph_destroy(graph);
     return good;
 }
