@@ -29,6 +29,7 @@
  *
  * Shared memory: struct SharedMemory below. Tiles first: the copy engine's swizzle wants them 1024-byte aligned.
  */
+#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 
@@ -96,15 +97,15 @@ using Ring = pipeline::KvRing<Traits::stages, Traits::tile_bytes>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::cluster_size>;
 
-/* What folds the warps' partials in `parts` blocks of columns. */
-template <int parts>
+/* What folds the warps' partials in `parts` blocks of columns, and then those of a cluster. */
+template <int cluster_size, int parts>
 struct FoldIn {
-    static constexpr int columns = Traits::head_dim / Traits::cluster_size; /* of this CTA */
+    static constexpr int columns = Traits::head_dim / cluster_size; /* of one CTA */
     using Partials = pipeline::WarpPartials<Format, Traits::row_tile, Traits::teams * Traits::token_warps, parts>;
     using CtaSlice = pipeline::Slice<Traits::row_tile, Traits::head_dim, Traits::consumer_threads, parts>;
     using ClusterSlice = pipeline::Slice<Traits::row_tile, columns, Traits::consumer_threads>;
-    using Result = std::conditional_t<Traits::cluster_size == 1, CtaSlice, ClusterSlice>;
-    using Exchange = pipeline::ClusterExchange<CtaSlice, Result, Traits::row_tile, columns, Traits::cluster_size>;
+    using Result = std::conditional_t<cluster_size == 1, CtaSlice, ClusterSlice>;
+    using Exchange = pipeline::ClusterExchange<CtaSlice, Result, Traits::row_tile, columns, cluster_size>;
 
     struct SharedMemory {
         alignas(1024) uint8_t tiles[Traits::stages][2][Traits::tile_bytes];
@@ -120,33 +121,23 @@ struct FoldIn {
 };
 
 /* As few parts as fit: each further one is two more barriers. */
-using Fold = std::conditional_t<FoldIn<1>::fits, FoldIn<1>, std::conditional_t<FoldIn<2>::fits, FoldIn<2>, FoldIn<4>>>;
+template <int cluster_size>
+using FoldOf =
+    std::conditional_t<FoldIn<cluster_size, 1>::fits, FoldIn<cluster_size, 1>,
+                       std::conditional_t<FoldIn<cluster_size, 2>::fits, FoldIn<cluster_size, 2>, FoldIn<cluster_size, 4>>>;
+using Fold = FoldOf<Traits::cluster_size>;
 using SharedMemory = Fold::SharedMemory;
 using WorkerFold = pipeline::WorkerFold<Fold::Result, Traits::cluster_size>;
-static_assert(Fold::fits, "shared memory of one CTA");
+static_assert(FoldOf<1>::fits && Fold::fits && FoldOf<8>::fits, "shared memory of one CTA");
 static_assert(Traits::ctas_per_sm * (Fold::shared_bytes + variant::reserved_shared_bytes) <= variant::sm_shared_bytes,
               "shared memory of ctas_per_sm CTAs");
 
-/* Of a cluster of one, whose threads hold the most: so one workspace serves every cluster size. */
-constexpr int record_bytes = sizeof(pipeline::WorkerRecord<Fold::CtaSlice>);
+/* Of every cluster size the largest, so that one workspace serves all of them. */
+constexpr size_t record_bytes =
+    std::max(sizeof(pipeline::WorkerRecord<FoldOf<1>::CtaSlice>), sizeof(pipeline::WorkerRecord<FoldOf<8>::CtaSlice>));
 static_assert(sizeof(WorkerFold::Record) <= record_bytes, "the record that the contract announces");
 
 constexpr int consumer_barrier = 1; /* named barrier of the consumer warps; 0 is __syncthreads */
-
-/* ------------------------------------------------------------------------------------------- announcer: pieces, one by one */
-
-__device__ __forceinline__ void announce(Schedule &schedule, pipeline::PieceQueue &pieces, int lane) {
-    schedule.begin();
-    pipeline::meet_cluster<Traits::cluster_size>();
-    pipeline::Piece piece;
-    uint32_t count = 0;
-    do {
-        piece = schedule.next();
-        if (!piece.end_of_work)
-            schedule.find_workers(piece);
-        pieces.push(count++, piece, lane);
-    } while (!piece.end_of_work);
-}
 
 /* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
 
@@ -277,7 +268,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     if (is_consumer)
         consume(params, shared, ring, worker, rank, warp, lane);
     else if (warp == Traits::announcer_warp)
-        announce(schedule, shared.pieces, lane);
+        pipeline::announce(schedule, shared.pieces, lane);
     else
         Producer(params.schedule, map, tensor, ring).run(schedule, lane);
 }

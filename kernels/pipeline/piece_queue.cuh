@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "pipeline/cluster_exchange.cuh"
 #include "pipeline/split_schedule.cuh"
 #include "ptx/mbarrier.cuh"
 
@@ -50,5 +51,20 @@ struct PieceQueue {
         }
     }
 };
+
+/* The announcer warp: every piece of this worker, in order, then the end of work. */
+template <int cluster_size>
+__device__ __forceinline__ void announce(SplitSchedule<cluster_size> &schedule, PieceQueue &pieces, int lane) {
+    schedule.begin();
+    meet_cluster<cluster_size>();
+    Piece piece;
+    uint32_t count = 0;
+    do {
+        piece = schedule.next();
+        if (!piece.end_of_work)
+            schedule.find_workers(piece);
+        pieces.push(count++, piece, lane);
+    } while (!piece.end_of_work);
+}
 
 } // namespace pipeline
