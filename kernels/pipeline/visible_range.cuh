@@ -67,6 +67,7 @@ struct Sequences {
         if (sequence >= count)
             return 0;
         const int request = request_of(sequence);
+        __builtin_assume(__isGlobal(seq_lens)); /* which a function that is not inlined cannot tell */
         return seq_lens[request * request_stride + first_head_of(sequence, request) * head_stride];
     }
 
@@ -83,7 +84,9 @@ struct Sequences {
 /* What a query sees that does not stand behind the newest token: by its position, its window and the KV position rule. */
 __device__ __noinline__ VisibleRange range_by_position(const Sequences &sequences, int sequence, int tokens) {
     /* Distance of the query from position 0 of the cache, 33 bits at most: below 0 it sees nothing, else it fits 32. */
-    const int64_t position = sequences.query_positions[sequences.request_of(sequence)];
+    const int32_t *const positions = sequences.query_positions;
+    __builtin_assume(__isGlobal(positions));
+    const int64_t position = positions[sequences.request_of(sequence)];
     const int64_t distance = position - sequences.position_offset, oldest = distance - sequences.window_left;
     const uint32_t count = tokens;
     const int end = distance < 0 ? 0 : min(quotient(static_cast<uint32_t>(distance), sequences.position_stride) + 1u, count);

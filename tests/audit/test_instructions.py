@@ -24,6 +24,7 @@ SKIPPED = 77
 MATRIX = {"bf16": "HMMA.16816.F32.BF16", "fp16": "HMMA.16816.F32"}
 CLUSTER = {"STAS", "UCGABAR_ARV", "UCGABAR_WAIT"}  # stores into a neighbour's shared memory; the barrier of the cluster
 LOCAL = {"LDL", "STL"}
+GENERIC = {"LD"}  # of an address that may be anything: the parameter block by reference, a trip to memory for every word
 TRIGGER = {"PREEXIT"}  # lets a dependent grid begin early, where it is crowded beside this one
 OF_FAMILY = {
     # one TMA box per page and tensor, mbarriers, ldmatrix, exp2, the wait of a programmatic dependent launch
@@ -52,7 +53,7 @@ class InstructionsTest(unittest.TestCase):
             with self.subTest(name):
                 wanted = next(words for family, words in OF_FAMILY.items() if name.startswith(family + "_"))
                 fields = re.search(r"_q(\w+?)_kv\w+?_d\d+_r\d+_c(\d+)_sm\d+$", name)
-                unwanted = LOCAL | CLUSTER | TRIGGER
+                unwanted = LOCAL | CLUSTER | TRIGGER | GENERIC
                 if fields:
                     wanted = wanted | {MATRIX[fields[1]]}
                     unwanted = unwanted | {MATRIX["bf16"]} - wanted

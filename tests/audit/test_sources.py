@@ -53,6 +53,13 @@ class SourcesTest(unittest.TestCase):
                 included = {pathlib.PurePath(name).name for name in re.findall(r'#include "([^"]+)"', text)}
                 self.assertEqual(included & kernel_headers, set(), path)
 
+    def test_what_other_ctas_store_is_received_with_the_scope_of_the_cluster(self):
+        path = ROOT / "kernels/pipeline/cluster_exchange.cuh"
+        waits = re.findall(r"mbarrier_try_wait\w*", path.read_text(encoding="utf-8"))
+        self.assertEqual(set(waits), {"mbarrier_try_wait_cluster"})
+        wrapper = (ROOT / "kernels/ptx/mbarrier.cuh").read_text(encoding="utf-8").partition("mbarrier_try_wait_cluster(")[2]
+        self.assertIn("mbarrier.try_wait.parity.acquire.cluster.", wrapper)
+
     def test_names_of_files_are_unique(self):
         paths = [path for path, _ in files(*CODE) if path.parts[0] != "tests"]
         names = collections.Counter(path.name for path in paths)
