@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cost model: every constant of it stands in the table below. Decode attention reads the KV cache once per pass and does
+ * The cost model: every constant of it stands in the tables below. Decode attention reads the KV cache once per pass and does
  * little else, so a launch takes its fixed time, the time in which the bytes can be read, and what the reduction of a unit
  * (sequence and pass) adds: within a cluster, and between workers where a unit is split.
  * All units, laid end to end, are cut into equal ranges, one a worker (kernels/pipeline/split_schedule.cuh). Where a cut falls
- * besides the end of a unit, its worker has a piece more to begin and to hand over: numbers of workers that divide the units, or
+ * beside the end of a unit, its worker has a piece more to begin and to hand over: numbers of workers that divide the units, or
  * divide each of them evenly, are therefore the only ones worth a look, beside as many as there is room for.
- * Fitted to an H200 with random pages of 16 tokens, 1 to 64 requests of 4k to 128k tokens, all cluster sizes with forced
- * numbers of workers; the order of those comes out right (tests/unit/test_cost.c). Before and next: families/, select.c.
+ * Fitted to 1,857 times of an H200 with random pages of 16 tokens, 75 shapes with forced numbers of workers for every cluster
+ * size (tests/unit/h200_workers.tsv): the model's choice is the fastest of them, within 2 %. Before and next:
+ * families/, select.c.
  */
 #include "cost.h"
 
@@ -15,32 +16,40 @@
 
 enum {
     /* From the start of the kernel to the first byte, and from the last byte to the end. */
-    LAUNCH_NS = 4000,
+    LAUNCH_NS = 3700,
     /* Of the read ceiling, with random pages. */
-    BANDWIDTH_PERMILLE = 935,
-    /* What an SM takes in for each warp of a CTA there: 68 GB/s with eleven; 48 where two read the same tokens for other rows. */
-    WARP_BANDWIDTH_MBPS = 6190,
-    ROWS_PER_WARP = 16,
-    SHARED_TOKENS_PERMILLE = 710,
-    /* Where memory and SMs would take nearly as long, each waits for the other now and then. */
-    NEARLY_PERMILLE = 766,
-    NEARNESS_PERMILLE = 77,
+    BANDWIDTH_PERMILLE = 945,
 
-    /* A cluster adds up what its CTAs computed. For every further unit its CTAs meet again, and read nothing meanwhile. */
-    CLUSTER_REDUCTION_NS = 860,
-    CLUSTER_ROUND_NS = 2700,
+    /* What an SM with MEASURED_WARPS needs for a token of one KV head, and for every byte of it. */
+    TOKEN_PS = 3200,
+    BYTE_FS = 6500,
+    MEASURED_WARPS = 11,
+    /* Of that, with row tiles above 8 and above 16. */
+    ROWS_16_PERMILLE = 1050,
+    ROWS_32_PERMILLE = 1530,
 
-    /* Workers that share a unit: the last one adds up their records, some time for each. More of it is a CTA's than a cluster's,
-     * where every CTA has a share of the columns. */
-    CTA_SPLIT_NS = 1580,
-    CLUSTER_SPLIT_NS = 620,
-    SPLIT_PART_NS = 100,
+    /* A cluster adds up what its CTAs computed. */
+    CLUSTER_REDUCTION_NS = 300,
+    /* Every further unit of a worker: less of it shows where the copies for a long one go on meanwhile. */
+    CTA_ROUND_NS = 800,
+    CLUSTER_ROUND_NS = 1400,
+    HIDING_BYTES = 900 << 10, /* of a CTA and unit, at which half of it shows */
+
+    /* Workers that share a unit: the last one adds up their records. */
+    SPLIT_NS = 1500,
+    SPLIT_PART_NS = 270,
     /* Cuts beside the ends of units. */
-    CTA_UNEVEN_NS = 1800,
-    CLUSTER_UNEVEN_NS = 2400,
+    UNEVEN_NS = 2100,
 
-    /* Workers that take in less than this of what memory gives are not looked at. */
-    FEWEST_PERMILLE = 700,
+    /*
+     * SMs come in pairs and share what a pair takes in. With a CTA in every pair, or two in every one, all get as much; half way
+     * between, some CTAs get half of what others do, and end last. Clusters of four and more crowd some of the larger groups, too.
+     */
+    PAIRED_PERMILLE = 67,
+    PAIRED_CLUSTER_PERMILLE = 144,
+    FEW_PAIRS = 16,         /* one pair in so many with a CTA alone does no harm */
+    PLENTY_PERMILLE = 3000, /* nor does any where SMs could take in so much of the memory's rate */
+
     /* Less work than this is not worth a worker. */
     CTA_MIN_TILES = 2,
     CLUSTER_MIN_TILES = 1,
@@ -49,6 +58,12 @@ enum {
      * group, so a remainder of each stays empty. */
     SMS_PER_GROUP = 16
 };
+
+/* Of the memory's rate, what is reached by SMs that together could take in so much of it: each waits for the other at times. */
+static const struct {
+    int64_t could_permille, reached_permille;
+} reach[] = {{0, 0}, {500, 500}, {750, 730}, {1000, 890}, {1250, 960}, {1500, 987}, {2000, 998}, {3000, 1000}};
+#define NUM_REACH (sizeof reach / sizeof reach[0])
 
 int32_t typical_bandwidth_gbps(int32_t compute_capability) {
     switch (compute_capability) {
@@ -76,7 +91,6 @@ static int64_t product(int64_t a, int64_t b) {
     int64_t result;
     return __builtin_mul_overflow(a, b, &result) ? INT64_MAX : result;
 }
-static int64_t permille(int64_t a, int64_t share) { return a > INT64_MAX / 1000 ? a / 1000 * share : a * share / 1000; }
 static int64_t quotient_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 /* ------------------------------------------------------------------------------------------------------------ a launch */
@@ -87,8 +101,10 @@ struct launch {
     int64_t units, tiles; /* of the longest unit */
     int64_t unit_share;   /* units of that length that would be as much work */
     bool even;            /* all units have it */
+    int64_t unit_bytes;   /* of an average unit */
     int64_t memory_ns;    /* to read everything as fast as memory gives it, */
     int64_t cta_ns;       /* or as one CTA takes it in */
+    int64_t sm_pairs;
 };
 
 static int64_t min_tiles(int64_t cluster) { return cluster == 1 ? CTA_MIN_TILES : CLUSTER_MIN_TILES; }
@@ -99,7 +115,7 @@ static bool cuts_evenly(const struct launch *launch, int64_t workers) {
         return false;
     if (workers <= launch->units)
         return launch->units % workers == 0;
-    return workers % launch->units == 0 && launch->tiles % (workers / launch->units) == 0;
+    return workers % launch->units == 0;
 }
 
 /* Workers that share the longest unit. */
@@ -109,35 +125,60 @@ static int64_t parts(const struct launch *launch, int64_t workers, bool evenly) 
     return larger(smaller(workers / launch->unit_share + 2, launch->tiles / min_tiles(launch->cluster)), 1);
 }
 
+static int64_t reached_permille(int64_t could_permille) {
+    for (size_t i = 1; i < NUM_REACH; i++) {
+        int64_t before = reach[i - 1].could_permille, step = reach[i].could_permille - before;
+        if (could_permille <= reach[i].could_permille)
+            return reach[i - 1].reached_permille +
+                   (could_permille - before) * (reach[i].reached_permille - reach[i - 1].reached_permille) / step;
+    }
+    return reach[NUM_REACH - 1].reached_permille;
+}
+
+/* Of the rate, what CTAs lose that are neither alone in their pair of SMs nor all in twos. */
+static int64_t paired_permille(const struct launch *launch, int64_t ctas) {
+    int64_t pairs_of_two = ctas - launch->sm_pairs, pairs_of_one = launch->sm_pairs - pairs_of_two;
+    pairs_of_one -= launch->sm_pairs / FEW_PAIRS;
+    if (pairs_of_two <= 0 || pairs_of_one <= 0)
+        return 0;
+    int64_t most = launch->cluster > 2 ? PAIRED_CLUSTER_PERMILLE : PAIRED_PERMILLE;
+    return most * 2 * smaller(pairs_of_two, pairs_of_one) / launch->sm_pairs;
+}
+
 static int64_t reading_ns(const struct launch *launch, int64_t workers) {
-    int64_t taking_ns = launch->cta_ns / (workers * launch->cluster);
-    if (launch->cluster > 1)
-        taking_ns = sum(taking_ns, product(quotient_up(launch->units, workers) - 1, CLUSTER_ROUND_NS));
-    int64_t longer = larger(taking_ns, launch->memory_ns), shorter = smaller(taking_ns, launch->memory_ns);
-    int64_t nearness = larger(shorter - permille(longer, NEARLY_PERMILLE), 0);
-    return sum(longer, permille(nearness, NEARNESS_PERMILLE));
+    int64_t ctas = workers * launch->cluster, taking_ns = larger(launch->cta_ns / ctas, 1);
+    int64_t could_permille = smaller(launch->memory_ns, INT64_MAX / 1000) * 1000 / taking_ns;
+    int64_t lost_permille = could_permille < PLENTY_PERMILLE ? paired_permille(launch, ctas) : 0;
+    int64_t permille = larger(reached_permille(could_permille) * (1000 - lost_permille) / 1000, 1);
+    return launch->memory_ns > INT64_MAX / 1000 ? product(launch->memory_ns / permille, 1000)
+                                                : launch->memory_ns * 1000 / permille;
+}
+
+static int64_t rounds_ns(const struct launch *launch, int64_t workers) {
+    int64_t further = quotient_up(launch->units, workers) - 1;
+    int64_t bytes = smaller(launch->unit_bytes / launch->cluster, INT64_MAX / 2);
+    int64_t round_ns = launch->cluster > 1 ? CLUSTER_ROUND_NS : CTA_ROUND_NS;
+    return product(further, round_ns * HIDING_BYTES / (HIDING_BYTES + bytes));
 }
 
 static int64_t predicted_ns(const struct launch *launch, int64_t workers) {
-    bool clusters = launch->cluster > 1, evenly = cuts_evenly(launch, workers);
+    bool evenly = cuts_evenly(launch, workers);
     int64_t shared_by = parts(launch, workers, evenly);
     int64_t ns = LAUNCH_NS;
-    if (clusters)
+    if (launch->cluster > 1)
         ns += CLUSTER_REDUCTION_NS;
     if (shared_by > 1)
-        ns += (clusters ? CLUSTER_SPLIT_NS : CTA_SPLIT_NS) + shared_by * SPLIT_PART_NS;
+        ns += SPLIT_NS + shared_by * SPLIT_PART_NS;
     if (!evenly)
-        ns += clusters ? CLUSTER_UNEVEN_NS : CTA_UNEVEN_NS;
-    return sum(reading_ns(launch, workers), ns);
+        ns += UNEVEN_NS;
+    return sum(sum(reading_ns(launch, workers), rounds_ns(launch, workers)), ns);
 }
 
-/* Of the numbers worth a look, from as many as there is room for down to those that leave much of the memory's rate unused. */
+/* Of the numbers worth a look; of equally good ones the largest. */
 static int64_t best_workers(const struct launch *launch, int64_t most) {
-    int64_t at_memory = launch->memory_ns > 0 ? launch->cta_ns / launch->memory_ns / launch->cluster : most;
-    int64_t fewest = larger(smaller(at_memory * FEWEST_PERMILLE / 1000, most), 1);
     int64_t best = most, best_ns = predicted_ns(launch, most);
-    for (int64_t workers = most - 1; workers >= fewest; workers--) {
-        if (workers > fewest && !cuts_evenly(launch, workers))
+    for (int64_t workers = most - 1; workers > 0; workers--) {
+        if (!cuts_evenly(launch, workers))
             continue;
         int64_t ns = predicted_ns(launch, workers);
         if (ns < best_ns) {
@@ -160,9 +201,13 @@ static int64_t memory_mbps(const libdecode_device *device) {
     return gbps * BANDWIDTH_PERMILLE;
 }
 
-static int64_t cta_mbps(const struct libdecode_launch_contract *contract) {
-    int64_t mbps = (int64_t)contract->threads / 32 * WARP_BANDWIDTH_MBPS;
-    return contract->row_tile > ROWS_PER_WARP ? permille(mbps, SHARED_TOKENS_PERMILLE) : mbps;
+/* For `tokens` tokens of one KV head and pass, one CTA alone. */
+static int64_t cta_ns(const struct libdecode_launch_contract *contract, int64_t tokens, int64_t token_bytes) {
+    int64_t warps = (int64_t)contract->threads / 32;
+    int64_t token_ps = (TOKEN_PS + token_bytes * BYTE_FS / 1000) * MEASURED_WARPS / warps;
+    if (contract->row_tile > 8)
+        token_ps = token_ps * (contract->row_tile > 16 ? ROWS_32_PERMILLE : ROWS_16_PERMILLE) / 1000;
+    return product(tokens, token_ps) == INT64_MAX ? product(tokens / 1000, token_ps) : tokens * token_ps / 1000;
 }
 
 /* Clusters of this size that are resident at once where a CTA fills an SM. */
@@ -192,8 +237,10 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .tiles = quotient_up(work->tokens, contract->tile_tokens),
                            .unit_share = larger(unit_tokens / larger(work->tokens, 1), 1),
                            .even = work->total_tokens == product(work->num_sequences, work->tokens),
+                           .unit_bytes = bytes / larger(product(work->num_sequences, work->row_passes), 1),
                            .memory_ns = bytes_ns(bytes, memory_mbps(device)),
-                           .cta_ns = bytes_ns(bytes, cta_mbps(contract))};
+                           .cta_ns = cta_ns(contract, unit_tokens, work->token_bytes),
+                           .sm_pairs = device->sm_count / 2};
 }
 
 int64_t cost_predicted_ns(const struct workload *work, const libdecode_device *device,
