@@ -13,6 +13,35 @@
 struct fake_state state = {.lock = PTHREAD_MUTEX_INITIALIZER, .meeting_is_over = PTHREAD_COND_INITIALIZER};
 _Thread_local struct fake_thread thread;
 
+/*
+ * One lock around every call orders the threads of a test, so ThreadSanitizer would see none of the races of the code under test.
+ * What happens inside the fake is kept from it: a real driver promises no such order.
+ */
+void AnnotateIgnoreSyncBegin(const char *file, int line) __attribute__((weak));
+void AnnotateIgnoreSyncEnd(const char *file, int line) __attribute__((weak));
+void AnnotateIgnoreReadsBegin(const char *file, int line) __attribute__((weak));
+void AnnotateIgnoreReadsEnd(const char *file, int line) __attribute__((weak));
+void AnnotateIgnoreWritesBegin(const char *file, int line) __attribute__((weak));
+void AnnotateIgnoreWritesEnd(const char *file, int line) __attribute__((weak));
+
+void lock_state(void) {
+    if (AnnotateIgnoreSyncBegin) {
+        AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
+        AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+        AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+    }
+    (void)pthread_mutex_lock(&state.lock);
+}
+
+void unlock_state(void) {
+    (void)pthread_mutex_unlock(&state.lock);
+    if (AnnotateIgnoreSyncEnd) {
+        AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+        AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+        AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
+    }
+}
+
 int named_value(const struct named_value *values, const char *name) {
     for (int index = 0; index < MAX_NAMED; index++)
         if (strcmp(values[index].name, name) == 0)
@@ -171,7 +200,7 @@ static cuda_context create_context(int ordinal) {
 }
 
 static void reset(void) {
-    (void)pthread_mutex_lock(&state.lock);
+    lock_state();
     free_records();
     free_modules();
     memset(state.devices, 0, sizeof state.devices);
@@ -190,16 +219,16 @@ static void reset(void) {
     thread.capture_mode = 0;
     thread.stack_depth = 0;
     set_current_context(create_context(0));
-    (void)pthread_mutex_unlock(&state.lock);
+    unlock_state();
 }
 
 __attribute__((constructor)) static void start(void) { reset(); }
 
 #define LOCKED(statement)                                                                                                        \
     do {                                                                                                                         \
-        (void)pthread_mutex_lock(&state.lock);                                                                                   \
+        lock_state();                                                                                                            \
         statement;                                                                                                               \
-        (void)pthread_mutex_unlock(&state.lock);                                                                                 \
+        unlock_state();                                                                                                          \
     } while (0)
 
 static void set_device_count(int count) { LOCKED(state.num_devices = count); }
@@ -232,7 +261,7 @@ static unsigned long long context_id(cuda_context context) {
 }
 
 static void set_capture(libdecode_stream stream, int status) {
-    (void)pthread_mutex_lock(&state.lock);
+    lock_state();
     int slot = 0;
     while (slot < MAX_STREAMS && !(state.captures[slot].status && state.captures[slot].stream == stream))
         slot++;
@@ -243,7 +272,7 @@ static void set_capture(libdecode_stream stream, int status) {
         abort(); /* a test captures more streams at once than there is room for */
     state.captures[slot].stream = stream;
     state.captures[slot].status = status;
-    (void)pthread_mutex_unlock(&state.lock);
+    unlock_state();
 }
 
 static int capture(libdecode_stream stream) {
@@ -287,20 +316,20 @@ static const struct fake_cuda_call *call_at(size_t index) {
 
 static size_t count_calls(const char *name) {
     size_t count = 0;
-    (void)pthread_mutex_lock(&state.lock);
+    lock_state();
     for (size_t index = 0; index < state.num_records; index++)
         count += strcmp(state.records[index]->name, name) == 0;
-    (void)pthread_mutex_unlock(&state.lock);
+    unlock_state();
     return count;
 }
 
 static const struct fake_cuda_call *last_call(const char *name) {
     const struct fake_cuda_call *call = NULL;
-    (void)pthread_mutex_lock(&state.lock);
+    lock_state();
     for (size_t index = state.num_records; index > 0 && !call; index--)
         if (strcmp(state.records[index - 1]->name, name) == 0)
             call = state.records[index - 1];
-    (void)pthread_mutex_unlock(&state.lock);
+    unlock_state();
     return call;
 }
 
@@ -308,10 +337,10 @@ static void forget_calls(void) { LOCKED(free_records()); }
 
 static size_t live_modules(void) {
     size_t count = 0;
-    (void)pthread_mutex_lock(&state.lock);
+    lock_state();
     for (const struct cuda_module *module = state.modules; module; module = module->next)
         count += !module->is_unloaded && context_id_is_alive(module->context_id);
-    (void)pthread_mutex_unlock(&state.lock);
+    unlock_state();
     return count;
 }
 

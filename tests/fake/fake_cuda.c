@@ -51,12 +51,12 @@ static void invalidate_captures(void) {
 
 /* Opens the record of a call and takes the state.lock until finish(). record->result is the scripted failure, if one is due. */
 static struct fake_cuda_call *begin(const char *name) {
-    (void)pthread_mutex_lock(&state.lock);
+    lock_state();
     int microseconds = named_value(state.delays, name);
     if (microseconds) {
-        (void)pthread_mutex_unlock(&state.lock);
+        unlock_state();
         sleep_microseconds(microseconds);
-        (void)pthread_mutex_lock(&state.lock);
+        lock_state();
     }
     wait_at_meeting(name);
     struct fake_cuda_call *record = new_record(name);
@@ -91,7 +91,7 @@ static struct fake_cuda_call *begin_in_context(const char *name) {
 
 static cuda_result finish(struct fake_cuda_call *record, cuda_result result) {
     record->result = result;
-    (void)pthread_mutex_unlock(&state.lock);
+    unlock_state();
     return result;
 }
 

@@ -115,6 +115,9 @@ struct fake_thread {
 };
 HIDDEN extern _Thread_local struct fake_thread thread;
 
+HIDDEN void lock_state(void);
+HIDDEN void unlock_state(void);
+
 /* All with the lock held. */
 HIDDEN int named_value(const struct named_value *values, const char *name);
 HIDDEN int is_alive(struct context_reference reference);
