@@ -48,6 +48,8 @@ struct family {
 
     /* What a problem asks of a contract, in the order of messages; NULL ends it. */
     const struct axis *const *axes;
+    /* Passes over the KV that the problem takes with a kernel of this contract. */
+    int64_t (*row_passes)(const struct problem *problem, const struct libdecode_launch_contract *contract);
     /* How the kernel would be launched, and how long it would take. False: the device has no room for a single worker. */
     bool (*cost)(const struct problem *problem, const libdecode_device *device, const struct libdecode_launch_contract *contract,
                  struct cost *ret_cost);

@@ -34,6 +34,18 @@ static bool beats(const struct judgement *a, const struct judgement *b) {
     return strcmp(a->record->name, b->record->name) < 0;
 }
 
+/* False: the best so far is chosen before this one, whatever its predicted time, which then need not be computed. */
+static bool may_beat(const struct question *question, size_t index, const struct judgement *best) {
+    const struct kernel_record *record = &question->table->records[index];
+    bool preferred = policy_verdict(question->policy, index) == POLICY_PREFER;
+    if (!best->record || preferred != (best->verb == POLICY_PREFER) || record->family != best->record->family)
+        return true;
+    const struct libdecode_launch_contract *contract = &record->kernel->contract;
+    int64_t row_passes = record->family->row_passes(question->problem, contract);
+    return row_passes < best->cost.row_passes ||
+           (row_passes == best->cost.row_passes && contract->row_tile <= best->record->kernel->contract.row_tile);
+}
+
 /* --------------------------------------------------------------------------------------------------------- decision */
 
 static int microseconds(int64_t ns) { return ns / 1000 > INT32_MAX ? INT32_MAX : (int)(ns / 1000); }
@@ -152,6 +164,8 @@ libdecode_status select_kernel(const struct problem *problem, const libdecode_de
     bool forcing = policy_forces(policy, problem->given.op);
     for (size_t i = 0; i < count; i++) {
         struct judgement judgement;
+        if (!may_beat(&question, candidates[i], &best))
+            continue;
         judge(&question, candidates[i], &judgement);
         if (judgement.stage == JUDGED_ELIGIBLE && (!forcing || judgement.verb == POLICY_FORCE) &&
             (!best.record || beats(&judgement, &best)))

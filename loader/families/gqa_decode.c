@@ -232,6 +232,7 @@ const struct family family_gqa_decode = {
               .flags = CONTRACT_FLAG_MAY_SPILL},
     .serves = serves,
     .axes = axes,
+    .row_passes = row_passes,
     .cost = cost,
     .fill = fill,
 };
