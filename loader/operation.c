@@ -259,28 +259,57 @@ _Static_assert(sizeof(libdecode_tensors) ==
                    2 * sizeof(size_t) + (NUM_TENSOR_POINTERS + 1) * sizeof(void *) + 4 * sizeof(float) + 2 * sizeof(int32_t),
                "TENSOR_POINTERS lacks a pointer, or the tensors have padding");
 
-libdecode_status operation_check_pointers(const struct operation_rules *operation, const libdecode_problem *problem,
-                                          const libdecode_tensors *tensors) {
+_Static_assert(NUM_TENSOR_POINTERS <= 32, "a bit per pointer");
+
+struct pointer_set operation_pointers(const struct operation_rules *operation, const libdecode_problem *problem) {
+    struct pointer_set set = {0, 0};
     for (size_t i = 0; i < NUM_TENSOR_POINTERS; i++) {
         const struct rule *rule = &operation->pointers[i];
-        const void *pointer;
-        memcpy(&pointer, (const char *)tensors + pointers[i].offset, sizeof pointer);
-        if (!pointer) {
-            if (rule->kind != RULE_OPTIONAL && problem->batch_size > 0 && is_announced(rule, problem))
-                return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "tensors.%s is NULL: %s needs it", pointers[i].name,
-                            announcement(rule));
-            continue;
-        }
-        if (rule->kind == RULE_UNKNOWN)
-            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "tensors.%s is given: %s does not know it, leave it NULL",
-                        pointers[i].name, operation->name);
-        if (!is_announced(rule, problem))
-            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
-                        "tensors.%s is given without %s: set that in the problem, or leave the pointer NULL", pointers[i].name,
-                        announcement(rule));
-        if ((uintptr_t)pointer % pointers[i].alignment != 0)
-            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "tensors.%s is %p: it must be aligned to %u bytes", pointers[i].name,
-                        pointer, pointers[i].alignment);
+        bool is_known = is_announced(rule, problem);
+        set.known |= (uint32_t)is_known << i;
+        set.needed |= (uint32_t)(is_known && rule->kind != RULE_OPTIONAL && problem->batch_size > 0) << i;
     }
-    return LIBDECODE_OK;
+    return set;
+}
+
+static const void *pointer_of(const libdecode_tensors *tensors, size_t index) {
+    const void *pointer;
+    memcpy(&pointer, (const char *)tensors + pointers[index].offset, sizeof pointer);
+    return pointer;
+}
+
+/* Words for the first pointer that is not as the set has it, or not aligned. */
+static libdecode_status refuse_pointers(const struct operation_rules *operation, struct pointer_set set,
+                                        const libdecode_tensors *tensors) {
+    for (size_t i = 0; i < NUM_TENSOR_POINTERS; i++) {
+        const char *name = pointers[i].name, *asked = announcement(&operation->pointers[i]);
+        const void *pointer = pointer_of(tensors, i);
+        bool is_known = (set.known >> i & 1) != 0, is_needed = (set.needed >> i & 1) != 0;
+        if (!pointer && is_needed)
+            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "tensors.%s is NULL: %s needs it", name, asked);
+        if (pointer && operation->pointers[i].kind == RULE_UNKNOWN)
+            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "tensors.%s is given: %s does not know it, leave it NULL", name,
+                        operation->name);
+        if (pointer && !is_known)
+            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
+                        "tensors.%s is given without %s: set that in the problem, or leave the pointer NULL", name, asked);
+        if ((uintptr_t)pointer % pointers[i].alignment != 0)
+            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "tensors.%s is %p: it must be aligned to %u bytes", name, pointer,
+                        pointers[i].alignment);
+    }
+    return fail(LIBDECODE_ERROR_INTERNAL, "the pointers of tensors are refused without a reason; please report this");
+}
+
+libdecode_status operation_check_pointers(const struct operation_rules *operation, struct pointer_set set,
+                                          const libdecode_tensors *tensors) {
+    uint32_t given = 0;
+    uintptr_t misaligned = 0;
+    for (size_t i = 0; i < NUM_TENSOR_POINTERS; i++) {
+        const void *pointer = pointer_of(tensors, i);
+        given |= (uint32_t)(pointer != NULL) << i;
+        misaligned |= (uintptr_t)pointer & (pointers[i].alignment - 1);
+    }
+    if ((given & ~set.known) == 0 && (set.needed & ~given) == 0 && misaligned == 0)
+        return LIBDECODE_OK;
+    return refuse_pointers(operation, set, tensors);
 }

@@ -123,8 +123,14 @@ const struct operation_rules *operation_named(const char *name);
 /* The fields and features of a problem as its caller gave it. Error: INVALID_ARGUMENT. */
 libdecode_status operation_check_fields(const struct operation_rules *operation, const libdecode_problem *problem);
 
-/* The pointers, for a checked problem; with an empty batch none is needed. Error: INVALID_ARGUMENT. */
-libdecode_status operation_check_pointers(const struct operation_rules *operation, const libdecode_problem *problem,
+/* Of a checked problem, a bit per enum tensor_pointer: worked out once, so that a launch compares bits. */
+struct pointer_set {
+    uint32_t known, needed; /* with an empty batch none is needed */
+};
+struct pointer_set operation_pointers(const struct operation_rules *operation, const libdecode_problem *problem);
+
+/* `set` comes from operation_pointers. Error: INVALID_ARGUMENT. */
+libdecode_status operation_check_pointers(const struct operation_rules *operation, struct pointer_set set,
                                           const libdecode_tensors *tensors);
 
 /* What operation_check_fields says of a value out of its range, for values that are refused on other grounds. */

@@ -289,6 +289,7 @@ static int64_t row_bytes(libdecode_dtype dtype, int32_t dim) {
 static void derive(struct problem *problem) {
     const libdecode_problem *given = &problem->given;
     int64_t most_tokens = (int64_t)given->batch_size * given->max_seq_len;
+    problem->pointers = operation_pointers(problem->operation, given);
     problem->group_size = given->num_qo_heads / given->num_kv_heads;
     problem->heads_per_sequence = given->seq_lens_head_stride != 0 ? 1 : given->num_kv_heads;
     problem->qk_dim = given->head_dim;
@@ -335,7 +336,7 @@ libdecode_status tensors_check(const struct problem *problem, const libdecode_te
     REQUIRE(tensors != NULL, "tensors is NULL: give a libdecode_tensors");
     FORWARD(read_caller_struct(&checked, sizeof checked, tensors, TENSORS_MINIMUM_BYTES, "libdecode_tensors"));
     checked.struct_size = sizeof checked;
-    FORWARD(operation_check_pointers(problem->operation, given, &checked));
+    FORWARD(operation_check_pointers(problem->operation, problem->pointers, &checked));
 
     FORWARD(check_scale("bmm1_scale", &checked.bmm1_scale));
     FORWARD(check_scale("bmm2_scale", &checked.bmm2_scale));

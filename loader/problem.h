@@ -12,14 +12,15 @@
 /* A libdecode_problem without a single default left, and what follows from it. */
 struct problem {
     const struct operation_rules *operation;
-    libdecode_problem given;    /* every field explicit, dtypes, lengths and strides included; window_left is -1 if none */
-    int32_t group_size;         /* num_qo_heads / num_kv_heads */
-    int32_t heads_per_sequence; /* KV heads that share one entry of seq_lens */
-    int32_t qk_dim;             /* elements of a query row and a K row */
-    int32_t v_dim;              /* elements of a V row and an output row */
-    int64_t kv_token_bytes;     /* read for one token and KV head: its rows of K and V, with their NVFP4 scales */
-    int64_t page_table_width;   /* entries of a row that belong to one request, KV head and tensor */
-    int64_t planned_kv_tokens;  /* sum of the lengths: total_kv_tokens, or what max_seq_len allows if that is less or not known */
+    struct pointer_set pointers; /* that its tensors may and must have */
+    libdecode_problem given;     /* every field explicit, dtypes, lengths and strides included; window_left is -1 if none */
+    int32_t group_size;          /* num_qo_heads / num_kv_heads */
+    int32_t heads_per_sequence;  /* KV heads that share one entry of seq_lens */
+    int32_t qk_dim;              /* elements of a query row and a K row */
+    int32_t v_dim;               /* elements of a V row and an output row */
+    int64_t kv_token_bytes;      /* read for one token and KV head: its rows of K and V, with their NVFP4 scales */
+    int64_t page_table_width;    /* entries of a row that belong to one request, KV head and tensor */
+    int64_t planned_kv_tokens; /* sum of the lengths: total_kv_tokens, or what max_seq_len allows if that is less or not known */
 };
 
 /*

@@ -93,6 +93,11 @@ static void a_field_of_a_feature_needs_the_feature(void **state) {
     expect(operation_check_fields(&rules, &problem), "problem.features has bits 0x80 that mla_decode does not know", "of 0x7f");
 }
 
+static libdecode_status check_pointers(const struct operation_rules *rules, const libdecode_problem *problem,
+                                       const libdecode_tensors *tensors) {
+    return operation_check_pointers(rules, operation_pointers(rules, problem), tensors);
+}
+
 static void a_pointer_that_the_operation_does_not_know_is_refused_by_name(void **state) {
     (void)state;
     struct operation_rules rules = *batch_decode();
@@ -100,11 +105,11 @@ static void a_pointer_that_the_operation_does_not_know_is_refused_by_name(void *
     rules.pointers[TENSOR_POINTER_v_cache] = (struct rule){.kind = RULE_UNKNOWN};
     libdecode_problem problem = llama3_8b();
     libdecode_tensors tensors = some_tensors();
-    expect(operation_check_pointers(batch_decode(), &problem, &tensors), NULL, NULL);
-    expect(operation_check_pointers(&rules, &problem, &tensors), "tensors.v_cache is given", "mla_decode does not know it");
+    expect(check_pointers(batch_decode(), &problem, &tensors), NULL, NULL);
+    expect(check_pointers(&rules, &problem, &tensors), "tensors.v_cache is given", "mla_decode does not know it");
     tensors.v_cache = NULL;
-    expect(operation_check_pointers(&rules, &problem, &tensors), NULL, NULL);
-    expect(operation_check_pointers(batch_decode(), &problem, &tensors), "tensors.v_cache is NULL", "every launch needs it");
+    expect(check_pointers(&rules, &problem, &tensors), NULL, NULL);
+    expect(check_pointers(batch_decode(), &problem, &tensors), "tensors.v_cache is NULL", "every launch needs it");
 }
 
 int main(void) {
