@@ -92,7 +92,7 @@ struct schedule_params {
     int32_t batch_size;
     int32_t heads_per_sequence;                     /* KV heads that share an entry of seq_lens: all, or 1 with a head stride */
     struct libdecode_divisor sequences_per_request; /* num_kv_heads / heads_per_sequence */
-    struct libdecode_divisor row_groups;            /* ceil(group_size / row_tile) */
+    struct libdecode_divisor row_passes;            /* ceil(group_size / row_tile) */
     struct libdecode_divisor num_workers;           /* clusters launched: grid / cluster_size */
     uint32_t min_boxes_per_worker;                  /* at least 1; fewer workers take part when there is less work */
     int32_t page_size;

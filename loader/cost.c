@@ -6,7 +6,7 @@
  * All units, laid end to end, are cut into equal ranges, one a worker (kernels/pipeline/split_schedule.cuh). Where a cut falls
  * beside the end of a unit, its worker has a piece more to begin and to hand over: numbers of workers that divide the units, or
  * divide each of them evenly, are therefore the only ones worth a look, beside as many as there is room for.
- * Fitted to 1,857 times of an H200 with random pages of 16 tokens, 75 shapes with forced numbers of workers for every cluster
+ * Fitted to 1,858 times of an H200 with random pages of 16 tokens, 75 shapes with forced numbers of workers for every cluster
  * size (tests/unit/h200_workers.tsv): the model's choice is the fastest of them, within 2 %. Before and next:
  * families/, select.c.
  */
@@ -16,7 +16,7 @@
 
 enum {
     /* From the start of the kernel to the first byte, and from the last byte to the end. */
-    LAUNCH_NS = 3700,
+    LAUNCH_NS = 3800,
     /* Of the read ceiling, with random pages. */
     BANDWIDTH_PERMILLE = 945,
 
@@ -36,14 +36,14 @@ enum {
     HIDING_BYTES = 900 << 10, /* of a CTA and unit, at which half of it shows */
 
     /* Workers that share a unit: the last one adds up their records. */
-    SPLIT_NS = 1500,
+    SPLIT_NS = 1100,
     SPLIT_PART_NS = 270,
     /* Cuts beside the ends of units. */
     UNEVEN_NS = 2100,
 
     /*
      * SMs come in pairs and share what a pair takes in. With a CTA in every pair, or two in every one, all get as much; half way
-     * between, some CTAs get half of what others do, and end last. Clusters of four and more crowd some of the larger groups, too.
+     * between, some CTAs get half of what others do, and end last. Clusters of four and more crowd some GPCs, too.
      */
     PAIRED_PERMILLE = 67,
     PAIRED_CLUSTER_PERMILLE = 144,
@@ -54,9 +54,9 @@ enum {
     CTA_MIN_TILES = 2,
     CLUSTER_MIN_TILES = 1,
 
-    /* Where the device does not say how many clusters fit: SMs that share what a cluster needs. A cluster lies within such a
-     * group, so a remainder of each stays empty. */
-    SMS_PER_GROUP = 16
+    /* Where the device does not say how many clusters fit: SMs of a graphics processing cluster (GPC). A thread block cluster lies
+     * within one, so a remainder of each stays empty. */
+    SMS_PER_GPC = 16
 };
 
 /* Of the memory's rate, what is reached by SMs that together could take in so much of it: each waits for the other at times. */
@@ -224,7 +224,7 @@ static int64_t resident_clusters(const libdecode_device *device, uint32_t cluste
             return sizes[i].known;
     int64_t sms = device->sm_count;
     if (cluster_size > 2) /* what clusters leave empty, on average, as SMs come in pairs */
-        sms -= sms / SMS_PER_GROUP * (cluster_size - 2) / 2;
+        sms -= sms / SMS_PER_GPC * (cluster_size - 2) / 2;
     return sms / cluster_size;
 }
 

@@ -205,7 +205,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         const pipeline::Piece &piece = shared.pieces.front(count);
         if (piece.end_of_work)
             break;
-        const int first_unit_row = piece.row_group * Traits::row_tile;
+        const int first_unit_row = piece.row_pass * Traits::row_tile;
         ConsumerState state;
         state.query.load(params.query, tile::RowMap(params.query, piece.request, piece.kv_head, first_unit_row + place.first_row),
                          lane);

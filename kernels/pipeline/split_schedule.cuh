@@ -82,7 +82,7 @@ __device__ __noinline__ uint32_t count_boxes(const Sequences &sequences, int seq
 
 /* The part of a unit that falls to one worker. */
 struct Piece {
-    int request, kv_head, row_group;
+    int request, kv_head, row_pass;
     int first_token, end_token;      /* visible tokens of the whole unit; empty: equal */
     int first_box, end_box;          /* this CTA's boxes of the piece; empty: equal */
     uint32_t unit_start, unit_boxes; /* flat boxes of the whole unit, at least 1 */
@@ -92,17 +92,26 @@ struct Piece {
     bool end_of_work; /* not a piece: there are no more */
 };
 
-/* All boxes cut into ranges: the first `longer` workers have one box more than the others. */
+__device__ __noinline__ uint32_t multiply_divide(uint32_t a, uint32_t b, uint32_t divisor) {
+    return static_cast<uint32_t>((static_cast<uint64_t>(a) * b - 1) / divisor);
+}
+
+/*
+ * All boxes cut into ranges, whose lengths differ by one box at most: worker w begins at floor(w * total / workers). So where the
+ * workers are a multiple of units of one length, every unit begins where a worker does, whatever remains of the division.
+ */
 struct WorkSplit {
-    uint32_t workers, quotient, longer;
+    libdecode_divisor workers;
+    uint32_t quotient_boxes, remaining_boxes; /* total = workers * quotient_boxes + remaining_boxes */
 
     /* First flat box of a worker; of the one after the last: the total. */
-    __device__ __forceinline__ uint32_t start(uint32_t worker) const { return worker * quotient + min(worker, longer); }
+    __device__ __forceinline__ uint32_t start(uint32_t worker) const {
+        return worker * quotient_boxes + quotient(worker * remaining_boxes, workers);
+    }
 
     /* The worker that owns a flat box. */
     __device__ __forceinline__ uint32_t worker_of(uint32_t box) const {
-        const uint32_t boundary = longer * (quotient + 1);
-        return box < boundary ? divide(box, quotient + 1) : longer + divide(box - boundary, quotient);
+        return multiply_divide(box + 1, workers.value, workers.value * quotient_boxes + remaining_boxes);
     }
 };
 
@@ -115,7 +124,7 @@ class SplitSchedule {
                                              uint32_t rank)
         : params_(params), sequences_(params), shared_sequences_(shared_sequences), worker_(worker), rank_(rank),
           lane_(threadIdx.x & 31), box_shift_(__ffs(params.box_tokens) - 1),
-          units_per_sequence_(params.heads_per_sequence * params.row_groups.value),
+          units_per_sequence_(params.heads_per_sequence * params.row_passes.value),
           pairs_per_lane_((sequences_.count + 63) / 64) {}
 
     /* Issues the loads of the first lengths, which begin() waits for. */
@@ -129,7 +138,7 @@ class SplitSchedule {
     __device__ __forceinline__ void begin() {
         const uint32_t lane_boxes = cut_work();
         position_ = end_ = 0;
-        if (worker_ < split_.workers)
+        if (worker_ < split_.workers.value)
             find_first_piece(lane_boxes);
     }
 
@@ -161,8 +170,8 @@ class SplitSchedule {
         int unit = __popc(__ballot_sync(0xffffffffu, lane_ * boxes <= offset)) - 1;
         if (rarely(units_per_sequence_ > 32))
             unit = divide(offset, boxes);
-        const int head_in_sequence = quotient(unit, params_.row_groups);
-        piece.row_group = unit - head_in_sequence * params_.row_groups.value;
+        const int head_in_sequence = quotient(unit, params_.row_passes);
+        piece.row_pass = unit - head_in_sequence * params_.row_passes.value;
         piece.request = sequences_.request_of(sequence);
         piece.kv_head = sequences_.first_head_of(sequence, piece.request) + head_in_sequence;
         const uint32_t first = offset - unit * boxes, end = min(boxes, first + (end_ - position_));
@@ -210,13 +219,14 @@ class SplitSchedule {
         const uint32_t total = __reduce_add_sync(0xffffffffu, lane_boxes);
         window_.inclusive = sequences_.count <= 2 ? total : inclusive_scan(lane_boxes);
 
-        split_.workers = params_.num_workers.value;
-        split_.quotient = quotient(total, params_.num_workers);
-        if (rarely(split_.quotient < params_.min_boxes_per_worker)) {
-            split_.workers = max(divide(total, params_.min_boxes_per_worker), 1u);
-            split_.quotient = divide(total, split_.workers);
+        split_.workers = params_.num_workers;
+        split_.quotient_boxes = quotient(total, params_.num_workers);
+        if (rarely(split_.quotient_boxes < params_.min_boxes_per_worker)) {
+            split_.workers.value = max(divide(total, params_.min_boxes_per_worker), 1u);
+            split_.workers.reciprocal = divide(UINT32_MAX, split_.workers.value);
+            split_.quotient_boxes = divide(total, split_.workers.value);
         }
-        split_.longer = total - split_.quotient * split_.workers;
+        split_.remaining_boxes = total - split_.quotient_boxes * split_.workers.value;
         return lane_boxes;
     }
 

@@ -146,7 +146,7 @@ static struct schedule_params schedule_params(const struct problem *problem, con
         .batch_size = given->batch_size,
         .heads_per_sequence = problem->heads_per_sequence,
         .sequences_per_request = divisor(given->num_kv_heads / problem->heads_per_sequence),
-        .row_groups = divisor(selection->row_passes),
+        .row_passes = divisor(selection->row_passes),
         .num_workers = divisor(selection->num_workers),
         .min_boxes_per_worker = min_boxes > 0 ? min_boxes : 1,
         .page_size = given->page_size,

@@ -44,7 +44,7 @@ static cuda_result take_launch(const struct cuda_launch_config *config, cuda_fun
     (void)function, (void)extra;
     require(config->grid_x >= 1 && config->grid_x % contract->cluster_size == 0 && config->block_x == contract->threads);
     require((size_t)config->grid_x * 2 * contract->record_bytes <= launched.records_bytes);
-    require(schedule->num_workers.value * contract->cluster_size == config->grid_x && schedule->row_groups.value >= 1);
+    require(schedule->num_workers.value * contract->cluster_size == config->grid_x && schedule->row_passes.value >= 1);
     require(schedule->box_tokens >= 1 && schedule->page_size % schedule->box_tokens == 0 && schedule->min_boxes_per_worker >= 1);
     require(schedule->sequences_per_request.value >= 1 && schedule->position_stride.value >= 1);
     return CUDA_RESULT_SUCCESS;

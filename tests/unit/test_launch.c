@@ -141,7 +141,7 @@ static void every_field_of_the_parameter_block_comes_from_its_source(void **stat
     assert_true(params.output.bmm2_scale == 3.0f);
     assert_int_equal(params.schedule.batch_size, 5);
     assert_int_equal(params.query.group_size, 5);
-    assert_divisor(params.schedule.row_groups, 1);
+    assert_divisor(params.schedule.row_passes, 1);
     assert_int_equal(params.schedule.heads_per_sequence, 1);
     assert_int_equal(params.schedule.page_size, 128);
     assert_int_equal(params.schedule.box_tokens, 64);
