@@ -58,7 +58,7 @@ void help_bench(void) {
     const struct option_group groups[] = BENCH_GROUPS(&args, &problem, &session);
     printf("usage: libdecode bench [OPTIONS]\n\n"
            "Times a kernel as an engine meets it: the KV cache cold (calls rotate over page tables until 200 MB lie between\n"
-           "two reads of the same page), random pages of one pool, 10 to 40 calls as nodes of one CUDA graph, median of 11\n"
+           "two reads of the same page), random pages of one pool, 10 to 128 calls as nodes of one CUDA graph, median of 11\n"
            "replays. Beside it, in the same process, the read ceiling: how long this GPU takes to read as many bytes and do\n"
            "nothing with them. Every result is checked: finite, and one request against the float64 reference.\n\n"
            "  libdecode bench                                    Llama-3-8B, 64 requests of 8192 tokens\n"
