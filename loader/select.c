@@ -58,10 +58,13 @@ static void word_choice(const struct problem *problem, const struct judgement *c
                                             [POLICY_PREFER] = ", preferred by the kernel policy",
                                             [POLICY_DENY] = ""};
     const struct libdecode_launch_contract *contract = &chosen->record->kernel->contract;
-    (void)snprintf(ret_reason, REASON_BYTES, "predicted %d.%d us at %d tokens a request: %d pass%s with row tile %u, %d %s%s",
-                   microseconds(chosen->cost.predicted_ns), tenths(chosen->cost.predicted_ns), problem->given.max_seq_len,
-                   chosen->cost.row_passes, chosen->cost.row_passes == 1 ? "" : "es", contract->row_tile,
-                   chosen->cost.num_workers, contract->cluster_size == 1 ? "workers" : "clusters", by_policy[chosen->verb]);
+    bool even = problem->planned_kv_tokens == (int64_t)problem->given.batch_size * problem->given.max_seq_len;
+    (void)snprintf(ret_reason, REASON_BYTES, "predicted %d.%d us at %lld tokens %s: %d pass%s with row tile %u, %d %s%s",
+                   microseconds(chosen->cost.predicted_ns), tenths(chosen->cost.predicted_ns),
+                   even ? (long long)problem->given.max_seq_len : (long long)problem->planned_kv_tokens,
+                   even ? "a request" : "in all", chosen->cost.row_passes, chosen->cost.row_passes == 1 ? "" : "es",
+                   contract->row_tile, chosen->cost.num_workers, contract->cluster_size == 1 ? "workers" : "clusters",
+                   by_policy[chosen->verb]);
 }
 
 static void fill_selection(const struct problem *problem, const struct judgement *chosen, struct selection *ret_selection) {

@@ -2,7 +2,7 @@
 /*
  * split_schedule.cuh: who computes what. Balanced for requests of any mix of lengths, decided on the device from seq_lens.
  *
- * A unit is (request, KV head, row group): what one softmax runs over. Its visible tokens are counted in boxes (what one
+ * A unit is (request, KV head, row pass): what one softmax runs over. Its visible tokens are counted in boxes (what one
  * copy brings). All boxes of all units, laid end to end, are cut into equal contiguous ranges, one per worker; the part of
  * a unit inside a range is a piece. A worker is a CTA, or a cluster, whose CTAs then share every piece.
  * A unit without visible tokens counts as one box, so that exactly one worker owns it and writes its empty result.

@@ -140,6 +140,8 @@ bool workload_make(const char *command, const struct problem_args *args, struct 
         longest = workload.seq_lens[request] > longest ? workload.seq_lens[request] : longest;
     }
     workload.problem.max_seq_len = args->max_len > 0 ? args->max_len : longest;
+    if (args->max_len == 0) /* who gives one hint wants to see what it does alone */
+        workload.problem.total_kv_tokens = workload.total_tokens;
     workload.problem.page_table_request_stride = (longest + args->page - 1) / args->page;
     struct problem checked;
     if (problem_check(&workload.problem, &checked) != LIBDECODE_OK) {
