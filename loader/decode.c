@@ -17,18 +17,6 @@ const char *libdecode_version(void) {
     return VERSION_TEXT(LIBDECODE_VERSION_MAJOR, LIBDECODE_VERSION_MINOR, LIBDECODE_VERSION_PATCH);
 }
 
-libdecode_status context_result(const libdecode_context *context, libdecode_status status) {
-    if (status != LIBDECODE_OK && context)
-        log_message(&context->log, LIBDECODE_LOG_ERROR, "%s: %s", libdecode_status_name(status), libdecode_error_message());
-    return status;
-}
-
-libdecode_status require_pointer(const void *pointer, const char *name) {
-    if (!pointer)
-        return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "%s is NULL: it must not be", name);
-    return LIBDECODE_OK;
-}
-
 /* Everything about the current device, its resident clusters included. */
 static libdecode_status device_current(libdecode_context *context, libdecode_device *ret_device) {
     const struct driver *driver;

@@ -87,12 +87,6 @@ static void set_log(libdecode_context *context, const libdecode_open_options *op
                                      .level = level != LIBDECODE_LOG_DEFAULT ? level : LIBDECODE_LOG_NONE};
 }
 
-libdecode_status context_refusal(const libdecode_context *context, libdecode_status status) {
-    if (status / 100 != LIBDECODE_ERROR_UNSUPPORTED / 100 || !context->passed_over)
-        return status;
-    return fail(status, "%s%s", libdecode_error_message(), context->passed_over);
-}
-
 static bool context_ended(void *devices, uint64_t context_id) { return device_cache_context_ended(devices, context_id); }
 
 /* Whatever is made before an error stays in the context, for libdecode_close. */
