@@ -6,10 +6,11 @@
  */
 #include "sha256_compress.h"
 
+#include <stdbool.h>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
-#include <stdbool.h>
 #elif defined(__aarch64__) && defined(__linux__)
 #include <arm_neon.h>
 #include <sys/auxv.h>
@@ -75,112 +76,118 @@ void sha256_compress_portable(uint32_t state[8], const uint8_t *blocks, size_t n
         compress_block(state, blocks + 64 * block);
 }
 
+/* ---------------------------------------------------------------------------------------------- by the processor's own */
+
 #if defined(__x86_64__)
 
-/* ------------------------------------------------------------------------------------------------------------ SHA-NI */
-
-#define SHA_NI __attribute__((target("sha,ssse3,sse4.1")))
+#define SHA_INSTRUCTIONS __attribute__((target("sha,ssse3,sse4.1")))
+typedef __m128i four_words;
 
 /* The instructions want the state as two vectors, in this order of words from the lowest. */
-struct state_x86 {
-    __m128i feba, hgdc;
+struct vectors {
+    four_words feba, hgdc;
 };
 
+SHA_INSTRUCTIONS static inline four_words load_words(const uint8_t *bytes) {
+    const __m128i big_endian = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
+    return _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)bytes), big_endian);
+}
+
+SHA_INSTRUCTIONS static inline struct vectors load_state(const uint32_t state[8]) {
+    const __m128i *memory = (const __m128i *)(const void *)state;
+    __m128i badc = _mm_shuffle_epi32(_mm_loadu_si128(memory), 0xb1), hgfe = _mm_shuffle_epi32(_mm_loadu_si128(memory + 1), 0x1b);
+    return (struct vectors){_mm_alignr_epi8(badc, hgfe, 8), _mm_blend_epi16(hgfe, badc, 0xf0)};
+}
+
+SHA_INSTRUCTIONS static inline void store_state(uint32_t state[8], struct vectors now) {
+    __m128i *memory = (__m128i *)(void *)state;
+    __m128i abef = _mm_shuffle_epi32(now.feba, 0x1b), ghcd = _mm_shuffle_epi32(now.hgdc, 0xb1);
+    _mm_storeu_si128(memory, _mm_blend_epi16(abef, ghcd, 0xf0));
+    _mm_storeu_si128(memory + 1, _mm_alignr_epi8(ghcd, abef, 8));
+}
+
+SHA_INSTRUCTIONS static inline struct vectors sum_of(struct vectors a, struct vectors b) {
+    return (struct vectors){_mm_add_epi32(a.feba, b.feba), _mm_add_epi32(a.hgdc, b.hgdc)};
+}
+
 /* Rounds `round` to `round` + 3 with these words of the message schedule. */
-SHA_NI static inline void four_rounds(struct state_x86 *state, __m128i words, unsigned round) {
+SHA_INSTRUCTIONS static inline void four_rounds(struct vectors *state, four_words words, unsigned round) {
     __m128i sum = _mm_add_epi32(words, _mm_loadu_si128((const __m128i *)(const void *)(round_constants + round)));
     state->hgdc = _mm_sha256rnds2_epu32(state->hgdc, state->feba, sum);
     state->feba = _mm_sha256rnds2_epu32(state->feba, state->hgdc, _mm_shuffle_epi32(sum, 0x0e));
 }
 
 /* The four words of the schedule after these sixteen. */
-SHA_NI static inline __m128i next_words(__m128i w0, __m128i w4, __m128i w8, __m128i w12) {
+SHA_INSTRUCTIONS static inline four_words next_words(four_words w0, four_words w4, four_words w8, four_words w12) {
     return _mm_sha256msg2_epu32(_mm_add_epi32(_mm_sha256msg1_epu32(w0, w4), _mm_alignr_epi8(w12, w8, 4)), w12);
 }
 
-SHA_NI static inline __m128i load_words(const uint8_t *bytes) {
-    const __m128i big_endian = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
-    return _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)bytes), big_endian);
-}
-
-SHA_NI static void compress_sha_ni(uint32_t state[8], const uint8_t *blocks, size_t num_blocks) {
-    __m128i *memory = (__m128i *)(void *)state;
-    __m128i badc = _mm_shuffle_epi32(_mm_loadu_si128(memory), 0xb1), hgfe = _mm_shuffle_epi32(_mm_loadu_si128(memory + 1), 0x1b);
-    struct state_x86 now = {_mm_alignr_epi8(badc, hgfe, 8), _mm_blend_epi16(hgfe, badc, 0xf0)};
-
-    for (size_t block = 0; block < num_blocks; block++, blocks += 64) {
-        const struct state_x86 before = now;
-        __m128i w0 = load_words(blocks), w4 = load_words(blocks + 16), w8 = load_words(blocks + 32),
-                w12 = load_words(blocks + 48);
-        for (unsigned round = 0;; round += 16) {
-            four_rounds(&now, w0, round);
-            four_rounds(&now, w4, round + 4);
-            four_rounds(&now, w8, round + 8);
-            four_rounds(&now, w12, round + 12);
-            if (round == 48)
-                break;
-            w0 = next_words(w0, w4, w8, w12);
-            w4 = next_words(w4, w8, w12, w0);
-            w8 = next_words(w8, w12, w0, w4);
-            w12 = next_words(w12, w0, w4, w8);
-        }
-        now.feba = _mm_add_epi32(now.feba, before.feba);
-        now.hgdc = _mm_add_epi32(now.hgdc, before.hgdc);
-    }
-    __m128i abef = _mm_shuffle_epi32(now.feba, 0x1b), ghcd = _mm_shuffle_epi32(now.hgdc, 0xb1);
-    _mm_storeu_si128(memory, _mm_blend_epi16(abef, ghcd, 0xf0));
-    _mm_storeu_si128(memory + 1, _mm_alignr_epi8(ghcd, abef, 8));
-}
-
-sha256_compress_function *sha256_compress_of_processor(void) {
+static bool has_sha_instructions(void) {
     unsigned eax, ebx, ecx, edx;
     if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx))
-        return NULL;
+        return false;
     bool has_shuffles = (ecx & bit_SSSE3) != 0 && (ecx & bit_SSE4_1) != 0;
     if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
-        return NULL;
-    return has_shuffles && (ebx & bit_SHA) != 0 ? compress_sha_ni : NULL;
+        return false;
+    return has_shuffles && (ebx & bit_SHA) != 0;
 }
 
 #elif defined(__aarch64__) && defined(__linux__)
 
-/* ------------------------------------------------------------------------------------------------------- ARMv8 SHA-2 */
-
 /* The four instructions by hand: <arm_neon.h> declares them only to some compilers without a build flag. */
 #if defined(__clang__)
-#define ARM_SHA2 __attribute__((target("crypto")))
+#define SHA_INSTRUCTIONS __attribute__((target("crypto")))
 #else
-#define ARM_SHA2 __attribute__((target("+crypto")))
+#define SHA_INSTRUCTIONS __attribute__((target("+crypto")))
 #endif
 #define HWCAP_SHA2_BIT (1ul << 6) /* of AT_HWCAP: HWCAP_SHA2 of <asm/hwcap.h> */
+typedef uint32x4_t four_words;
 
-struct state_arm {
-    uint32x4_t abcd, efgh;
+struct vectors {
+    four_words abcd, efgh;
 };
 
+static inline four_words load_words(const uint8_t *bytes) { return vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(bytes))); }
+
+static inline struct vectors load_state(const uint32_t state[8]) {
+    return (struct vectors){vld1q_u32(state), vld1q_u32(state + 4)};
+}
+
+static inline void store_state(uint32_t state[8], struct vectors now) {
+    vst1q_u32(state, now.abcd);
+    vst1q_u32(state + 4, now.efgh);
+}
+
+static inline struct vectors sum_of(struct vectors a, struct vectors b) {
+    return (struct vectors){vaddq_u32(a.abcd, b.abcd), vaddq_u32(a.efgh, b.efgh)};
+}
+
 /* Rounds `round` to `round` + 3 with these words of the message schedule. */
-ARM_SHA2 static inline void four_rounds(struct state_arm *state, uint32x4_t words, unsigned round) {
+SHA_INSTRUCTIONS static inline void four_rounds(struct vectors *state, four_words words, unsigned round) {
     uint32x4_t sum = vaddq_u32(words, vld1q_u32(round_constants + round)), abcd = state->abcd;
     __asm__("sha256h %q0, %q1, %2.4s" : "+w"(state->abcd) : "w"(state->efgh), "w"(sum));
     __asm__("sha256h2 %q0, %q1, %2.4s" : "+w"(state->efgh) : "w"(abcd), "w"(sum));
 }
 
 /* The four words of the schedule after these sixteen. */
-ARM_SHA2 static inline uint32x4_t next_words(uint32x4_t w0, uint32x4_t w4, uint32x4_t w8, uint32x4_t w12) {
+SHA_INSTRUCTIONS static inline four_words next_words(four_words w0, four_words w4, four_words w8, four_words w12) {
     __asm__("sha256su0 %0.4s, %1.4s" : "+w"(w0) : "w"(w4));
     __asm__("sha256su1 %0.4s, %1.4s, %2.4s" : "+w"(w0) : "w"(w8), "w"(w12));
     return w0;
 }
 
-static inline uint32x4_t load_words(const uint8_t *bytes) { return vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(bytes))); }
+static bool has_sha_instructions(void) { return (getauxval(AT_HWCAP) & HWCAP_SHA2_BIT) != 0; }
 
-ARM_SHA2 static void compress_arm_sha2(uint32_t state[8], const uint8_t *blocks, size_t num_blocks) {
-    struct state_arm now = {vld1q_u32(state), vld1q_u32(state + 4)};
+#endif
 
+#ifdef SHA_INSTRUCTIONS
+
+SHA_INSTRUCTIONS static void compress_by_instructions(uint32_t state[8], const uint8_t *blocks, size_t num_blocks) {
+    struct vectors now = load_state(state);
     for (size_t block = 0; block < num_blocks; block++, blocks += 64) {
-        const struct state_arm before = now;
-        uint32x4_t w0 = load_words(blocks), w4 = load_words(blocks + 16);
-        uint32x4_t w8 = load_words(blocks + 32), w12 = load_words(blocks + 48);
+        const struct vectors before = now;
+        four_words w0 = load_words(blocks), w4 = load_words(blocks + 16);
+        four_words w8 = load_words(blocks + 32), w12 = load_words(blocks + 48);
         for (unsigned round = 0;; round += 16) {
             four_rounds(&now, w0, round);
             four_rounds(&now, w4, round + 4);
@@ -193,16 +200,12 @@ ARM_SHA2 static void compress_arm_sha2(uint32_t state[8], const uint8_t *blocks,
             w8 = next_words(w8, w12, w0, w4);
             w12 = next_words(w12, w0, w4, w8);
         }
-        now.abcd = vaddq_u32(now.abcd, before.abcd);
-        now.efgh = vaddq_u32(now.efgh, before.efgh);
+        now = sum_of(now, before);
     }
-    vst1q_u32(state, now.abcd);
-    vst1q_u32(state + 4, now.efgh);
+    store_state(state, now);
 }
 
-sha256_compress_function *sha256_compress_of_processor(void) {
-    return (getauxval(AT_HWCAP) & HWCAP_SHA2_BIT) != 0 ? compress_arm_sha2 : NULL;
-}
+sha256_compress_function *sha256_compress_of_processor(void) { return has_sha_instructions() ? compress_by_instructions : NULL; }
 
 #else
 
