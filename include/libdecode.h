@@ -412,7 +412,8 @@ typedef struct libdecode_kernel_info {
     const char *name;
     const char *bundle;
     libdecode_op op;
-    libdecode_dtype query_dtype, kv_dtype;
+    uint32_t query_dtypes; /* bit LIBDECODE_DTYPE_x set: can read it */
+    libdecode_dtype kv_dtype;
     int32_t head_dim, row_tile, cluster_size, threads, shared_bytes, registers;
     uint32_t gpus;     /* bit 0: sm_90, 1: sm_100, 2: sm_103, 3: sm_120, 4: sm_121 */
     uint32_t features; /* LIBDECODE_FEATURE_* that it can do */

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define LIBDECODE_KERNEL_ABI 3u
+#define LIBDECODE_KERNEL_ABI 4u
 #define LIBDECODE_CONTRACT_MAGIC 0x4345444cu  /* "LDEC" */
 #define LIBDECODE_CONTRACT_SUFFIX "_contract" /* symbol of a kernel's contract = kernel symbol + this */
 
@@ -36,7 +36,8 @@ enum {
 };
 
 enum {
-    CONTRACT_FLAG_MAY_SPILL = 1u << 0 /* the grid declares, with a reason, that this variant uses local memory */
+    CONTRACT_FLAG_MAY_SPILL = 1u << 0, /* the grid declares, with a reason, that this variant uses local memory */
+    CONTRACT_FLAG_ROW_GATHER = 1u << 1 /* copies single rows: pages of any size, not powers of two only */
 };
 
 /* What the host must know to choose and launch a kernel: stated in the kernel's Traits, lifted from the image by gen/pack.c. */
@@ -49,15 +50,15 @@ struct libdecode_launch_contract {
     uint32_t dynamic_shared_bytes; /* per CTA */
     uint32_t ctas_per_sm;          /* resident at once, by shared memory and registers */
     uint32_t cluster_size;         /* CTAs that share one worker's pieces; 1: no cluster */
-    uint32_t query_dtype;          /* KERNEL_DTYPE_* */
-    uint32_t kv_dtype;
-    uint32_t out_dtypes; /* bit KERNEL_DTYPE_x set: can write it */
-    uint32_t head_dim;
-    uint32_t row_tile;       /* query rows (q heads of one KV head x query tokens) computed in one pass over the KV */
-    uint32_t tile_tokens;    /* KV tokens a pipeline stage; the unit of splitting */
-    uint32_t max_box_tokens; /* KV tokens of one page that one copy brings, at most: box = min(page_size, this) */
+    uint32_t query_dtypes;         /* bit KERNEL_DTYPE_x set: can read it */
+    uint32_t kv_dtype;             /* KERNEL_DTYPE_* */
+    uint32_t out_dtypes;           /* bit KERNEL_DTYPE_x set: can write it */
+    uint32_t head_dim;             /* the widest; narrower rows count as padded with zeros, which no copy reads */
+    uint32_t row_tile;             /* query rows (q heads of one KV head x query tokens) computed in one pass over the KV */
+    uint32_t tile_tokens;          /* KV tokens a pipeline stage; the unit of splitting */
+    uint32_t max_box_tokens; /* KV tokens that count as one: box = min(page_size, this), what one copy brings; with rows: this */
     uint32_t stages;
-    uint32_t min_page_size, max_page_size; /* powers of two */
+    uint32_t min_page_size, max_page_size; /* powers of two, unless FLAG_ROW_GATHER */
     uint32_t max_q_len;
     uint32_t features;     /* CONTRACT_FEATURE_* that it computes */
     uint32_t flags;        /* CONTRACT_FLAG_* */
@@ -95,8 +96,8 @@ struct schedule_params {
     struct libdecode_divisor row_passes;            /* ceil(group_size / row_tile) */
     struct libdecode_divisor num_workers;           /* clusters launched: grid / cluster_size */
     uint32_t min_boxes_per_worker;                  /* at least 1; fewer workers take part when there is less work */
-    int32_t page_size;
-    int32_t box_tokens;   /* min(page_size, contract.max_box_tokens) */
+    struct libdecode_divisor page_size;
+    int32_t box_tokens;   /* as contract.max_box_tokens says */
     int32_t max_tokens;   /* of a sequence, by the width of the page table: longer ones count as this */
     int32_t window_reach; /* tokens before the newest: window_left / position_stride, or INT32_MAX */
 
@@ -113,6 +114,8 @@ struct query_params {
     const float *bmm1_scale_log2_device; /* or NULL; wins */
     float bmm1_scale_log2;               /* bmm1_scale * log2(e) */
     int32_t group_size;                  /* q heads of one KV head */
+    int32_t dtype;                       /* KERNEL_DTYPE_* */
+    int32_t head_dim;                    /* of query, K, V and out; at most the kernel's */
 };
 
 struct output_params {
@@ -124,18 +127,40 @@ struct output_params {
     const float *bmm2_scale_device; /* or NULL */
     float bmm2_scale;
     int32_t dtype; /* KERNEL_DTYPE_* */
+
+    /* NVFP4: data is two elements a byte, strides count elements; scales lie in 128x4 swizzle. */
+    uint8_t *scales;
+    float scale_factor;      /* the global factor, out_sf_scale */
+    int32_t first_scale_row; /* of token 0 */
+    int32_t scale_columns;   /* num_qo_heads * head_dim / 16; the next multiple of 4 are written, the rest as zeros */
+    int32_t reserved;
+};
+
+/* Rows of K or V, or their NVFP4 scales, where a kernel computes addresses itself. Strides in bytes. */
+struct row_source {
+    const uint8_t *rows;
+    int64_t page_stride, head_stride, token_stride;
 };
 
 /*
- * GQA decode. Tensor maps are 5-D: {64 elements, tokens of a page, head_dim / 64, KV heads, pages}, box {64, box_tokens,
- * head_dim / 64, 1, 1}, 128-byte swizzle.
+ * GQA decode. A line is 128 bytes of a row, or the whole row where the kernel's rows are shorter; the swizzle is as wide. Tensor maps
+ * are 5-D: {elements of a line, tokens of a page, lines, KV heads, pages}, box {a line, box_tokens, lines of the kernel's rows, 1, 1}.
+ * Where a row is no whole number of lines: {elements of a row, tokens, 1, KV heads, pages}, box {a line, box_tokens, 1, 1, 1}, a
+ * copy for every line of the kernel's rows; outside the tensor come zeros.
+ * With FLAG_ROW_GATHER there are no maps: rows come one by one from k_rows and v_rows.
  */
 struct gqa_decode_params {
     LIBDECODE_ALIGNAS(64) struct schedule_params schedule;
     struct query_params query;
-    struct libdecode_tensor_map k_map, v_map;
+    struct libdecode_tensor_map k_map, v_map; /* zero with FLAG_ROW_GATHER */
     struct output_params output;
-    void *records; /* [CTAs][2] of contract.record_bytes, zero between launches */
+    void *records;                        /* [CTAs][2] of contract.record_bytes, zero between launches */
+    int32_t copies_per_box;               /* 1, or the kernel's lines of a row */
+    int32_t num_pages;                    /* page ids from here on give zero rows, as negative ones do */
+    struct row_source k_rows, v_rows;     /* FLAG_ROW_GATHER only */
+    struct row_source k_scales, v_scales; /* NVFP4 only: head_dim / 16 bytes a token */
+    int32_t v_scales_interleaved; /* LIBDECODE_SF_V_INTERLEAVE4: token_stride is head_dim / 16, bytes permuted within 4 tokens */
+    int32_t reserved;
 };
 
 /* Read ceiling: every CTA streams its share of `bytes` through shared memory by 16 KiB bulk copies. */

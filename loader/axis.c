@@ -41,15 +41,24 @@ static void name_features(uint32_t bits, char *text) {
     }
 }
 
+/* "bf16/e4m3": those of a mask. */
+static void name_dtypes(uint32_t mask, char *text) {
+    const char *separator = "";
+    for (int dtype = LIBDECODE_DTYPE_BF16; dtype <= LIBDECODE_DTYPE_NVFP4; dtype++) {
+        if ((mask >> dtype & 1u) == 0)
+            continue;
+        text_append(text, AXIS_TEXT_BYTES, "%s%s", separator, dtype_name((libdecode_dtype)dtype));
+        separator = "/";
+    }
+}
+
 static bool fits_query_dtype(const struct problem *problem, const contract_t *contract) {
-    return contract->query_dtype == (uint32_t)problem->given.query_dtype;
+    return (contract->query_dtypes >> problem->given.query_dtype & 1u) != 0;
 }
 static void asks_query_dtype(const struct problem *problem, char *text) {
     text_append(text, AXIS_TEXT_BYTES, "%s", dtype_name(problem->given.query_dtype));
 }
-static void offers_query_dtype(const contract_t *contract, char *text) {
-    text_append(text, AXIS_TEXT_BYTES, "%s", dtype_name((libdecode_dtype)contract->query_dtype));
-}
+static void offers_query_dtype(const contract_t *contract, char *text) { name_dtypes(contract->query_dtypes, text); }
 const struct axis axis_query_dtype = {"query_dtype", fits_query_dtype, asks_query_dtype, offers_query_dtype};
 
 static bool fits_kv_dtype(const struct problem *problem, const contract_t *contract) {
@@ -69,15 +78,7 @@ static bool fits_out_dtype(const struct problem *problem, const contract_t *cont
 static void asks_out_dtype(const struct problem *problem, char *text) {
     text_append(text, AXIS_TEXT_BYTES, "%s", dtype_name(problem->given.out_dtype));
 }
-static void offers_out_dtype(const contract_t *contract, char *text) {
-    const char *separator = "";
-    for (int dtype = LIBDECODE_DTYPE_BF16; dtype <= LIBDECODE_DTYPE_NVFP4; dtype++) {
-        if ((contract->out_dtypes >> dtype & 1u) == 0)
-            continue;
-        text_append(text, AXIS_TEXT_BYTES, "%s%s", separator, dtype_name((libdecode_dtype)dtype));
-        separator = "/";
-    }
-}
+static void offers_out_dtype(const contract_t *contract, char *text) { name_dtypes(contract->out_dtypes, text); }
 const struct axis axis_out_dtype = {"out_dtype", fits_out_dtype, asks_out_dtype, offers_out_dtype};
 
 static bool fits_head_dim(const struct problem *problem, const contract_t *contract) {

@@ -28,8 +28,8 @@ static bool has_sane_tiles(const struct libdecode_launch_contract *contract) {
            within(contract->max_box_tokens, 1, MAX_TILE) && within(contract->stages, 1, MAX_STAGES) &&
            is_power_of_two(contract->min_page_size) && is_power_of_two(contract->max_page_size) &&
            contract->min_page_size <= contract->max_page_size && within(contract->max_q_len, 1, MAX_TILE) &&
-           contract->head_dim != 0 && contract->out_dtypes != 0 && within(contract->record_bytes, 1, MAX_RECORD_BYTES) &&
-           contract->record_bytes % sizeof(uint64_t) == 0;
+           contract->head_dim != 0 && contract->query_dtypes != 0 && contract->out_dtypes != 0 &&
+           within(contract->record_bytes, 1, MAX_RECORD_BYTES) && contract->record_bytes % sizeof(uint64_t) == 0;
 }
 
 bool contract_is_sane(const struct libdecode_launch_contract *contract) {
@@ -55,6 +55,8 @@ static bool within_reach(const struct family *family, const struct libdecode_lau
         text_append(reason, FAMILY_REASON_BYTES, "computes features 0x%x", contract->features & ~reach->features);
     else if (family->op == 0)
         return true;
+    else if (contract->query_dtypes & ~reach->query_dtypes)
+        text_append(reason, FAMILY_REASON_BYTES, "reads queries of dtypes 0x%x", contract->query_dtypes & ~reach->query_dtypes);
     else if (contract->out_dtypes & ~reach->out_dtypes)
         text_append(reason, FAMILY_REASON_BYTES, "writes dtypes 0x%x", contract->out_dtypes & ~reach->out_dtypes);
     else if (contract->max_q_len > reach->max_q_len)

@@ -39,7 +39,7 @@ struct family {
     size_t parameter_bytes; /* of its block in kernels/abi.h */
 
     /*
-     * The widest contract that `fill` can serve: features, out_dtypes and flags with every bit it knows, max_q_len and box at
+     * The widest contract that `fill` can serve: features, query_dtypes, out_dtypes and flags with every bit it knows, max_q_len and box at
      * their largest. What the axes of the grid decide (dtypes, head_dim, row tile, cluster) is left 0.
      */
     struct libdecode_launch_contract reach;

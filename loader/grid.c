@@ -16,10 +16,10 @@ const struct grid_variant *grid_variants(size_t *ret_count) {
 struct libdecode_launch_contract grid_contract(const struct grid_variant *variant) {
     struct libdecode_launch_contract contract = family_find(variant->family)->reach;
     contract.family = variant->family;
-    contract.query_dtype = variant->query_dtype;
     contract.kv_dtype = variant->kv_dtype;
     contract.head_dim = variant->head_dim;
     contract.row_tile = variant->row_tile;
+    contract.min_page_size = variant->min_page_size;
     contract.cluster_size = variant->cluster_size;
     return contract;
 }

@@ -28,7 +28,7 @@ static libdecode_status kernel_info(const libdecode_context *context, size_t ind
     libdecode_kernel_info info = {.name = record->name,
                                   .bundle = bundle_path(record->bundle),
                                   .op = record->family ? record->family->op : (libdecode_op)0,
-                                  .query_dtype = (libdecode_dtype)contract->query_dtype,
+                                  .query_dtypes = contract->query_dtypes,
                                   .kv_dtype = (libdecode_dtype)contract->kv_dtype,
                                   .head_dim = (int32_t)contract->head_dim,
                                   .row_tile = (int32_t)contract->row_tile,

@@ -59,7 +59,7 @@ struct kernel_index {
 };
 
 static uint32_t bucket_of(const struct kernel_key *key, uint32_t num_buckets) {
-    const uint32_t words[] = {(uint32_t)key->op, key->query_dtype, key->kv_dtype, key->head_dim, key->gpu};
+    const uint32_t words[] = {(uint32_t)key->op, key->kv_dtype, key->head_dim, key->gpu};
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15ull;
@@ -68,11 +68,8 @@ static uint32_t bucket_of(const struct kernel_key *key, uint32_t num_buckets) {
 
 static struct kernel_key key_of(const struct kernel_record *record, uint32_t gpu) {
     const struct libdecode_launch_contract *contract = &record->kernel->contract;
-    return (struct kernel_key){.op = record->family->op,
-                               .query_dtype = contract->query_dtype,
-                               .kv_dtype = contract->kv_dtype,
-                               .head_dim = contract->head_dim,
-                               .gpu = gpu};
+    return (struct kernel_key){
+        .op = record->family->op, .kv_dtype = contract->kv_dtype, .head_dim = contract->head_dim, .gpu = gpu};
 }
 
 /* Counts each bucket's places in begins[bucket + 1], or with `places` puts them there, from begins[bucket] on. */

@@ -35,8 +35,8 @@ void kernel_table_destroy(struct kernel_table *table);
 /* What a problem and a GPU fix: a kernel that says otherwise cannot do it. */
 struct kernel_key {
     libdecode_op op;
-    uint32_t query_dtype, kv_dtype, head_dim; /* as contracts have them */
-    uint32_t gpu;                             /* one bit */
+    uint32_t kv_dtype, head_dim; /* as contracts have them */
+    uint32_t gpu;                /* one bit */
 };
 /* The records of that key by their places in the table, and perhaps a few others. Costs the same however long the table is. */
 size_t kernel_table_candidates(const struct kernel_table *table, const struct kernel_key *key, const uint32_t **ret_places);

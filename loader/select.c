@@ -158,7 +158,6 @@ libdecode_status select_kernel(const struct problem *problem, const libdecode_de
     const struct question question = {.problem = problem, .device = device, .policy = policy, .table = table};
     struct judgement best = {.record = NULL};
     const struct kernel_key key = {.op = problem->given.op,
-                                   .query_dtype = (uint32_t)problem->given.query_dtype,
                                    .kv_dtype = (uint32_t)problem->given.kv_dtype,
                                    .head_dim = (uint32_t)problem->qk_dim,
                                    .gpu = gpu_bit(device->compute_capability)};

@@ -55,7 +55,6 @@ struct Traits {
     static constexpr int row_tile = VARIANT_ROW_TILE;
     static constexpr int cluster_size = VARIANT_CLUSTER_SIZE;
     using Format = tile::KvFormat<dtype, head_dim>;
-    static_assert(VARIANT_QUERY_DTYPE == VARIANT_KV_DTYPE, "query_dtype, kv_dtype in the .toml: 16-bit KV takes its own dtype");
     static_assert(head_dim == 64 || head_dim == 128 || head_dim == 256 || head_dim == 512, "head_dim in the .toml");
     static_assert(row_tile == 8 || row_tile == 16 || row_tile == 32, "row_tile in the .toml: 8, 16 or 32");
 
@@ -282,7 +281,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .dynamic_shared_bytes = Fold::shared_bytes,
     .ctas_per_sm = Traits::ctas_per_sm,
     .cluster_size = Traits::cluster_size,
-    .query_dtype = VARIANT_QUERY_DTYPE,
+    .query_dtypes = 1u << VARIANT_KV_DTYPE,
     .kv_dtype = VARIANT_KV_DTYPE,
     .out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16,
     .head_dim = Traits::head_dim,
@@ -290,7 +289,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .tile_tokens = Traits::tile_tokens,
     .max_box_tokens = Traits::tile_tokens,
     .stages = Traits::stages,
-    .min_page_size = 16,
+    .min_page_size = VARIANT_MIN_PAGE_SIZE,
     .max_page_size = 1024,
     .max_q_len = 1,
     .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_V_PAGE_TABLE |

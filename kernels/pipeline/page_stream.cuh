@@ -26,7 +26,7 @@ class PageStream {
     __device__ __forceinline__ PageStream(const schedule_params &params, SplitSchedule<cluster_size> &schedule,
                                           int64_t table_offset)
         : params_(params), table_(params.page_table + table_offset), schedule_(schedule),
-          pages_shift_(__ffs(params.page_size) - __ffs(params.box_tokens)), lane_(threadIdx.x & 31) {}
+          pages_shift_(__ffs(params.page_size.value) - __ffs(params.box_tokens)), lane_(threadIdx.x & 31) {}
 
     /* All lanes call together. The loads of the ids are issued here and first waited for when an id is used. */
     __device__ __forceinline__ PageBatch next() {

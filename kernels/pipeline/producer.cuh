@@ -58,7 +58,7 @@ class Producer {
         ring_.wait_empty(tensor_);
         const int page = __shfl_sync(tile::full_warp, batch.page, source);
         if (lane < boxes) {
-            const int token_in_page = ((box + lane) * params_.box_tokens) & (params_.page_size - 1);
+            const int token_in_page = ((box + lane) * params_.box_tokens) & (static_cast<int>(params_.page_size.value) - 1);
             ptx::copy_tensor_5d(ring_.tile(tensor_) + lane * box_bytes_, map_, 0, token_in_page, 0, batch.piece.kv_head, page,
                                 barrier);
         }

@@ -33,12 +33,14 @@ void help_list(void) {
     struct list_args args = {0};
     struct session_args session = {0};
     const struct option_group groups[] = LIST_GROUPS(&args, &session);
-    printf("usage: libdecode list [GLOB...] [OPTIONS]\n\n"
-           "Shows every kernel of the bundles at hand, those of a GLOB if one is given. A name says everything:\n"
-           "gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90 is the family gqa_decode, bf16 query and KV, head_dim 128, 8 query\n"
-           "rows to a pass, clusters of 1, compiled for the sm_90 family. It is also the kernel's symbol in profilers.\n\n"
-           "  libdecode list --gpu sm_121 --kv bf16\n"
-           "  libdecode list '*_d64_*' --json\n");
+    printf(
+        "usage: libdecode list [GLOB...] [OPTIONS]\n\n"
+        "Shows every kernel of the bundles at hand, those of a GLOB if one is given. A name says everything:\n"
+        "gqa_decode_kvbf16_d128_r8_p16_c1_sm90 is the family gqa_decode, bf16 KV, head_dim 128, 8 query rows to\n"
+        "a pass, pages of 16 tokens and more, clusters of 1, compiled for the sm_90 family. It is also the kernel's symbol in\n"
+        "profilers.\n\n"
+        "  libdecode list --gpu sm_121 --kv bf16\n"
+        "  libdecode list '*_d64_*' --json\n");
     options_print(groups, 2);
 }
 
@@ -65,7 +67,7 @@ static void print_json(struct json *json, const libdecode_kernel_info *info) {
     json_text(json, "name", info->name);
     json_text(json, "bundle", info->bundle);
     json_gpus(json, "gpus", info->gpus);
-    json_text(json, "query_dtype", dtype_name(info->query_dtype));
+    json_dtypes(json, "query_dtypes", info->query_dtypes);
     json_text(json, "kv_dtype", dtype_name(info->kv_dtype));
     json_integer(json, "head_dim", info->head_dim);
     json_integer(json, "row_tile", info->row_tile);

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "problem.h"
 #include "target.h"
 
 static void json_string(const char *text) {
@@ -95,6 +96,15 @@ void json_gpus(struct json *json, const char *key, uint32_t gpus) {
     for (unsigned gpu = 0; gpu < NUM_GPUS; gpu++) {
         if ((gpus & (1u << gpu)) != 0)
             json_text(json, NULL, gpu_name(1u << gpu));
+    }
+    json_end(json, ']');
+}
+
+void json_dtypes(struct json *json, const char *key, uint32_t dtypes) {
+    json_begin(json, key, '[');
+    for (int dtype = LIBDECODE_DTYPE_BF16; dtype <= LIBDECODE_DTYPE_NVFP4; dtype++) {
+        if ((dtypes >> dtype & 1u) != 0)
+            json_text(json, NULL, dtype_name((libdecode_dtype)dtype));
     }
     json_end(json, ']');
 }

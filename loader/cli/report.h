@@ -25,6 +25,8 @@ void json_bool(struct json *json, const char *key, bool value);
 void json_hash(struct json *json, const char *key, const uint8_t hash[32]); /* in hexadecimal */
 /* The names of the GPUs of a bit mask (libdecode_kernel_info.gpus) as an array. */
 void json_gpus(struct json *json, const char *key, uint32_t gpus);
+/* Bits of libdecode_dtype, as an array of names. */
+void json_dtypes(struct json *json, const char *key, uint32_t dtypes);
 
 /* "sm_90 sm_100", into `text`. */
 void format_gpus(uint32_t gpus, char *text, size_t size);

@@ -21,9 +21,7 @@ static int64_t quotient_up(int64_t dividend, int64_t divisor) { return dividend 
 
 static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYTES]) {
     uint32_t box = contract->max_box_tokens;
-    if (contract->query_dtype != KERNEL_DTYPE_BF16 && contract->query_dtype != KERNEL_DTYPE_FP16)
-        text_append(ret_reason, FAMILY_REASON_BYTES, "reads queries of dtype %u", contract->query_dtype);
-    else if (!tensor_map_serves(contract->kv_dtype, contract->head_dim))
+    if (!tensor_map_serves(contract->kv_dtype, contract->head_dim))
         text_append(ret_reason, FAMILY_REASON_BYTES, "copies KV rows of %u elements of dtype %u", contract->head_dim,
                     contract->kv_dtype);
     else if (box > TENSOR_MAP_MAX_BOX || (box & (box - 1)) != 0)
@@ -149,7 +147,7 @@ static struct schedule_params schedule_params(const struct problem *problem, con
         .row_passes = divisor(selection->row_passes),
         .num_workers = divisor(selection->num_workers),
         .min_boxes_per_worker = min_boxes > 0 ? min_boxes : 1,
-        .page_size = given->page_size,
+        .page_size = divisor(given->page_size),
         .box_tokens = (int32_t)box_tokens,
         .max_tokens = max_tokens(problem),
         .window_reach = given->window_left < 0 ? INT32_MAX : given->window_left / given->position_stride,
@@ -168,6 +166,8 @@ static struct query_params query_params(const struct problem *problem, const lib
         .bmm1_scale_log2_device = tensors->bmm1_scale_log2_device,
         .bmm1_scale_log2 = (float)(tensors->bmm1_scale * log2_e),
         .group_size = problem->group_size,
+        .dtype = (int32_t)problem->given.query_dtype,
+        .head_dim = problem->given.head_dim,
     };
 }
 
@@ -193,7 +193,8 @@ static void fill(const struct problem *problem, const struct selection *selectio
     struct gqa_decode_params params = {.schedule = schedule_params(problem, selection, tensors),
                                        .query = query_params(problem, tensors),
                                        .output = output_params(problem, tensors),
-                                       .records = tensors->workspace};
+                                       .records = tensors->workspace,
+                                       .copies_per_box = 1};
     memcpy(ret->block, &params, sizeof params);
 
     struct paged_cache cache = {.address = tensors->k_cache,
@@ -222,7 +223,8 @@ const struct family family_gqa_decode = {
     .name = "gqa_decode",
     .op = LIBDECODE_OP_BATCH_DECODE,
     .parameter_bytes = sizeof(struct gqa_decode_params),
-    .reach = {.out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16,
+    .reach = {.query_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16,
+              .out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16,
               .max_box_tokens = TENSOR_MAP_MAX_BOX,
               .min_page_size = 16,
               .max_page_size = 1024,

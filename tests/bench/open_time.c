@@ -27,7 +27,7 @@ static void write_bundle(const char *path, uint32_t target) {
         contract.head_dim = head_dims[index % 4];
         contract.row_tile = row_tiles[index / 4 % 4];
         contract.cluster_size = cluster_sizes[index / 16 % 4];
-        (void)snprintf(names[index], sizeof names[index], "gqa_decode_qbf16_kvbf16_d%u_r%u_c%u_v%02u_sm%u", contract.head_dim,
+        (void)snprintf(names[index], sizeof names[index], "gqa_decode_kvbf16_d%u_r%u_c%u_v%02u_sm%u", contract.head_dim,
                        contract.row_tile, contract.cluster_size, index / 64, target);
         kernels[index] = (struct fixture_kernel){.name = names[index], .target = target, .contract = contract};
     }

@@ -48,7 +48,8 @@ static libdecode_memory_bundle make_bundle(const struct size *size, uint32_t tar
     for (uint32_t i = 0; i < 2 * size->num_head_dims * 3 * 4 * size->editions; i++) {
         struct libdecode_launch_contract contract = fixture_contract();
         uint32_t edition = i / 24 / size->num_head_dims;
-        contract.query_dtype = contract.kv_dtype = dtypes[i % 2];
+        contract.kv_dtype = dtypes[i % 2];
+        contract.query_dtypes = 1u << contract.kv_dtype;
         contract.row_tile = row_tiles[i / 2 % 3];
         contract.cluster_size = cluster_sizes[i / 6 % 4];
         contract.head_dim = 64 * (1 + i / 24 % size->num_head_dims);
@@ -56,8 +57,8 @@ static libdecode_memory_bundle make_bundle(const struct size *size, uint32_t tar
         contract.dynamic_shared_bytes = 90 * 1024;
         contract.ctas_per_sm = 1;
         contract.stages = 3 + edition; /* what tells editions apart */
-        (void)snprintf(names[count], NAME_BYTES, "gqa_decode_q%s_kv%s_d%u_r%u_c%u_e%u_sm%u", i % 2 ? "fp16" : "bf16",
-                       i % 2 ? "fp16" : "bf16", contract.head_dim, contract.row_tile, contract.cluster_size, edition, target);
+        (void)snprintf(names[count], NAME_BYTES, "gqa_decode_kv%s_d%u_r%u_c%u_e%u_sm%u", i % 2 ? "fp16" : "bf16",
+                       contract.head_dim, contract.row_tile, contract.cluster_size, edition, target);
         kernels[count] = (struct fixture_kernel){.name = names[count], .target = target, .contract = contract};
         count++;
     }

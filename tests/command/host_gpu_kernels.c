@@ -62,12 +62,12 @@ static float round_16(int is_bf16, float value) {
 static const char *kv_row(const struct row *row, const struct libdecode_tensor_map *map, const int32_t *ids, int token) {
     struct host_gpu_map host_map;
     memcpy(&host_map, map->opaque, sizeof host_map);
-    int64_t page = ids[token / row->params->schedule.page_size];
+    int64_t page = ids[token / (int)row->params->schedule.page_size.value];
     if (page < 0 || (uint64_t)page >= host_map.num_pages)
         return NULL;
     return (const char *)(uintptr_t)host_map.address + (uint64_t)page * host_map.page_stride +
            (uint64_t)row->kv_head * host_map.head_stride +
-           (uint64_t)(token % row->params->schedule.page_size) * host_map.token_stride;
+           (uint64_t)(token % (int)row->params->schedule.page_size.value) * host_map.token_stride;
 }
 
 static float score(const struct row *row, int token, float scale_log2) {
@@ -156,6 +156,7 @@ static void store(const struct row *row, float bmm2_scale) {
 }
 
 static void decode_row(const struct gqa_decode_params *params, struct row *row) {
+    int page_size = (int)params->schedule.page_size.value;
     float scale_log2 = params->query.bmm1_scale_log2, bmm2_scale = params->output.bmm2_scale;
     if (params->query.bmm1_scale_device != NULL)
         scale_log2 = *params->query.bmm1_scale_device * 1.4426950408889634f;
@@ -179,7 +180,7 @@ static void decode_row(const struct gqa_decode_params *params, struct row *row) 
     if (host_gpu_has_defect("skip_token") && end > 40)
         end--;
     if (host_gpu_has_defect("leak"))
-        end = (end + params->schedule.page_size - 1) / params->schedule.page_size * params->schedule.page_size;
+        end = (end + page_size - 1) / page_size * page_size;
     for (int first = 0; first < end; first += TILE_TOKENS)
         add_tile(row, first, first + TILE_TOKENS < end ? first + TILE_TOKENS : end, query_position, scale_log2);
     store(row, bmm2_scale);
@@ -201,7 +202,7 @@ static void damage(const struct gqa_decode_params *params, int head_dim) {
 }
 
 static void gqa_decode(const char *kernel, const struct gqa_decode_params *params) {
-    struct row row = {.params = params, .head_dim = name_number(kernel + 11, "_d"), .is_bf16 = strstr(kernel, "qbf16") != NULL};
+    struct row row = {.params = params, .head_dim = name_number(kernel + 11, "_d"), .is_bf16 = strstr(kernel, "kvbf16") != NULL};
     for (row.request = 0; row.request < params->schedule.batch_size; row.request++) {
         for (row.kv_head = 0; row.kv_head < num_kv_heads(params); row.kv_head++) {
             row.seq_len = params->schedule.seq_lens[row.request * params->schedule.seq_lens_request_stride +

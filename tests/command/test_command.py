@@ -19,7 +19,7 @@ TRACE = os.environ["LIBDECODE_TRACE"]
 PASSED, FAILED, USAGE, NO_GPU = 0, 1, 2, 77
 COMMANDS = ["list", "explain", "check", "bench", "doctor", "demo"]
 GPUS = {"sm_90": "sm90", "sm_100": "sm100", "sm_103": "sm100", "sm_120": "sm120", "sm_121": "sm120"}
-ONE_KERNEL = "gqa_decode_qbf16_kvbf16_d64_r8_c1_sm90"
+ONE_KERNEL = "gqa_decode_kvbf16_d64_r8_p16_c1_sm90"
 SMALL = ["--heads", "4/1", "--lens", "10,30"]
 
 folder = tempfile.TemporaryDirectory()
@@ -210,14 +210,14 @@ class OnHostGpu(CommandTest):
         for case in ("v_page*", "query_*", "negative_*", "foreign_*", "per_head*", "device_*", "combined_*", "outliers*", "graph",
                      "random_*"):
             with self.subTest(case):
-                report = self.check("*_qfp16_kvfp16_d64_r8_c1_*", "--case", case, "--repeat", 1)
+                report = self.check("*_kvfp16_d64_r8_p16_c1_*", "--case", case, "--repeat", 1)
                 self.assertEqual((report["passed"], report["failed"]), (1, 0))
 
     def test_odd_scales_sinks_lengths_and_scores_are_as_the_reference_has_them(self):
         for dtype in ("bf16", "fp16"):
             for case in ("*_scale*", "infinite_*", "odd_*", "huge_*", "other_*", "many_requests_window", "programmatic"):
                 with self.subTest(dtype=dtype, case=case):
-                    report = self.check(f"*_q{dtype}_kv{dtype}_d64_r8_c1_*", "--case", case, "--repeat", 1)
+                    report = self.check(f"*_kv{dtype}_d64_r8_p16_c1_*", "--case", case, "--repeat", 1)
                     self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
 
     def test_odd_scales_sinks_lengths_and_scores_find_kernels_that_have_them_wrong(self):
@@ -234,7 +234,7 @@ class OnHostGpu(CommandTest):
                 self.assertEqual(report["failures"][0]["kind"], "bits" if defect == "early" else "wrong")
 
     def test_random_problems_pass_and_a_failure_says_how_to_see_it_again(self):
-        report = self.check("*_d64_r8_c1_*", "--random", 12, "--seed", 5)
+        report = self.check("*_d64_r8_p16_c1_*", "--random", 12, "--seed", 5)
         self.assertEqual((report["passed"], report["failed"]), (2, 0), report["failures"])
         self.assertEqual([kernel["cases_passed"] for kernel in report["kernels"]], [6, 6])
         result = self.check_run(run("check", ONE_KERNEL, "--random", 3, "--seed", 5, gpu=True, HOST_GPU_DEFECT="wild_write"),
@@ -303,24 +303,24 @@ class OnHostGpu(CommandTest):
             self.assertIn((row["ceiling_us"], row["percent_of_ceiling"]), [(None, None), ("", "")])
 
     def test_bench_forces_a_kernel(self):
-        report = self.json_of(run("bench", *SMALL, "--kernel", "*_r32_c1_*", "--json", gpu=True))
-        self.assertIn("_r32_c1_", report["results"][0]["kernel"])
+        report = self.json_of(run("bench", *SMALL, "--kernel", "*_r32_p16_c1_*", "--json", gpu=True))
+        self.assertIn("_r32_p16_c1_", report["results"][0]["kernel"])
 
     def test_regret_times_every_kernel_beside_the_chosen_one(self):
         points = pathlib.Path(folder.name) / "points.tsv"
-        result = self.check_run(run("bench", "--regret", *SMALL, "--kernel", "*_r8_c1_*", "--points", points, gpu=True), PASSED)
+        result = self.check_run(run("bench", "--regret", *SMALL, "--kernel", "*_r8_p16_c1_*", "--points", points, gpu=True), PASSED)
         self.assertRegex(result.stdout, r"as given +gqa_decode_\S+ +\d+ +\d+\.\d+ us  gqa_decode_\S+ .* \d+\.\d+ %\n")
         self.assertRegex(result.stdout, r"1 cells: regret \d+\.\d+ % in the median, \d+\.\d+ % in the worst \(as given\)")
 
     def test_forced_numbers_of_workers_are_points_of_a_table(self):
         points = pathlib.Path(folder.name) / "points.tsv"
-        self.check_run(run("bench", "--regret", *SMALL, "--kernel", "*_r8_c2_*", "--workers", "1,3,4,4,5,99", "--points", points,
+        self.check_run(run("bench", "--regret", *SMALL, "--kernel", "*_r8_p16_c2_*", "--workers", "1,3,4,4,5,99", "--points", points,
                            gpu=True), PASSED)
         with open(points, encoding="utf-8") as file:
             rows = list(csv.DictReader(file, delimiter="\t"))
         self.assertEqual(sum(row["kind"] == "chosen" for row in rows), 1)
         # 8 SMs hold 4 clusters of 2
-        forced = [int(row["workers"]) for row in rows if row["kind"] == "forced" and "_r8_c2_" in row["kernel"]]
+        forced = [int(row["workers"]) for row in rows if row["kind"] == "forced" and "_r8_p16_c2_" in row["kernel"]]
         self.assertEqual(forced, [1, 3, 4])
         for row in rows:
             self.assertEqual((row["tokens"], row["num_kv_heads"]), ("40", "1"))

@@ -36,7 +36,7 @@ class ReadmeTest(unittest.TestCase):
         grid = subprocess.run([sys.executable, GRID, "--abi", ROOT / "kernels/abi.h", *sorted(ROOT.glob("kernels/families/*.toml"))],
                               capture_output=True, text=True, check=True).stdout
         names = {line.split("\t")[0] for line in grid.splitlines()}
-        used = set(re.findall(r"gqa_decode_q\w+_sm\d+", README))
+        used = set(re.findall(r"gqa_decode_kv\w+_sm\d+", README))
         self.assertTrue(used)
         self.assertEqual(used - names, set())
 

@@ -51,7 +51,8 @@ static void begin_once(void) {
     require(fake != NULL);
     for (size_t index = 0; index < NUM_KERNELS; index++) {
         struct libdecode_launch_contract contract = fixture_contract();
-        contract.query_dtype = contract.kv_dtype = kernels[index].dtype;
+        contract.kv_dtype = kernels[index].dtype;
+        contract.query_dtypes = 1u << contract.kv_dtype;
         contract.out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16;
         contract.head_dim = kernels[index].head_dim;
         contract.row_tile = kernels[index].row_tile;

@@ -45,7 +45,8 @@ static cuda_result take_launch(const struct cuda_launch_config *config, cuda_fun
     require(config->grid_x >= 1 && config->grid_x % contract->cluster_size == 0 && config->block_x == contract->threads);
     require((size_t)config->grid_x * 2 * contract->record_bytes <= launched.records_bytes);
     require(schedule->num_workers.value * contract->cluster_size == config->grid_x && schedule->row_passes.value >= 1);
-    require(schedule->box_tokens >= 1 && schedule->page_size % schedule->box_tokens == 0 && schedule->min_boxes_per_worker >= 1);
+    require(schedule->box_tokens >= 1 && schedule->page_size.value % (uint32_t)schedule->box_tokens == 0 &&
+            schedule->min_boxes_per_worker >= 1);
     require(schedule->sequences_per_request.value >= 1 && schedule->position_stride.value >= 1);
     return CUDA_RESULT_SUCCESS;
 }
@@ -106,7 +107,7 @@ static void tame(libdecode_device *device) {
 
 /* The problem asks for just what the contract offers, so that what is launched is up to the contract. */
 static void fit(libdecode_problem *problem, const struct libdecode_launch_contract *contract) {
-    problem->query_dtype = (libdecode_dtype)(contract->query_dtype & INT32_MAX);
+    problem->query_dtype = (libdecode_dtype)__builtin_ctz(contract->query_dtypes | 1u << 31);
     problem->kv_dtype = (libdecode_dtype)(contract->kv_dtype & INT32_MAX);
     problem->head_dim = (int32_t)(contract->head_dim & INT32_MAX);
     problem->features &= contract->features;

@@ -73,7 +73,7 @@ struct libdecode_launch_contract fixture_contract(void) {
         .dynamic_shared_bytes = 100u * 1024u,
         .ctas_per_sm = 2,
         .cluster_size = 1,
-        .query_dtype = KERNEL_DTYPE_BF16,
+        .query_dtypes = 1u << KERNEL_DTYPE_BF16,
         .kv_dtype = KERNEL_DTYPE_BF16,
         .out_dtypes = 1u << KERNEL_DTYPE_BF16,
         .head_dim = 128,

@@ -98,7 +98,8 @@ static struct libdecode_launch_contract grid_contract(const char *dtype, uint32_
     contract.dynamic_shared_bytes = target == 120 ? 98304 : 180224;
     contract.ctas_per_sm = 1;
     contract.cluster_size = cluster_size;
-    contract.query_dtype = contract.kv_dtype = dtype_number(dtype);
+    contract.kv_dtype = dtype_number(dtype);
+    contract.query_dtypes = 1u << contract.kv_dtype;
     contract.out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16;
     contract.head_dim = head_dim;
     contract.row_tile = row_tile;
@@ -119,7 +120,7 @@ static size_t add_section(const char *section, size_t target, struct fixture_ker
                           char (*names)[BUNDLE_MAX_NAME_BYTES], size_t count) {
     char built_for[MAX_VALUES][16], dtypes[MAX_VALUES][16], head_dims[MAX_VALUES][16], tiles[MAX_VALUES][16],
         clusters[MAX_VALUES][16];
-    size_t num_targets = read_list(section, "targets", built_for), num_dtypes = read_list(section, "query_dtype", dtypes);
+    size_t num_targets = read_list(section, "targets", built_for), num_dtypes = read_list(section, "kv_dtype", dtypes);
     size_t num_dims = read_list(section, "head_dim", head_dims), num_tiles = read_list(section, "row_tile", tiles);
     size_t num_clusters = read_list(section, "cluster_size", clusters);
     bool wanted = false;
@@ -130,8 +131,8 @@ static size_t add_section(const char *section, size_t target, struct fixture_ker
         const char *tile = tiles[i / num_dtypes / num_dims % num_tiles],
                    *cluster = clusters[i / num_dtypes / num_dims / num_tiles];
         require(count < MAX_KERNELS, "too many kernels");
-        (void)snprintf(names[count], sizeof names[count], "gqa_decode_q%.15s_kv%.15s_d%.15s_r%.15s_c%.15s_%s", dtype, dtype, dim,
-                       tile, cluster, targets[target].name);
+        (void)snprintf(names[count], sizeof names[count], "gqa_decode_kv%.15s_d%.15s_r%.15s_p16_c%.15s_%s", dtype, dim, tile,
+                       cluster, targets[target].name);
         kernels[count] = (struct fixture_kernel){.name = names[count],
                                                  .target = targets[target].number,
                                                  .contract = grid_contract(dtype, (uint32_t)atoi(dim), (uint32_t)atoi(tile),

@@ -26,7 +26,7 @@ static void a_plan_says_what_was_chosen(void **state) {
     libdecode_plan *plan = plan_for(&problem, NULL);
     libdecode_plan_info info = {.struct_size = sizeof info};
     expect_ok(libdecode_plan_get_info(plan, &info));
-    assert_non_null(strstr(info.kernel, "gqa_decode_qbf16_kvbf16_d128_r8_"));
+    assert_non_null(strstr(info.kernel, "gqa_decode_kvbf16_d128_r8_"));
     assert_string_equal(info.bundle, "memory");
     assert_non_null(strstr(info.reason, "predicted"));
     assert_int_equal(info.row_passes, 1);

@@ -143,7 +143,7 @@ static void every_field_of_the_parameter_block_comes_from_its_source(void **stat
     assert_int_equal(params.query.group_size, 5);
     assert_divisor(params.schedule.row_passes, 1);
     assert_int_equal(params.schedule.heads_per_sequence, 1);
-    assert_int_equal(params.schedule.page_size, 128);
+    assert_divisor(params.schedule.page_size, 128);
     assert_int_equal(params.schedule.box_tokens, 64);
     assert_int_equal(params.schedule.max_tokens, 51 * 128);
     assert_int_equal(params.schedule.window_left, 77);
@@ -261,8 +261,8 @@ static void a_balanced_kernel_is_launched_with_one_cta_per_worker(void **state) 
     (void)state;
     struct gqa_decode_params params;
     libdecode_plan_info info;
-    const struct fake_cuda_call *call = launch_forced("force=*_d128_r8_c1_*", 0, &params, &info);
-    assert_string_equal(call->kernel, "gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90");
+    const struct fake_cuda_call *call = launch_forced("force=*_d128_r8_p16_c1_*", 0, &params, &info);
+    assert_string_equal(call->kernel, "gqa_decode_kvbf16_d128_r8_p16_c1_sm90");
     assert_int_equal(call->config.grid_x, 128);
     assert_int_equal(call->config.grid_y, 1);
     assert_int_equal(call->config.grid_z, 1);
@@ -282,7 +282,7 @@ static void a_cluster_kernel_gets_the_cluster_attribute(void **state) {
     (void)state;
     struct gqa_decode_params params;
     libdecode_plan_info info;
-    const struct fake_cuda_call *call = launch_forced("force=*_d128_r8_c8_*", 0, &params, &info);
+    const struct fake_cuda_call *call = launch_forced("force=*_d128_r8_p16_c8_*", 0, &params, &info);
     assert_divisor(params.schedule.num_workers, 15);
     assert_int_equal(params.schedule.min_boxes_per_worker, 64 / 16);
     assert_int_equal(call->config.grid_x, 15 * 8);
@@ -297,11 +297,11 @@ static void a_programmatic_launch_gets_its_attribute(void **state) {
     (void)state;
     struct gqa_decode_params params;
     libdecode_plan_info info;
-    const struct fake_cuda_call *call = launch_forced("force=*_d128_r8_c1_*", LIBDECODE_LAUNCH_PROGRAMMATIC, &params, &info);
+    const struct fake_cuda_call *call = launch_forced("force=*_d128_r8_p16_c1_*", LIBDECODE_LAUNCH_PROGRAMMATIC, &params, &info);
     assert_int_equal(call->config.num_attributes, 1);
     assert_int_equal(call->launch_attributes[0].id, 6);
     assert_int_equal(call->launch_attributes[0].value.programmatic, 1);
-    call = launch_forced("force=*_d128_r8_c8_*", LIBDECODE_LAUNCH_PROGRAMMATIC, &params, &info);
+    call = launch_forced("force=*_d128_r8_p16_c8_*", LIBDECODE_LAUNCH_PROGRAMMATIC, &params, &info);
     assert_int_equal(call->config.num_attributes, 2);
     assert_int_equal(call->launch_attributes[1].id, 6);
 }

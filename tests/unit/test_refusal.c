@@ -60,13 +60,13 @@ static void what_only_another_bundle_would_have_is_not_in_bundle(void **state) {
     (void)state;
     struct policy policy = no_policy();
     libdecode_device device = preset("sm_90");
-    struct kernel_record records[2] = {*find_record("gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90"),
-                                       *find_record("gqa_decode_qfp16_kvfp16_d64_r8_c1_sm90")};
+    struct kernel_record records[2] = {*find_record("gqa_decode_kvbf16_d128_r8_p16_c1_sm90"),
+                                       *find_record("gqa_decode_kvfp16_d64_r8_p16_c1_sm90")};
     uint32_t gpus[2] = {BUNDLE_GPU_SM90, BUNDLE_GPU_SM90};
     struct kernel_table table = table_over(records, gpus, 2);
     libdecode_problem problem = llama3_8b();
     problem.head_dim = 64;
-    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90",
+    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_kvbf16_d128_r8_p16_c1_sm90",
                    "head_dim 128, the problem has 64", &problem, &device, &policy, &table);
     struct kernel_table empty = table_over(NULL, NULL, 0);
     expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "hold no kernel", "LIBDECODE_BUNDLE_PATH", &problem, &device, &policy, &empty);
@@ -79,19 +79,19 @@ static void a_small_bundle_does_not_speak_for_the_grid(void **state) {
     (void)state;
     struct policy policy = no_policy();
     libdecode_device device = preset("sm_90");
-    struct kernel_record records[1] = {*find_record("gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90")};
+    struct kernel_record records[1] = {*find_record("gqa_decode_kvbf16_d128_r8_p16_c1_sm90")};
     uint32_t gpus[1] = {BUNDLE_GPU_SM90};
     struct kernel_table table = table_over(records, gpus, 1);
     libdecode_problem problem = llama3_8b();
     problem.query_dtype = LIBDECODE_DTYPE_FP16;
-    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90",
+    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_kvbf16_d128_r8_p16_c1_sm90",
                    "query_dtype bf16, the problem has fp16", &problem, &device, &policy, &table);
     problem = llama3_8b();
     problem.head_dim = 64;
     expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is", "head_dim 128, the problem has 64", &problem, &device, &policy,
                    &table);
     problem.head_dim = 80;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 80 (built: 128, 64)", "nearest is gqa_decode_qbf16", &problem, &device,
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 80 (built: 128, 64)", "nearest is gqa_decode_kvbf16", &problem, &device,
                    &policy, &table);
     struct kernel_table empty = table_over(NULL, NULL, 0);
     expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 80 (built: 128, 64)", "change the problem", &problem, &device, &policy,
@@ -104,19 +104,19 @@ static void the_nearest_kernel_is_one_of_this_gpu_where_there_is_one(void **stat
     (void)state;
     struct policy policy = no_policy();
     libdecode_device device = preset("sm_90");
-    struct kernel_record records[2] = {*find_record("gqa_decode_qbf16_kvbf16_d128_r8_c1_sm100"),
-                                       *find_record("gqa_decode_qbf16_kvbf16_d64_r8_c1_sm90")};
+    struct kernel_record records[2] = {*find_record("gqa_decode_kvbf16_d128_r8_p16_c1_sm100"),
+                                       *find_record("gqa_decode_kvbf16_d64_r8_p16_c1_sm90")};
     uint32_t gpus[2] = {BUNDLE_GPU_SM100 | BUNDLE_GPU_SM103, BUNDLE_GPU_SM90};
     struct kernel_table table = table_over(records, gpus, 2);
     libdecode_problem problem = llama3_8b();
-    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_qbf16_kvbf16_d64_r8_c1_sm90",
+    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_kvbf16_d64_r8_p16_c1_sm90",
                    "head_dim 64, the problem has 128", &problem, &device, &policy, &table);
     problem.page_size = 8;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "page_size 8", "nearest is gqa_decode_qbf16_kvbf16_d64_r8_c1_sm90", &problem,
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "page_size 8", "nearest is gqa_decode_kvbf16_d64_r8_p16_c1_sm90", &problem,
                    &device, &policy, &table);
     forget_table(&table);
     table = table_over(records, gpus, 1);
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "page_size 8", "nearest is gqa_decode_qbf16_kvbf16_d128_r8_c1_sm100", &problem,
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "page_size 8", "nearest is gqa_decode_kvbf16_d128_r8_p16_c1_sm100", &problem,
                    &device, &policy, &table);
     forget_table(&table);
 }
@@ -157,7 +157,7 @@ static void a_gpu_too_small_or_a_driver_too_old_is_said_in_numbers(void **state)
 /* The launch refuses by the same rule (module.c). */
 static void a_driver_of_the_right_major_version_may_still_be_too_old(void **state) {
     (void)state;
-    struct fixture_kernel kernel = {.name = "gqa_decode_qbf16_kvbf16_d128_r8_c1_sm90", .target = 90};
+    struct fixture_kernel kernel = {.name = "gqa_decode_kvbf16_d128_r8_p16_c1_sm90", .target = 90};
     size_t bytes;
     uint8_t *data = fixture_bundle(&kernel, 1, &bytes);
     fixture_header(data)->min_driver = 13020;

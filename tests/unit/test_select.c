@@ -49,7 +49,7 @@ static void all_five_gpus_have_an_answer_that_passes_its_own_conditions(void **s
             const struct libdecode_launch_contract *contract = &selection.record->kernel->contract;
             size_t place = (size_t)(selection.record - grid->table.records);
             assert_true((grid->table.gpus[place] & gpu_bit(device.compute_capability)) != 0);
-            assert_int_equal(contract->query_dtype, problem.query_dtype);
+            assert_true((contract->query_dtypes >> problem.query_dtype & 1u) != 0);
             assert_int_equal(contract->head_dim, problem.head_dim);
             assert_true((uint32_t)device.max_shared_bytes_per_block >= contract->dynamic_shared_bytes);
             int rows = problem.num_qo_heads / problem.num_kv_heads;
@@ -121,14 +121,13 @@ static void the_index_has_every_kernel_under_its_key(void **state) {
     for (size_t i = 0; i < grid->table.count; i++) {
         const struct libdecode_launch_contract *contract = &grid->table.records[i].kernel->contract;
         for (uint32_t gpu = BUNDLE_GPU_SM90; gpu <= BUNDLE_GPU_SM121; gpu <<= 1) {
-            const struct kernel_key key = {LIBDECODE_OP_BATCH_DECODE, contract->query_dtype, contract->kv_dtype,
-                                           contract->head_dim, gpu};
+            const struct kernel_key key = {LIBDECODE_OP_BATCH_DECODE, contract->kv_dtype, contract->head_dim, gpu};
             const uint32_t *candidates;
             size_t count = kernel_table_candidates(&grid->table, &key, &candidates), found = 0;
             for (size_t j = 0; j < count; j++) {
                 const struct libdecode_launch_contract *other = &grid->table.records[candidates[j]].kernel->contract;
                 found += candidates[j] == i;
-                others += (grid->table.gpus[candidates[j]] & gpu) == 0 || other->query_dtype != contract->query_dtype ||
+                others += (grid->table.gpus[candidates[j]] & gpu) == 0 || other->kv_dtype != contract->kv_dtype ||
                           other->head_dim != contract->head_dim;
             }
             places += count;
@@ -279,11 +278,11 @@ static void force_prefer_and_deny_decide_before_the_cost(void **state) {
     libdecode_device device = preset("sm_90");
     static const struct {
         const char *text, *kernel;
-    } cases[] = {{"force=*_d128_r32_c1_*", "gqa_decode_qbf16_kvbf16_d128_r32_c1_sm90"},
-                 {"prefer=*_r16_c8_*", "gqa_decode_qbf16_kvbf16_d128_r16_c8_sm90"},
+    } cases[] = {{"force=*_d128_r32_p16_c1_*", "gqa_decode_kvbf16_d128_r32_p16_c1_sm90"},
+                 {"prefer=*_r16_p16_c8_*", "gqa_decode_kvbf16_d128_r16_p16_c8_sm90"},
                  {"prefer=*_d64_*", NULL}, /* none can run: as without */
-                 {"deny=*_r8_*,deny=*_c2_*,deny=*_c4_*,deny=*_c8_*", "gqa_decode_qbf16_kvbf16_d128_r16_c1_sm90"},
-                 {"force=*_r16_*,deny=*_c1_*", "gqa_decode_qbf16_kvbf16_d128_r16_c2_sm90"}};
+                 {"deny=*_r8_*,deny=*_c2_*,deny=*_c4_*,deny=*_c8_*", "gqa_decode_kvbf16_d128_r16_p16_c1_sm90"},
+                 {"force=*_r16_*,deny=*_c1_*", "gqa_decode_kvbf16_d128_r16_p16_c2_sm90"}};
     struct policy none = no_policy();
     const char *plain = expect_choice(&problem, &device, &none, &grid->table).record->name;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -292,7 +291,7 @@ static void force_prefer_and_deny_decide_before_the_cost(void **state) {
         assert_string_equal(selection.record->name, cases[i].kernel ? cases[i].kernel : plain);
         policy_destroy(&policy);
     }
-    struct policy policy = parsed("force=*_r16_c1_*", false);
+    struct policy policy = parsed("force=*_r16_p16_c1_*", false);
     assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).reason, "forced by the kernel policy"));
     policy_destroy(&policy);
 }
@@ -301,13 +300,13 @@ static void a_forced_kernel_that_cannot_run_is_an_error_with_its_reason(void **s
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_device device = preset("sm_90");
-    struct policy policy = parsed("force=gqa_decode_qbf16_kvbf16_d64_*_sm90", false);
-    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "forces gqa_decode_qbf16_kvbf16_d64_", "head_dim 64, the problem has 128", &problem,
+    struct policy policy = parsed("force=gqa_decode_kvbf16_d64_*_sm90", false);
+    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "forces gqa_decode_kvbf16_d64_", "head_dim 64, the problem has 128", &problem,
                    &device, &policy, &grid->table);
     policy_destroy(&policy);
-    policy = parsed("force=gqa_decode_qbf16_kvbf16_d128_r8_c1_sm100", false);
-    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "forces gqa_decode_qbf16_kvbf16_d128_r8_c1_sm100", "not for sm_90", &problem,
-                   &device, &policy, &grid->table);
+    policy = parsed("force=gqa_decode_kvbf16_d128_r8_p16_c1_sm100", false);
+    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "forces gqa_decode_kvbf16_d128_r8_p16_c1_sm100", "not for sm_90", &problem, &device,
+                   &policy, &grid->table);
     policy_destroy(&policy);
     policy = parsed("deny=*", false);
     expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "(12, ", &problem, &device, &policy, &grid->table);

@@ -136,7 +136,8 @@ static bool open_variants(struct checker *checker, const struct session_args *se
 }
 
 static bool same_shape(const struct case_shape *shape, const libdecode_kernel_info *info) {
-    return shape->query_dtype == info->query_dtype && shape->kv_dtype == info->kv_dtype && shape->head_dim == info->head_dim;
+    return (info->query_dtypes >> shape->query_dtype & 1u) != 0 && shape->kv_dtype == info->kv_dtype &&
+           shape->head_dim == info->head_dim;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- running */
@@ -288,7 +289,7 @@ static size_t find_shapes(const struct checker *checker, struct case_shape *shap
             known = known || same_shape(&shapes[shape], info);
         if (!known)
             shapes[count++] =
-                (struct case_shape){.query_dtype = info->query_dtype, .kv_dtype = info->kv_dtype, .head_dim = info->head_dim};
+                (struct case_shape){.query_dtype = info->kv_dtype, .kv_dtype = info->kv_dtype, .head_dim = info->head_dim};
     }
     return count;
 }
