@@ -8,16 +8,16 @@
 #include <string.h>
 
 /* Chosen at the first hash, because asking the processor costs microseconds on a virtual machine. Threads choose alike. */
-static sha256_compress_function *fastest_compress(void) {
-    static _Atomic(sha256_compress_function *) chosen;
-    sha256_compress_function *compress = atomic_load_explicit(&chosen, memory_order_relaxed);
-    if (!compress) {
-        compress = sha256_compress_of_processor();
-        if (!compress)
-            compress = sha256_compress_portable;
-        atomic_store_explicit(&chosen, compress, memory_order_relaxed);
+static const struct sha256_compressor *fastest_compressor(void) {
+    static _Atomic(const struct sha256_compressor *) chosen;
+    const struct sha256_compressor *compressor = atomic_load_explicit(&chosen, memory_order_relaxed);
+    if (!compressor) {
+        compressor = sha256_of_processor();
+        if (!compressor)
+            compressor = &sha256_portable;
+        atomic_store_explicit(&chosen, compressor, memory_order_relaxed);
     }
-    return compress;
+    return compressor;
 }
 
 void sha256_init(struct sha256 *hash) {
@@ -27,7 +27,7 @@ void sha256_init(struct sha256 *hash) {
     };
     memcpy(hash->state, initial, sizeof(initial));
     hash->bytes = 0;
-    hash->compress = fastest_compress();
+    hash->compressor = fastest_compressor();
 }
 
 void sha256_update(struct sha256 *hash, const void *data, size_t bytes) {
@@ -44,9 +44,9 @@ void sha256_update(struct sha256 *hash, const void *data, size_t bytes) {
         bytes -= taken;
         if (held + taken < 64)
             return;
-        hash->compress(hash->state, hash->block, 1);
+        hash->compressor->compress(hash->state, hash->block, 1);
     }
-    hash->compress(hash->state, next, bytes / 64);
+    hash->compressor->compress(hash->state, next, bytes / 64);
     memcpy(hash->block, next + bytes / 64 * 64, bytes % 64);
 }
 
@@ -64,4 +64,22 @@ void sha256_finish(struct sha256 *hash, uint8_t ret_digest[32]) {
         for (size_t byte = 0; byte < 4; byte++)
             ret_digest[4 * word + byte] = (uint8_t)(hash->state[word] >> (24 - 8 * byte));
     }
+}
+
+void sha256_of_halves(const void *data, size_t bytes, uint8_t ret_digest[32]) {
+    const uint8_t *left = data;
+    size_t left_bytes = bytes / 128 * 64;
+    struct sha256 halves[2], both;
+    uint8_t digests[2][32];
+
+    for (size_t half = 0; half < 2; half++)
+        sha256_init(&halves[half]);
+    halves[0].compressor->compress_pair(halves[0].state, halves[1].state, left, left + left_bytes, left_bytes / 64);
+    halves[0].bytes = halves[1].bytes = left_bytes;
+    sha256_update(&halves[1], left + 2 * left_bytes, bytes - 2 * left_bytes);
+    for (size_t half = 0; half < 2; half++)
+        sha256_finish(&halves[half], digests[half]);
+    sha256_init(&both);
+    sha256_update(&both, digests, sizeof(digests));
+    sha256_finish(&both, ret_digest);
 }
