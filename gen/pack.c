@@ -3,9 +3,9 @@
  * The manifest of one GPU family and the images that it names in, one bundle out (bundle_format.h).
  * Before: gen/grid.py wrote the manifest, nvcc the images. Next: loader/bundle.c reads the bundle.
  *
- * Every kernel's launch contract is lifted out of its image and held against what the image itself records (lift.c). The
- * bytes depend on the images and the compression level
- * alone: no clock, no path, no environment.
+ * Every kernel's launch contract is lifted out of its image and held against what the image itself records (lift.c). Images of
+ * one family are much alike: with a dictionary, which is trained on them, each is compressed to what it has of its own. The bytes
+ * depend on the images, the compression level, the size of the dictionary and zstd alone: no clock, no path, no environment.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <zdict.h>
 #include <zstd.h>
 
 #include "bundle_format.h"
@@ -30,6 +31,7 @@ struct packed_kernel {
 
 struct packed_image {
     const char *file;
+    uint8_t *bytes; /* uncompressed, until the frame is there */
     uint8_t *frame;
     struct bundle_image record;
 };
@@ -41,13 +43,18 @@ struct packing {
     size_t num_kernels;
     struct packed_image *images;
     size_t num_images;
+    uint8_t *dictionary; /* NULL: none */
+    uint32_t dictionary_bytes;
 };
 
 struct options {
     const char *manifest, *images, *output;
     uint32_t toolkit; /* 13000 */
     int level;
+    uint32_t dictionary_bytes; /* 0: none */
 };
+
+#define MIN_DICTIONARY_BYTES 1024 /* zstd's tables alone take some hundred */
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -58,31 +65,35 @@ static uint64_t align_8(uint64_t bytes) { return (bytes + 7) & ~(uint64_t)7; }
 /* The whole file, with a NUL behind it. */
 static bool read_file(const char *path, size_t max_bytes, uint8_t **ret_bytes, size_t *ret_size) {
     FILE *file = fopen(path, "rb");
-    uint8_t *bytes = malloc(max_bytes + 2);
+    uint8_t *bytes = NULL;
+    size_t size = 0, capacity = 0;
 
-    if (file == NULL || bytes == NULL) {
-        refuse("%s: %s", path, strerror(errno));
-        goto failed;
+    if (file == NULL)
+        return refuse("%s: %s", path, strerror(errno));
+    while (!feof(file) && !ferror(file) && size <= max_bytes) {
+        if (size + 1 >= capacity) {
+            capacity = capacity == 0 ? 1 << 17 : 2 * capacity;
+            uint8_t *more = realloc(bytes, capacity);
+            if (more == NULL)
+                break;
+            bytes = more;
+        }
+        size += fread(bytes + size, 1, capacity - 1 - size, file);
     }
-    size_t size = fread(bytes, 1, max_bytes + 1, file);
-    if (ferror(file)) {
-        refuse("%s: %s", path, strerror(errno));
-        goto failed;
-    }
-    if (size > max_bytes) {
+    bool done = feof(file) && size <= max_bytes;
+    if (!done && size > max_bytes)
         refuse("%s: more than %zu bytes", path, max_bytes);
-        goto failed;
-    }
+    else if (!done)
+        refuse("%s: %s", path, strerror(errno));
     fclose(file);
+    if (!done) {
+        free(bytes);
+        return false;
+    }
     bytes[size] = '\0';
     *ret_bytes = bytes;
     *ret_size = size;
     return true;
-failed:
-    if (file != NULL)
-        fclose(file);
-    free(bytes);
-    return false;
 }
 
 /* "sm_100,sm_103" to bits; `text` is cut up. */
@@ -207,47 +218,97 @@ static bool check_image(const char *path, const uint8_t *bytes, size_t size, str
     return done;
 }
 
-static bool compress_image(const char *path, const uint8_t *bytes, size_t size, int level, struct packed_image *image) {
-    size_t capacity = ZSTD_compressBound(size), frame_bytes;
-    ZSTD_CCtx *compressor = ZSTD_createCCtx();
+static void hash_of(const void *data, size_t bytes, uint8_t ret_digest[32]) {
     struct sha256 hash;
 
-    image->frame = malloc(capacity);
-    if (compressor == NULL || image->frame == NULL) {
-        ZSTD_freeCCtx(compressor);
-        return refuse("%s: out of memory", path);
-    }
-    ZSTD_CCtx_setParameter(compressor, ZSTD_c_compressionLevel, level);
-    ZSTD_CCtx_setParameter(compressor, ZSTD_c_contentSizeFlag, 1);
-    ZSTD_CCtx_setParameter(compressor, ZSTD_c_checksumFlag, 1);
-    frame_bytes = ZSTD_compress2(compressor, image->frame, capacity, bytes, size);
-    ZSTD_freeCCtx(compressor);
-    if (ZSTD_isError(frame_bytes))
-        return refuse("%s: zstd: %s", path, ZSTD_getErrorName(frame_bytes));
-    image->record.frame_bytes = frame_bytes;
-    image->record.image_bytes = size;
     sha256_init(&hash);
-    sha256_update(&hash, bytes, size);
-    sha256_finish(&hash, image->record.sha256);
-    return true;
+    sha256_update(&hash, data, bytes);
+    sha256_finish(&hash, ret_digest);
 }
 
 static bool read_images(const struct options *options, struct packing *packing) {
+    uint64_t all_bytes = 0;
+
     for (size_t index = 0; index < packing->num_images; index++) {
         struct packed_image *image = &packing->images[index];
         char path[4096];
-        uint8_t *bytes;
         size_t size;
         if ((size_t)snprintf(path, sizeof(path), "%s/%s", options->images, image->file) >= sizeof(path))
             return refuse("%s: the path of image '%s' is too long", options->images, image->file);
-        if (!read_file(path, BUNDLE_MAX_IMAGE_BYTES, &bytes, &size))
+        if (!read_file(path, BUNDLE_MAX_IMAGE_BYTES, &image->bytes, &size) ||
+            !check_image(path, image->bytes, size, packing, index))
             return false;
-        bool done = check_image(path, bytes, size, packing, index) && compress_image(path, bytes, size, options->level, image);
-        free(bytes);
-        if (!done)
-            return false;
+        image->record.image_bytes = size;
+        hash_of(image->bytes, size, image->record.sha256);
+        all_bytes += size;
+        if (all_bytes > BUNDLE_MAX_ALL_IMAGES_BYTES)
+            return refuse("%s: images of more than %llu bytes, which is the limit of a bundle", options->manifest,
+                          (unsigned long long)BUNDLE_MAX_ALL_IMAGES_BYTES);
     }
     return true;
+}
+
+/* One sample is one image: what many of them have in common goes into the dictionary. */
+static bool train_dictionary(const struct options *options, struct packing *packing) {
+    size_t all_bytes = 0, next = 0;
+
+    if (options->dictionary_bytes == 0)
+        return true;
+    for (size_t index = 0; index < packing->num_images; index++)
+        all_bytes += packing->images[index].record.image_bytes;
+    uint8_t *samples = malloc(all_bytes);
+    size_t *sample_bytes = calloc(packing->num_images, sizeof(sample_bytes[0]));
+    packing->dictionary = malloc(options->dictionary_bytes);
+    bool done = samples != NULL && sample_bytes != NULL && packing->dictionary != NULL;
+    if (!done)
+        refuse("%s: out of memory for samples of %zu bytes", options->manifest, all_bytes);
+    for (size_t index = 0; done && index < packing->num_images; index++) {
+        sample_bytes[index] = packing->images[index].record.image_bytes;
+        memcpy(samples + next, packing->images[index].bytes, sample_bytes[index]);
+        next += sample_bytes[index];
+    }
+    if (done) {
+        size_t trained = ZDICT_trainFromBuffer(packing->dictionary, options->dictionary_bytes, samples, sample_bytes,
+                                               (unsigned)packing->num_images);
+        done = !ZDICT_isError(trained) ||
+               refuse("%s: %zu images of %zu bytes make no dictionary of %u bytes: %s", options->manifest, packing->num_images,
+                      all_bytes, options->dictionary_bytes, ZDICT_getErrorName(trained));
+        packing->dictionary_bytes = (uint32_t)trained;
+    }
+    free(samples);
+    free(sample_bytes);
+    return done;
+}
+
+static bool compress_image(ZSTD_CCtx *compressor, struct packed_image *image) {
+    size_t bytes = image->record.image_bytes, capacity = ZSTD_compressBound(bytes);
+
+    image->frame = malloc(capacity);
+    if (image->frame == NULL)
+        return refuse("%s: out of memory", image->file);
+    size_t frame_bytes = ZSTD_compress2(compressor, image->frame, capacity, image->bytes, bytes);
+    if (ZSTD_isError(frame_bytes))
+        return refuse("%s: zstd: %s", image->file, ZSTD_getErrorName(frame_bytes));
+    image->record.frame_bytes = frame_bytes;
+    free(image->bytes);
+    image->bytes = NULL;
+    return true;
+}
+
+static bool compress_images(const struct options *options, struct packing *packing) {
+    ZSTD_CCtx *compressor = ZSTD_createCCtx();
+
+    if (compressor == NULL)
+        return refuse("%s: out of memory", options->manifest);
+    ZSTD_CCtx_setParameter(compressor, ZSTD_c_compressionLevel, options->level);
+    ZSTD_CCtx_setParameter(compressor, ZSTD_c_contentSizeFlag, 1);
+    ZSTD_CCtx_setParameter(compressor, ZSTD_c_checksumFlag, 1);
+    size_t result = ZSTD_CCtx_loadDictionary(compressor, packing->dictionary, packing->dictionary_bytes);
+    bool done = !ZSTD_isError(result) || refuse("%s: zstd: %s", options->manifest, ZSTD_getErrorName(result));
+    for (size_t index = 0; done && index < packing->num_images; index++)
+        done = compress_image(compressor, &packing->images[index]);
+    ZSTD_freeCCtx(compressor);
+    return done;
 }
 
 /* --------------------------------------------------------------------------------------------------------- packing -> bundle */
@@ -284,6 +345,7 @@ static void lay_out(const struct options *options, struct packing *packing, stru
         .kernel_abi = LIBDECODE_KERNEL_ABI,
         .num_kernels = (uint32_t)packing->num_kernels,
         .num_images = (uint32_t)packing->num_images,
+        .dictionary_bytes = packing->dictionary_bytes,
         .toolkit = options->toolkit,
         .min_driver = options->toolkit / 1000 * 1000, /* within a major version, any driver runs any toolkit's images */
     };
@@ -296,7 +358,9 @@ static void lay_out(const struct options *options, struct packing *packing, stru
     header->strings_bytes = align_8(strings_bytes);
     header->tables_bytes = sizeof(*header) + packing->num_kernels * sizeof(struct bundle_kernel) +
                            packing->num_images * sizeof(struct bundle_image) + header->strings_bytes;
-    offset = header->tables_bytes;
+    if (packing->dictionary_bytes > 0)
+        hash_of(packing->dictionary, packing->dictionary_bytes, header->dictionary_sha256);
+    offset = header->tables_bytes + align_8(packing->dictionary_bytes);
     for (size_t index = 0; index < packing->num_images; index++) {
         packing->images[index].record.offset = offset;
         offset += align_8(packing->images[index].record.frame_bytes);
@@ -307,7 +371,6 @@ static void lay_out(const struct options *options, struct packing *packing, stru
 /* All bytes of the bundle, in fresh memory. */
 static uint8_t *build_bundle(const struct packing *packing, struct bundle_header *header) {
     uint8_t *bytes = calloc(1, header->file_bytes), *next = bytes;
-    struct sha256 hash;
 
     if (bytes == NULL)
         return NULL;
@@ -319,13 +382,13 @@ static uint8_t *build_bundle(const struct packing *packing, struct bundle_header
         memcpy(next, &packing->images[index].record, sizeof(struct bundle_image));
     for (size_t index = 0; index < packing->num_kernels; index++)
         memcpy(next + packing->kernels[index].record.name, packing->kernels[index].name, strlen(packing->kernels[index].name));
+    if (packing->dictionary_bytes > 0)
+        memcpy(bytes + header->tables_bytes, packing->dictionary, packing->dictionary_bytes);
     for (size_t index = 0; index < packing->num_images; index++) {
         const struct packed_image *image = &packing->images[index];
         memcpy(bytes + image->record.offset, image->frame, image->record.frame_bytes);
     }
-    sha256_init(&hash);
-    sha256_update(&hash, bytes, header->tables_bytes);
-    sha256_finish(&hash, header->root_hash);
+    sha256_of_halves(bytes, header->tables_bytes, header->root_hash);
     memcpy(bytes, header, sizeof(*header));
     return bytes;
 }
@@ -334,12 +397,6 @@ static bool write_bundle(const struct options *options, struct packing *packing)
     struct bundle_header header;
 
     lay_out(options, packing, &header);
-    uint64_t image_bytes = 0;
-    for (size_t index = 0; index < packing->num_images; index++)
-        image_bytes += packing->images[index].record.image_bytes;
-    if (image_bytes > BUNDLE_MAX_ALL_IMAGES_BYTES)
-        return refuse("%s: images of %llu bytes, at most %llu are allowed in one bundle", options->manifest,
-                      (unsigned long long)image_bytes, (unsigned long long)BUNDLE_MAX_ALL_IMAGES_BYTES);
     if (header.strings_bytes > BUNDLE_MAX_STRINGS_BYTES)
         return refuse("%s: %llu bytes of names, at most %u are allowed", options->manifest,
                       (unsigned long long)header.strings_bytes, BUNDLE_MAX_STRINGS_BYTES);
@@ -360,19 +417,26 @@ static bool write_bundle(const struct options *options, struct packing *packing)
 
 /* -------------------------------------------------------------------------------------------------------------- command line */
 
-static const char usage[] = "usage: pack --manifest FILE --images FOLDER --toolkit MAJOR.MINOR --level N --output FILE\n"
-                            "Checks the images that the manifest names and packs them into one bundle.\n"
-                            "  --toolkit  version of the nvcc that made the images, 13.0\n"
-                            "  --level    of zstd, 1 to 22\n";
+static const char usage[] =
+    "usage: pack --manifest FILE --images FOLDER --toolkit MAJOR.MINOR --level N [--dictionary BYTES] --output FILE\n"
+    "Checks the images that the manifest names and packs them into one bundle.\n"
+    "  --toolkit     version of the nvcc that made the images, 13.0\n"
+    "  --level       of zstd, 1 to 22\n"
+    "  --dictionary  size of the zstd dictionary that the images share; 0, the default: none\n";
 
 static bool parse_options(int argc, char **argv, struct options *ret_options) {
     static const struct option known[] = {
-        {"manifest", required_argument, NULL, 'm'}, {"images", required_argument, NULL, 'i'},
-        {"output", required_argument, NULL, 'o'},   {"toolkit", required_argument, NULL, 't'},
-        {"level", required_argument, NULL, 'l'},    {NULL, 0, NULL, 0},
+        {"manifest", required_argument, NULL, 'm'},
+        {"images", required_argument, NULL, 'i'},
+        {"output", required_argument, NULL, 'o'},
+        {"toolkit", required_argument, NULL, 't'},
+        {"level", required_argument, NULL, 'l'},
+        {"dictionary", required_argument, NULL, 'd'},
+        {NULL, 0, NULL, 0},
     };
     struct options options = {0};
     unsigned major = 0, minor = 0;
+    long dictionary_bytes = 0;
 
     for (int option; (option = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         switch (option) {
@@ -388,6 +452,10 @@ static bool parse_options(int argc, char **argv, struct options *ret_options) {
         case 'l':
             options.level = (int)strtol(optarg, NULL, 10);
             break;
+        case 'd':
+            if (sscanf(optarg, "%ld", &dictionary_bytes) != 1)
+                return refuse("--dictionary %s is no number of bytes", optarg);
+            break;
         case 't':
             if (sscanf(optarg, "%u.%u", &major, &minor) != 2 || major > 1000 || minor > 99)
                 return refuse("--toolkit %s is not MAJOR.MINOR", optarg);
@@ -401,13 +469,21 @@ static bool parse_options(int argc, char **argv, struct options *ret_options) {
         return false;
     if (options.level < 1 || options.level > ZSTD_maxCLevel())
         return refuse("--level %d: accepted are 1 to %d", options.level, ZSTD_maxCLevel());
+    if (dictionary_bytes != 0 &&
+        (dictionary_bytes < MIN_DICTIONARY_BYTES || dictionary_bytes > (long)BUNDLE_MAX_DICTIONARY_BYTES))
+        return refuse("--dictionary %ld: accepted are 0 and %d to %u", dictionary_bytes, MIN_DICTIONARY_BYTES,
+                      BUNDLE_MAX_DICTIONARY_BYTES);
+    options.dictionary_bytes = (uint32_t)dictionary_bytes;
     *ret_options = options;
     return true;
 }
 
 static void destroy(struct packing *packing) {
-    for (size_t index = 0; index < packing->num_images; index++)
+    for (size_t index = 0; index < packing->num_images; index++) {
+        free(packing->images[index].bytes);
         free(packing->images[index].frame);
+    }
+    free(packing->dictionary);
     free(packing->manifest);
     free(packing->kernels);
     free(packing->images);
@@ -422,7 +498,8 @@ int main(int argc, char **argv) {
         return 2;
     }
     bool done = read_manifest(options.manifest, &packing) && read_images(&options, &packing) &&
-                sort_kernels(&options, &packing) && write_bundle(&options, &packing);
+                sort_kernels(&options, &packing) && train_dictionary(&options, &packing) && compress_images(&options, &packing) &&
+                write_bundle(&options, &packing);
     destroy(&packing);
     return done ? 0 : 1;
 }

@@ -11,12 +11,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zstd.h>
-#include <zstd_errors.h>
 
 #include "contract.h"
 #include "image.h"
@@ -41,8 +41,9 @@ struct bundle {
     const struct bundle_kernel *kernels;
     const struct bundle_image *images;
     const char *strings;
-    uint32_t *kernels_of_images; /* indices of kernels, image after image, in each in the order of the names */
-    uint32_t *first_of_image;    /* where those of an image begin; one more for the end */
+    uint32_t *kernels_of_images;    /* indices of kernels, image after image, in each in the order of the names */
+    uint32_t *first_of_image;       /* where those of an image begin; one more for the end */
+    _Atomic(uint8_t *) *dictionary; /* NULL: it has none. What it points to: NULL until the first image is read */
 };
 
 #define DAMAGED(bundle, format, ...)                                                                                             \
@@ -124,38 +125,41 @@ static libdecode_status check_header(const struct bundle *bundle, const struct b
     return LIBDECODE_OK;
 }
 
-static libdecode_status check_root_hash(const struct bundle *bundle) {
-    const struct bundle_header *header = bundle_header(bundle);
-    struct bundle_header without_hash = *header;
-    struct sha256 hash;
-    uint8_t digest[sizeof header->root_hash];
-    memset(without_hash.root_hash, 0, sizeof without_hash.root_hash);
-    sha256_init(&hash);
-    sha256_update(&hash, &without_hash, sizeof without_hash);
-    sha256_update(&hash, bundle->tables + sizeof *header, (size_t)header->tables_bytes - sizeof *header);
-    sha256_finish(&hash, digest);
-    if (memcmp(digest, header->root_hash, sizeof digest) != 0)
+static libdecode_status check_root_hash(struct bundle *bundle) {
+    struct bundle_header *header = (struct bundle_header *)(void *)bundle->tables;
+    uint8_t expected[sizeof header->root_hash], digest[sizeof header->root_hash];
+    memcpy(expected, header->root_hash, sizeof expected);
+    memset(header->root_hash, 0, sizeof header->root_hash);
+    sha256_of_halves(bundle->tables, (size_t)header->tables_bytes, digest);
+    memcpy(header->root_hash, expected, sizeof expected);
+    if (memcmp(digest, expected, sizeof digest) != 0)
         return DAMAGED(bundle, "the SHA-256 of its tables (%llu bytes) is not the root hash in its header",
                        (unsigned long long)header->tables_bytes);
-    for (size_t index = 0; index < sizeof header->reserved1; index++)
-        if (header->reserved1[index] != 0 || header->reserved0 != 0)
-            return DAMAGED(bundle, "reserved bytes of its header are not zero (byte %zu)", index);
     return LIBDECODE_OK;
 }
 
 static bool is_name_character(uint8_t c) { return (uint8_t)(c - 'a') < 26 || (uint8_t)(c - '0') < 10 || c == '_'; }
 
-/* A name is also a kernel symbol and log text: lower case, digits, underscores, a fair length, a NUL inside the table. */
+/* Strings are names, each also a kernel symbol and log text: lower case, digits, underscores. */
+static libdecode_status check_strings(const struct bundle *bundle) {
+    const uint8_t *strings = (const uint8_t *)bundle->strings;
+    size_t bytes = (size_t)bundle_header(bundle)->strings_bytes;
+    uint8_t others = 0;
+    for (size_t index = 0; index < bytes; index++) /* no early end, so that many are looked at in one instruction */
+        others |= (uint8_t)(!is_name_character(strings[index]) & (strings[index] != '\0'));
+    if (others)
+        return DAMAGED(bundle, "its strings (%zu bytes) hold other than lower case, digits and underscores", bytes);
+    if (strings[0] != '\0' || strings[bytes - 1] != '\0')
+        return DAMAGED(bundle, "its strings (%zu bytes) do not begin and end with NUL", bytes);
+    return LIBDECODE_OK;
+}
+
+/* A fair length inside the strings, whose last byte is NUL. */
 static bool is_name(const struct bundle *bundle, uint32_t offset) {
-    uint64_t strings_bytes = bundle_header(bundle)->strings_bytes;
-    if (offset >= strings_bytes)
+    if (offset >= bundle_header(bundle)->strings_bytes)
         return false;
-    const char *name = bundle->strings + offset;
-    size_t bytes = strnlen(name, BUNDLE_MAX_NAME_BYTES); /* the last byte of the strings is NUL */
-    unsigned others = bytes == 0 || bytes == BUNDLE_MAX_NAME_BYTES;
-    for (size_t index = 0; index < bytes; index++)
-        others |= !is_name_character((uint8_t)name[index]); /* no early end, so that many are looked at in one instruction */
-    return others == 0;
+    size_t bytes = strnlen(bundle->strings + offset, BUNDLE_MAX_NAME_BYTES);
+    return bytes > 0 && bytes < BUNDLE_MAX_NAME_BYTES;
 }
 
 static libdecode_status check_kernel(const struct bundle *bundle, uint32_t index) {
@@ -177,16 +181,34 @@ static libdecode_status check_kernel(const struct bundle *bundle, uint32_t index
 
 static uint64_t aligned(uint64_t offset) { return (offset + FRAME_ALIGNMENT - 1) / FRAME_ALIGNMENT * FRAME_ALIGNMENT; }
 
+static uint64_t dictionary_begin(const struct bundle_header *header) { return aligned(header->tables_bytes); }
+
+static uint64_t frames_begin(const struct bundle_header *header) {
+    return aligned(dictionary_begin(header) + header->dictionary_bytes);
+}
+
 /* Where the zero padding behind a frame ends. */
 static uint64_t padded_end(const struct bundle *bundle, const struct bundle_image *image) {
     uint64_t end = aligned(image->offset + image->frame_bytes);
     return end < bundle->bytes ? end : bundle->bytes;
 }
 
-/* Frames follow the tables and each other without a gap: nothing of the file is unaccounted for. */
+static libdecode_status check_dictionary_place(const struct bundle *bundle) {
+    static const uint8_t zeros[sizeof((struct bundle_header *)0)->dictionary_sha256];
+    const struct bundle_header *header = bundle_header(bundle);
+    if (header->dictionary_bytes > BUNDLE_MAX_DICTIONARY_BYTES || frames_begin(header) > bundle->bytes)
+        return DAMAGED(bundle, "a dictionary of %u bytes behind its tables in a file of %llu bytes, accepted are %u",
+                       header->dictionary_bytes, (unsigned long long)bundle->bytes, BUNDLE_MAX_DICTIONARY_BYTES);
+    if (header->dictionary_bytes == 0 && memcmp(header->dictionary_sha256, zeros, sizeof zeros) != 0)
+        return DAMAGED(bundle, "its header has a SHA-256 of a dictionary, but a dictionary of %u bytes",
+                       header->dictionary_bytes);
+    return LIBDECODE_OK;
+}
+
+/* Frames follow tables, dictionary and each other without a gap: nothing of the file is unaccounted for. */
 static libdecode_status check_images(const struct bundle *bundle) {
     const struct bundle_header *header = bundle_header(bundle);
-    uint64_t expected_offset = aligned(header->tables_bytes), all_images_bytes = 0;
+    uint64_t expected_offset = frames_begin(header), all_images_bytes = 0;
     for (uint32_t index = 0; index < header->num_images; index++) {
         const struct bundle_image *image = &bundle->images[index];
         if (image->offset != expected_offset || image->offset > bundle->bytes || image->frame_bytes == 0 ||
@@ -250,15 +272,23 @@ static libdecode_status group_kernels(struct bundle *bundle) {
     return LIBDECODE_OK;
 }
 
-/* Before the first frame up to 7 zeros may stand, behind each frame as well: read_frame looks at those. */
+/* Behind the tables up to 7 zeros may stand; behind dictionary and frames as well: who reads these looks at them. */
 static libdecode_status check_padding_behind_tables(const struct bundle *bundle) {
     uint8_t padding[FRAME_ALIGNMENT] = {0};
-    uint64_t begin = bundle_header(bundle)->tables_bytes, end = aligned(begin);
-    FORWARD(read_bytes(bundle, begin, end - begin, padding)); /* the first frame lies behind it: inside the file */
+    uint64_t begin = bundle_header(bundle)->tables_bytes, end = dictionary_begin(bundle_header(bundle));
+    FORWARD(read_bytes(bundle, begin, end - begin, padding)); /* frames lie behind it: inside the file */
     for (uint64_t index = 0; index < end - begin; index++)
         if (padding[index] != 0)
             return DAMAGED(bundle, "byte %llu behind its tables is not zero", (unsigned long long)(begin + index));
     return LIBDECODE_OK;
+}
+
+/* A place for it, beside the bundle, which does not change once it is open. */
+static libdecode_status prepare_dictionary(struct bundle *bundle) {
+    if (bundle_header(bundle)->dictionary_bytes == 0)
+        return LIBDECODE_OK;
+    bundle->dictionary = calloc(1, sizeof *bundle->dictionary);
+    return bundle->dictionary ? LIBDECODE_OK : out_of_memory(bundle, "its dictionary", sizeof *bundle->dictionary);
 }
 
 static libdecode_status read_tables(struct bundle *bundle) {
@@ -279,15 +309,15 @@ static libdecode_status read_tables(struct bundle *bundle) {
     bundle->kernels = (const struct bundle_kernel *)(void *)kernels;
     bundle->images = (const struct bundle_image *)(void *)images;
     bundle->strings = (const char *)(images + header.num_images * sizeof(struct bundle_image));
-    if (bundle->strings[0] != '\0' || bundle->strings[header.strings_bytes - 1] != '\0')
-        return DAMAGED(bundle, "its strings (%llu bytes) do not begin and end with NUL",
-                       (unsigned long long)header.strings_bytes);
+    FORWARD(check_strings(bundle));
+    FORWARD(check_dictionary_place(bundle));
     FORWARD(check_images(bundle));
     for (uint32_t index = 0; index < header.num_kernels; index++)
         FORWARD(check_kernel(bundle, index));
     FORWARD(group_kernels(bundle));
     FORWARD(check_counts(bundle));
-    return check_padding_behind_tables(bundle);
+    FORWARD(check_padding_behind_tables(bundle));
+    return prepare_dictionary(bundle);
 }
 
 /* --------------------------------------------------------------------------------------------------- opening, closing */
@@ -344,16 +374,77 @@ void bundle_close(struct bundle *bundle) {
         return;
     if (bundle->file >= 0)
         (void)close(bundle->file);
+    if (bundle->dictionary)
+        free(atomic_load_explicit(bundle->dictionary, memory_order_acquire));
+    free((void *)bundle->dictionary);
     free(bundle->kernels_of_images);
     free(bundle->tables);
     free(bundle->path);
     free(bundle);
 }
 
+/* --------------------------------------------------------------------------------------------------------- dictionary */
+
+static bool has_sha256(const uint8_t *bytes, size_t num_bytes, const uint8_t expected[32]) {
+    struct sha256 hash;
+    uint8_t digest[32];
+    sha256_init(&hash);
+    sha256_update(&hash, bytes, num_bytes);
+    sha256_finish(&hash, digest);
+    return memcmp(digest, expected, sizeof digest) == 0;
+}
+
+/* `bytes` are those of the dictionary and the padding behind it. */
+static libdecode_status check_dictionary(const struct bundle *bundle, const uint8_t *bytes) {
+    const struct bundle_header *header = bundle_header(bundle);
+    uint64_t padded_bytes = frames_begin(header) - dictionary_begin(header);
+    if (!has_sha256(bytes, header->dictionary_bytes, header->dictionary_sha256))
+        return DAMAGED(bundle, "its dictionary (%u bytes) has not the SHA-256 that its header gives", header->dictionary_bytes);
+    for (uint64_t offset = header->dictionary_bytes; offset < padded_bytes; offset++)
+        if (bytes[offset] != 0)
+            return DAMAGED(bundle, "byte %llu behind its dictionary is not zero",
+                           (unsigned long long)(dictionary_begin(header) + offset));
+    if (ZSTD_getDictID_fromDict(bytes, header->dictionary_bytes) == 0)
+        return DAMAGED(bundle, "its dictionary (%u bytes) is none of zstd", header->dictionary_bytes);
+    return LIBDECODE_OK;
+}
+
+/*
+ * The dictionary, NULL if the bundle has none. The first image that is read brings it, whichever thread reads that: of two at once
+ * the second takes the first one's. Kept as bytes: a ZSTD_DDict would save some 20 us an image, but does not tell a lack of memory
+ * from a dictionary that is damaged.
+ */
+static libdecode_status get_dictionary(const struct bundle *bundle, const uint8_t **ret_dictionary) {
+    const struct bundle_header *header = bundle_header(bundle);
+    *ret_dictionary = NULL;
+    if (!bundle->dictionary)
+        return LIBDECODE_OK;
+    uint8_t *there = atomic_load_explicit(bundle->dictionary, memory_order_acquire);
+    if (!there) {
+        uint64_t bytes = frames_begin(header) - dictionary_begin(header);
+        uint8_t *read = malloc((size_t)bytes);
+        if (!read)
+            return out_of_memory(bundle, "its dictionary", bytes);
+        libdecode_status status = read_bytes(bundle, dictionary_begin(header), bytes, read);
+        if (status == LIBDECODE_OK)
+            status = check_dictionary(bundle, read);
+        if (status != LIBDECODE_OK) {
+            free(read);
+            return status;
+        }
+        if (atomic_compare_exchange_strong_explicit(bundle->dictionary, &there, read, memory_order_acq_rel, memory_order_acquire))
+            there = read;
+        else
+            free(read);
+    }
+    *ret_dictionary = there;
+    return LIBDECODE_OK;
+}
+
 /* --------------------------------------------------------------------------------------------------------- one image */
 
-/* Only a single, plain zstd frame of exactly the expected size, without a dictionary; no skippable and no legacy frames. */
-static libdecode_status check_frame(const struct bundle *bundle, uint32_t index, const uint8_t *frame) {
+/* Only a single, plain zstd frame of exactly the expected size, with the bundle's dictionary; no skippable and no legacy frames. */
+static libdecode_status check_frame(const struct bundle *bundle, uint32_t index, const uint8_t *frame, unsigned dictionary_id) {
     const struct bundle_image *image = &bundle->images[index];
     uint32_t magic = 0;
     if (image->frame_bytes >= sizeof magic)
@@ -365,8 +456,9 @@ static libdecode_status check_frame(const struct bundle *bundle, uint32_t index,
         return DAMAGED(bundle, "image %u is not one zstd frame of %llu bytes", index, (unsigned long long)image->frame_bytes);
     if (ZSTD_getFrameContentSize(frame, frame_bytes) != image->image_bytes)
         return DAMAGED(bundle, "image %u does not announce %llu bytes", index, (unsigned long long)image->image_bytes);
-    if (ZSTD_getDictID_fromFrame(frame, frame_bytes) != 0)
-        return DAMAGED(bundle, "image %u needs a zstd dictionary", index);
+    if (ZSTD_getDictID_fromFrame(frame, frame_bytes) != dictionary_id)
+        return DAMAGED(bundle, "image %u needs zstd dictionary %u, the bundle has %u (0: none)", index,
+                       ZSTD_getDictID_fromFrame(frame, frame_bytes), dictionary_id);
     for (uint64_t offset = image->offset + frame_bytes; offset < padded_end(bundle, image); offset++)
         if (frame[offset - image->offset] != 0)
             return DAMAGED(bundle, "byte %llu behind image %u is not zero", (unsigned long long)offset, index);
@@ -375,19 +467,20 @@ static libdecode_status check_frame(const struct bundle *bundle, uint32_t index,
 
 static libdecode_status decompress(const struct bundle *bundle, uint32_t index, const uint8_t *frame, uint8_t *ret_bytes) {
     const struct bundle_image *image = &bundle->images[index];
-    FORWARD(check_frame(bundle, index, frame));
-    size_t got = ZSTD_decompress(ret_bytes, (size_t)image->image_bytes, frame, (size_t)image->frame_bytes);
-    if (ZSTD_isError(got) && ZSTD_getErrorCode(got) == ZSTD_error_memory_allocation)
+    const uint8_t *dictionary;
+    FORWARD(get_dictionary(bundle, &dictionary));
+    size_t dictionary_bytes = bundle_header(bundle)->dictionary_bytes;
+    FORWARD(check_frame(bundle, index, frame, dictionary ? ZSTD_getDictID_fromDict(dictionary, dictionary_bytes) : 0));
+    ZSTD_DCtx *context = ZSTD_createDCtx();
+    if (!context)
         return out_of_memory(bundle, "decompressing an image", image->image_bytes);
+    size_t got = ZSTD_decompress_usingDict(context, ret_bytes, (size_t)image->image_bytes, frame, (size_t)image->frame_bytes,
+                                           dictionary, dictionary_bytes);
+    (void)ZSTD_freeDCtx(context);
     if (ZSTD_isError(got) || got != image->image_bytes)
         return DAMAGED(bundle, "image %u does not decompress: %s", index,
                        ZSTD_isError(got) ? ZSTD_getErrorName(got) : "too short");
-    struct sha256 hash;
-    uint8_t digest[sizeof image->sha256];
-    sha256_init(&hash);
-    sha256_update(&hash, ret_bytes, got);
-    sha256_finish(&hash, digest);
-    if (memcmp(digest, image->sha256, sizeof digest) != 0)
+    if (!has_sha256(ret_bytes, got, image->sha256))
         return DAMAGED(bundle, "image %u has not the SHA-256 that the table gives", index);
     return LIBDECODE_OK;
 }

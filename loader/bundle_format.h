@@ -8,10 +8,12 @@
  *     struct bundle_kernel [num_kernels]   sorted by name, names unique
  *     struct bundle_image  [num_images]
  *     char                 strings[strings_bytes]   NUL-terminated; offset 0 is ""
- *     frames                                one zstd frame per image, in the order of the images, 8-byte aligned, zero padding
+ *     dictionary                            dictionary_bytes of a zstd dictionary that every frame needs; may be absent
+ *     frames                                one zstd frame per image, in the order of the images
  *
- * The tables stand in front, so that one read of header.tables_bytes gives all metadata. root_hash is the SHA-256 of the
- * first tables_bytes with root_hash itself taken as zero: it binds the tables, and through each image's hash the frames.
+ * Dictionary and frames are 8-byte aligned, with zeros between. The tables stand in front, so that one read of
+ * header.tables_bytes gives all metadata. root_hash is sha256_of_halves (sha256.h) of the first tables_bytes with root_hash
+ * itself taken as zero: it binds the tables, and through the hashes in them the dictionary and the images.
  */
 #ifndef LIBDECODE_BUNDLE_FORMAT_H
 #define LIBDECODE_BUNDLE_FORMAT_H
@@ -21,7 +23,7 @@
 #include "abi.h"
 
 #define BUNDLE_MAGIC "\x89LDKB\r\n\x1a" /* 8 bytes; a transfer in text mode destroys it */
-#define BUNDLE_VERSION 1u
+#define BUNDLE_VERSION 2u
 #define BUNDLE_SUFFIX ".bundle"
 
 /* The five GPUs, as bits of bundle_kernel.gpus. The numbers are permanent. */
@@ -40,6 +42,7 @@ enum {
 #define BUNDLE_MAX_IMAGE_BYTES (64u << 20)
 #define BUNDLE_MAX_ALL_IMAGES_BYTES ((uint64_t)4 << 30) /* bounds the work that a file of a few KB can ask for */
 #define BUNDLE_MAX_NAME_BYTES 128u
+#define BUNDLE_MAX_DICTIONARY_BYTES (1u << 20)
 
 struct bundle_header {
     uint8_t magic[8];
@@ -50,12 +53,12 @@ struct bundle_header {
     uint32_t num_kernels;  /* how many it must hold: a partial file is an error */
     uint32_t num_images;
     uint64_t strings_bytes;
-    uint32_t gpus;       /* union of the kernels' */
-    uint32_t min_driver; /* of the toolkit that made the images: 13000 */
-    uint32_t toolkit;    /* nvcc's version, 13000 */
-    uint32_t reserved0;
+    uint32_t gpus;             /* union of the kernels' */
+    uint32_t min_driver;       /* of the toolkit that made the images: 13000 */
+    uint32_t toolkit;          /* nvcc's version, 13000 */
+    uint32_t dictionary_bytes; /* 0: none */
     uint8_t root_hash[32];
-    uint8_t reserved1[32];
+    uint8_t dictionary_sha256[32]; /* zeros if there is none */
 };
 
 struct bundle_kernel {

@@ -64,6 +64,12 @@ int main(int argc, char **argv) {
         free(bundle);
     }
     write_raw_frame(&kernels[0]);
+    size_t bytes;
+    struct fixture_dictionary dictionary = fixture_dictionary();
+    uint8_t *bundle = fixture_bundle_with(&dictionary, kernels, 4, &bytes);
+    write_seed("dictionary", bundle, bytes);
+    free(bundle);
+    free(dictionary.bytes);
     write_seed("empty", (const uint8_t *)"", 0);
     return 0;
 }

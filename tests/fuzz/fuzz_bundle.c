@@ -47,28 +47,45 @@ static void open_and_read(const uint8_t *data, size_t bytes) {
     bundle_close(bundle);
 }
 
+static void hash_of(const uint8_t *data, size_t bytes, uint8_t ret_digest[32]) {
+    struct sha256 hash;
+    sha256_init(&hash);
+    sha256_update(&hash, data, bytes);
+    sha256_finish(&hash, ret_digest);
+}
+
+/* The dictionary and its SHA-256, if it lies inside the bytes; else nothing. */
+static struct fixture_dictionary correct_dictionary_hash(uint8_t *data, size_t bytes) {
+    struct bundle_header *header = fixture_header(data);
+    struct fixture_dictionary dictionary = {.num_bytes = header->dictionary_bytes};
+    if (dictionary.num_bytes == 0 || dictionary.num_bytes > bytes || header->tables_bytes > bytes - dictionary.num_bytes ||
+        (header->tables_bytes + 7) / 8 * 8 > bytes - dictionary.num_bytes)
+        return (struct fixture_dictionary){.num_bytes = 0};
+    dictionary.bytes = fixture_dictionary_of(data);
+    hash_of(dictionary.bytes, dictionary.num_bytes, header->dictionary_sha256);
+    return dictionary;
+}
+
 /* The SHA-256 of each image that can be decompressed, where the tables lie inside the bytes. */
-static void correct_image_hashes(uint8_t *data, size_t bytes) {
+static void correct_image_hashes(uint8_t *data, size_t bytes, const struct fixture_dictionary *dictionary) {
     const struct bundle_header *header = fixture_header(data);
     uint64_t images_end = sizeof *header + (uint64_t)header->num_kernels * sizeof(struct bundle_kernel) +
                           (uint64_t)header->num_images * sizeof(struct bundle_image);
-    if (images_end > bytes)
-        return;
-    for (uint32_t index = 0; index < header->num_images; index++) {
+    ZSTD_DCtx *context = ZSTD_createDCtx();
+    require(context != NULL);
+    for (uint32_t index = 0; images_end <= bytes && index < header->num_images; index++) {
         struct bundle_image *image = &fixture_images(data)[index];
         if (image->image_bytes > LARGEST_IMAGE_BYTES || image->offset > bytes || image->frame_bytes > bytes - image->offset)
             continue;
         uint8_t *image_bytes = malloc((size_t)image->image_bytes + 1);
         require(image_bytes != NULL);
-        size_t got = ZSTD_decompress(image_bytes, (size_t)image->image_bytes, data + image->offset, (size_t)image->frame_bytes);
-        if (!ZSTD_isError(got)) {
-            struct sha256 hash;
-            sha256_init(&hash);
-            sha256_update(&hash, image_bytes, got);
-            sha256_finish(&hash, image->sha256);
-        }
+        size_t got = ZSTD_decompress_usingDict(context, image_bytes, (size_t)image->image_bytes, data + image->offset,
+                                               (size_t)image->frame_bytes, dictionary->bytes, dictionary->num_bytes);
+        if (!ZSTD_isError(got))
+            hash_of(image_bytes, got, image->sha256);
         free(image_bytes);
     }
+    (void)ZSTD_freeDCtx(context);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
@@ -79,7 +96,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     require(corrected != NULL);
     memcpy(corrected, data, bytes);
     fixture_header(corrected)->file_bytes = bytes;
-    correct_image_hashes(corrected, bytes);
+    const struct fixture_dictionary dictionary = correct_dictionary_hash(corrected, bytes);
+    correct_image_hashes(corrected, bytes, &dictionary);
     fixture_seal(corrected, bytes);
     open_and_read(corrected, bytes);
     free(corrected);

@@ -107,6 +107,8 @@ static uint8_t *bundle_of(const uint8_t *data, size_t bytes, size_t *ret_bytes) 
     memcpy(fixture_header(bundle)->magic, BUNDLE_MAGIC, sizeof header.magic);
     fixture_header(bundle)->version = BUNDLE_VERSION;
     fixture_header(bundle)->kernel_abi = LIBDECODE_KERNEL_ABI;
+    fixture_header(bundle)->dictionary_bytes = 0;
+    memset(fixture_header(bundle)->dictionary_sha256, 0, sizeof header.dictionary_sha256);
     fixture_header(bundle)->tables_bytes = tables_end(&header, bytes);
     fixture_header(bundle)->file_bytes = end;
     fixture_seal(bundle, end);

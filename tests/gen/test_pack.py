@@ -42,10 +42,10 @@ class PackTest(unittest.TestCase):
     def image(self, file, data):
         (self.folder / file).write_bytes(data)
 
-    def pack(self, level=3, folder=None):
+    def pack(self, level=3, folder=None, dictionary=0):
         folder = folder or self.folder
         return subprocess.run([PACK, "--manifest", folder / "manifest", "--images", folder, "--toolkit", "13.0",
-                               "--level", str(level), "--output", folder / "out.bundle"],
+                               "--level", str(level), "--dictionary", str(dictionary), "--output", folder / "out.bundle"],
                               capture_output=True, text=True, check=False)
 
     def packed(self, **options):
@@ -53,8 +53,8 @@ class PackTest(unittest.TestCase):
         self.assertEqual((result.returncode, result.stderr, result.stdout), (0, "", ""))
         return (options.get("folder") or self.folder).joinpath("out.bundle").read_bytes()
 
-    def refused(self, *says):
-        result = self.pack()
+    def refused(self, *says, **options):
+        result = self.pack(**options)
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
         for part in says:
@@ -73,7 +73,7 @@ class PackTest(unittest.TestCase):
         bundle = self.packed()
         magic, version, abi, file_bytes, tables_bytes, kernels, image_count, strings_bytes, gpus, driver, toolkit, _ = \
             struct.unpack_from("<8sIIQQIIQIIII", bundle)
-        self.assertEqual((magic, version, abi), (b"\x89LDKB\r\n\x1a", 1, ABI.constants["LIBDECODE_KERNEL_ABI"]))
+        self.assertEqual((magic, version, abi), (b"\x89LDKB\r\n\x1a", 2, ABI.constants["LIBDECODE_KERNEL_ABI"]))
         self.assertEqual((file_bytes, kernels, image_count, gpus, driver, toolkit), (len(bundle), 2, 2, 2 | 4, 13000, 13000))
         record_bytes = 16 + 4 * len(ABI.fields)
         self.assertEqual(tables_bytes, 128 + 2 * record_bytes + 2 * 64 + strings_bytes)
@@ -97,7 +97,9 @@ class PackTest(unittest.TestCase):
                 self.assertEqual(subprocess.run(["zstd", "-dc"], input=frame, capture_output=True, check=True).stdout, data)
             end = offset + frame_bytes
         self.assertEqual(file_bytes, (end + 7) & ~7)
-        self.assertEqual(bundle[64:96], hashlib.sha256(bundle[:64] + bytes(32) + bundle[96:tables_bytes]).digest())
+        tables, half = bundle[:64] + bytes(32) + bundle[96:tables_bytes], tables_bytes // 128 * 64
+        halves = hashlib.sha256(tables[:half]).digest() + hashlib.sha256(tables[half:]).digest()
+        self.assertEqual(bundle[64:96], hashlib.sha256(halves).digest())
 
     def test_two_kernels_may_share_an_image(self):
         self.image("two.fatbin", fatbin.image(90, kernel("read_ceiling_r8"), kernel("read_ceiling_r16", {"row_tile": 16})))
@@ -114,6 +116,44 @@ class PackTest(unittest.TestCase):
             os.utime(elsewhere / file, (86400, 86400))
         self.assertEqual(self.packed(folder=elsewhere), first)
         self.assertNotEqual(self.packed(level=19), first)
+
+    # ---- the dictionary
+
+    def many(self, count):
+        """So many images of one kernel each, and their manifest."""
+        lines = ["target\t90"]
+        for index in range(count):
+            name = f"read_ceiling_{index:03}"
+            self.image(f"{name}.fatbin", fatbin.image(90, kernel(name, {"stages": 1 + index % 60, "row_tile": 1 + index})))
+            lines += [f"image\t{name}.fatbin", f"kernel\t{name}\tsm_90\t"]
+        self.manifest("\n".join(lines) + "\n")
+
+    def test_images_share_a_dictionary_when_asked(self):
+        self.many(60)
+        plain, bundle = self.packed(), self.packed(dictionary=2048)
+        tables_bytes, = struct.unpack_from("<Q", bundle, 24)
+        dictionary_bytes, = struct.unpack_from("<I", bundle, 60)
+        begin = (tables_bytes + 7) & ~7
+        dictionary = bundle[begin:begin + dictionary_bytes]
+        self.assertEqual(struct.unpack_from("<I32x32s", plain, 60), (0, bytes(32)))
+        self.assertEqual(bundle[96:128], hashlib.sha256(dictionary).digest())
+        self.assertTrue(1024 <= dictionary_bytes <= 2048)
+        self.assertTrue(dictionary.startswith(b"\x37\xa4\x30\xec"))
+        images = 128 + 60 * (16 + 4 * len(ABI.fields))
+        offset, frame_bytes = struct.unpack_from("<QQ", bundle, images)
+        self.assertEqual(offset, (begin + dictionary_bytes + 7) & ~7)
+        self.assertEqual(bundle[offset + 4] & 3, 3) # the frame names a dictionary by four bytes
+        self.assertTrue(frame_bytes < struct.unpack_from("<QQ", plain, images)[1])
+        if shutil.which("zstd"):
+            (self.folder / "dictionary").write_bytes(dictionary)
+            command = ["zstd", "-dc", "-D", self.folder / "dictionary"]
+            image = subprocess.run(command, input=bundle[offset:offset + frame_bytes], capture_output=True, check=True).stdout
+            self.assertEqual(image, (self.folder / "read_ceiling_000.fatbin").read_bytes())
+        self.assertEqual(self.packed(dictionary=2048), bundle)
+
+    def test_a_dictionary_that_cannot_be_is_refused(self):
+        self.one()
+        self.refused("1 images", "make no dictionary of 2048 bytes", dictionary=2048)
 
     # ---- the contract against the ELF
 
@@ -290,7 +330,9 @@ class PackTest(unittest.TestCase):
     def test_a_bad_command_line_shows_how_it_is_used(self):
         files = ["--manifest", "m", "--images", "i", "--output", "o"]
         for arguments in ([], files, [*files, "--level", "3", "--toolkit", "x"], [*files, "--level", "99", "--toolkit", "13.0"],
-                          [*files, "--level", "3", "--toolkit", "13.0", "more"], ["--unknown"]):
+                          [*files, "--level", "3", "--toolkit", "13.0", "more"], ["--unknown"],
+                          *([*files, "--level", "3", "--toolkit", "13.0", "--dictionary", text]
+                            for text in ("1023", "-1", "1048577", "much"))):
             result = subprocess.run([PACK, *arguments], capture_output=True, text=True, check=False)
             self.assertEqual(result.returncode, 2)
             self.assertIn("usage: pack", result.stderr)

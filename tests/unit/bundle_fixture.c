@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zdict.h>
 #include <zstd.h>
 
 #include "sha256.h"
@@ -257,14 +258,53 @@ static uint32_t gpus_of(const struct fixture_kernel *kernel) {
                                    : BUNDLE_GPU_SM120 | BUNDLE_GPU_SM121;
 }
 
-static void append_frame(struct buffer *bundle, const struct fixture_image_bytes *image, struct bundle_image *record) {
+struct fixture_dictionary fixture_dictionary(void) {
+    enum { NUM_SAMPLES = 200, DICTIONARY_BYTES = 2048 };
+    struct fixture_dictionary dictionary = {.bytes = checked(malloc(DICTIONARY_BYTES))};
+    struct buffer samples = {0};
+    size_t sample_bytes[NUM_SAMPLES];
+    for (unsigned sample = 0; sample < NUM_SAMPLES; sample++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "sample_%u_of_%u", sample * 7919 % 1000, sample);
+        struct fixture_kernel kernel = {.name = name, .target = 90, .contract = fixture_contract()};
+        kernel.contract.row_tile = 1 + sample;
+        uint8_t *image = fixture_image(&kernel, 1, &sample_bytes[sample]);
+        (void)append(&samples, image, sample_bytes[sample]);
+        free(image);
+    }
+    dictionary.num_bytes = ZDICT_trainFromBuffer(dictionary.bytes, DICTIONARY_BYTES, samples.bytes, sample_bytes, NUM_SAMPLES);
+    free(samples.bytes);
+    if (ZDICT_isError(dictionary.num_bytes)) {
+        (void)fprintf(stderr, "bundle_fixture: no dictionary: %s\n", ZDICT_getErrorName(dictionary.num_bytes));
+        abort();
+    }
+    return dictionary;
+}
+
+static void hash_of(const void *data, size_t bytes, uint8_t ret_digest[32]) {
+    struct sha256 hash;
+    sha256_init(&hash);
+    sha256_update(&hash, data, bytes);
+    sha256_finish(&hash, ret_digest);
+}
+
+static size_t compress(const struct fixture_dictionary *dictionary, const struct fixture_image_bytes *image, uint8_t *ret_frame,
+                       size_t capacity) {
+    ZSTD_CCtx *context = checked(ZSTD_createCCtx());
+    size_t frame_bytes = ZSTD_compress_usingDict(context, ret_frame, capacity, image->bytes, image->num_bytes, dictionary->bytes,
+                                                 dictionary->num_bytes, ZSTD_LEVEL);
+    (void)ZSTD_freeCCtx(context);
+    return frame_bytes;
+}
+
+static void append_frame(struct buffer *bundle, const struct fixture_dictionary *dictionary,
+                         const struct fixture_image_bytes *image, struct bundle_image *record) {
     size_t capacity = ZSTD_compressBound(image->num_bytes), frame_bytes = image->frame_bytes;
     uint8_t *frame = checked(malloc(capacity + image->frame_bytes));
-    struct sha256 hash;
     if (image->frame)
         memcpy(frame, image->frame, image->frame_bytes);
     else
-        frame_bytes = ZSTD_compress(frame, capacity, image->bytes, image->num_bytes, ZSTD_LEVEL);
+        frame_bytes = compress(dictionary, image, frame, capacity);
     append_padding(bundle);
     *record = (struct bundle_image){.offset = append(bundle, frame, frame_bytes),
                                     .frame_bytes = frame_bytes,
@@ -272,13 +312,14 @@ static void append_frame(struct buffer *bundle, const struct fixture_image_bytes
                                     .target = image->target,
                                     .num_kernels = image->num_kernels};
     free(frame);
-    sha256_init(&hash);
-    sha256_update(&hash, image->bytes, image->num_bytes);
-    sha256_finish(&hash, record->sha256);
+    hash_of(image->bytes, image->num_bytes, record->sha256);
 }
 
-uint8_t *fixture_assemble(const struct fixture_kernel *kernels, size_t num_kernels, const struct fixture_image_bytes *images,
-                          size_t num_images, size_t *ret_bytes) {
+uint8_t *fixture_assemble_with(const struct fixture_dictionary *dictionary, const struct fixture_kernel *kernels,
+                               size_t num_kernels, const struct fixture_image_bytes *images, size_t num_images,
+                               size_t *ret_bytes) {
+    static const struct fixture_dictionary none;
+    dictionary = dictionary ? dictionary : &none;
     struct fixture_kernel *sorted = checked(malloc(num_kernels * sizeof *sorted));
     struct buffer bundle = {0}, strings = {0};
     struct bundle_header header = {.version = BUNDLE_VERSION,
@@ -305,9 +346,15 @@ uint8_t *fixture_assemble(const struct fixture_kernel *kernels, size_t num_kerne
     (void)append(&bundle, strings.bytes, strings.size);
     header.strings_bytes = strings.size;
     header.tables_bytes = bundle.size;
+    header.dictionary_bytes = (uint32_t)dictionary->num_bytes;
+    if (dictionary->num_bytes > 0) {
+        append_padding(&bundle);
+        (void)append(&bundle, dictionary->bytes, dictionary->num_bytes);
+        hash_of(dictionary->bytes, dictionary->num_bytes, header.dictionary_sha256);
+    }
     for (size_t image = 0; image < num_images; image++) {
         struct bundle_image record;
-        append_frame(&bundle, &images[image], &record);
+        append_frame(&bundle, dictionary, &images[image], &record);
         memcpy(bundle.bytes + images_offset + image * sizeof record, &record, sizeof record);
     }
     append_padding(&bundle);
@@ -321,7 +368,17 @@ uint8_t *fixture_assemble(const struct fixture_kernel *kernels, size_t num_kerne
     return bundle.bytes;
 }
 
+uint8_t *fixture_assemble(const struct fixture_kernel *kernels, size_t num_kernels, const struct fixture_image_bytes *images,
+                          size_t num_images, size_t *ret_bytes) {
+    return fixture_assemble_with(NULL, kernels, num_kernels, images, num_images, ret_bytes);
+}
+
 uint8_t *fixture_bundle(const struct fixture_kernel *kernels, size_t num_kernels, size_t *ret_bytes) {
+    return fixture_bundle_with(NULL, kernels, num_kernels, ret_bytes);
+}
+
+uint8_t *fixture_bundle_with(const struct fixture_dictionary *dictionary, const struct fixture_kernel *kernels,
+                             size_t num_kernels, size_t *ret_bytes) {
     struct fixture_kernel *placed = checked(malloc(num_kernels * sizeof *placed));
     struct fixture_kernel *siblings = checked(malloc(num_kernels * sizeof *siblings));
     struct fixture_image_bytes *images = checked(calloc(num_kernels, sizeof *images));
@@ -345,7 +402,7 @@ uint8_t *fixture_bundle(const struct fixture_kernel *kernels, size_t num_kernels
         image->target = kernels[first].target;
         image->num_kernels = (uint32_t)num_siblings;
     }
-    uint8_t *bundle = fixture_assemble(placed, num_kernels, images, num_images, ret_bytes);
+    uint8_t *bundle = fixture_assemble_with(dictionary, placed, num_kernels, images, num_images, ret_bytes);
     for (size_t image = 0; image < num_images; image++)
         free((void *)(uintptr_t)images[image].bytes);
     free(images);
@@ -367,17 +424,16 @@ struct bundle_image *fixture_images(uint8_t *bundle) {
     return (struct bundle_image *)(void *)(fixture_kernels(bundle) + fixture_header(bundle)->num_kernels);
 }
 
+uint8_t *fixture_dictionary_of(uint8_t *bundle) { return bundle + (fixture_header(bundle)->tables_bytes + 7) / 8 * 8; }
+
 char *fixture_strings(uint8_t *bundle) { return (char *)(fixture_images(bundle) + fixture_header(bundle)->num_images); }
 
 void fixture_seal(uint8_t *bundle, size_t bytes) {
     struct bundle_header *header = fixture_header(bundle);
-    struct sha256 hash;
     if (bytes < sizeof *header || header->tables_bytes < sizeof *header || header->tables_bytes > bytes)
         return;
     memset(header->root_hash, 0, sizeof header->root_hash);
-    sha256_init(&hash);
-    sha256_update(&hash, bundle, (size_t)header->tables_bytes);
-    sha256_finish(&hash, header->root_hash);
+    sha256_of_halves(bundle, (size_t)header->tables_bytes, header->root_hash);
 }
 
 void fixture_write_file(const char *path, const void *data, size_t bytes) {

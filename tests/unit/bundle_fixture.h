@@ -35,6 +35,13 @@ struct libdecode_launch_contract fixture_contract(void);
 /* A fatbin that holds these kernels (all of one target), uncompressed. */
 uint8_t *fixture_image(const struct fixture_kernel *kernels, size_t num_kernels, size_t *ret_bytes);
 
+/* A zstd dictionary, trained on such images; free(.bytes). */
+struct fixture_dictionary {
+    uint8_t *bytes;
+    size_t num_bytes;
+};
+struct fixture_dictionary fixture_dictionary(void);
+
 /* One image of a bundle to be: compressed by fixture_assemble unless `frame` is given. */
 struct fixture_image_bytes {
     const uint8_t *bytes;
@@ -45,11 +52,16 @@ struct fixture_image_bytes {
     uint32_t num_kernels;
 };
 
-/* The bundle of `kernels` (sorted here by name); .image is an index into `images`. Sealed. */
+/* The bundle of `kernels` (sorted here by name); .image is an index into `images`. Sealed. `dictionary` NULL: without one. */
+uint8_t *fixture_assemble_with(const struct fixture_dictionary *dictionary, const struct fixture_kernel *kernels,
+                               size_t num_kernels, const struct fixture_image_bytes *images, size_t num_images,
+                               size_t *ret_bytes);
 uint8_t *fixture_assemble(const struct fixture_kernel *kernels, size_t num_kernels, const struct fixture_image_bytes *images,
                           size_t num_images, size_t *ret_bytes);
 
 /* Both in one: makes the images, assembles, seals. */
+uint8_t *fixture_bundle_with(const struct fixture_dictionary *dictionary, const struct fixture_kernel *kernels,
+                             size_t num_kernels, size_t *ret_bytes);
 uint8_t *fixture_bundle(const struct fixture_kernel *kernels, size_t num_kernels, size_t *ret_bytes);
 
 /* The root hash of tables that were altered. Reads tables_bytes from the header; does nothing if that lies. */
@@ -59,6 +71,7 @@ void fixture_seal(uint8_t *bundle, size_t bytes);
 struct bundle_header *fixture_header(uint8_t *bundle);
 struct bundle_kernel *fixture_kernels(uint8_t *bundle);
 struct bundle_image *fixture_images(uint8_t *bundle);
+uint8_t *fixture_dictionary_of(uint8_t *bundle); /* where it is, or would be */
 char *fixture_strings(uint8_t *bundle);
 
 void fixture_write_file(const char *path, const void *data, size_t bytes);

@@ -3,7 +3,6 @@
 #include "failing_malloc.h"
 
 #include <zstd.h>
-#include <zstd_errors.h>
 
 #include <stdatomic.h>
 
@@ -15,13 +14,13 @@ void *__real_calloc(size_t count, size_t bytes);
 void *__real_realloc(void *memory, size_t bytes);
 char *__real_strdup(const char *text);
 void *__real_aligned_alloc(size_t alignment, size_t bytes);
-size_t __real_ZSTD_decompress(void *ret, size_t capacity, const void *frame, size_t frame_bytes);
+ZSTD_DCtx *__real_ZSTD_createDCtx(void);
 void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
 void *__wrap_realloc(void *memory, size_t bytes);
 char *__wrap_strdup(const char *text);
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
-size_t __wrap_ZSTD_decompress(void *ret, size_t capacity, const void *frame, size_t frame_bytes);
+ZSTD_DCtx *__wrap_ZSTD_createDCtx(void);
 
 void fail_allocation(size_t n) {
     atomic_store(&has_failed, false);
@@ -50,7 +49,4 @@ char *__wrap_strdup(const char *text) { return is_due() ? NULL : __real_strdup(t
 
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes) { return is_due() ? NULL : __real_aligned_alloc(alignment, bytes); }
 
-/* What libzstd answers when its own malloc fails: an error code as a negative size. */
-size_t __wrap_ZSTD_decompress(void *ret, size_t capacity, const void *frame, size_t frame_bytes) {
-    return is_due() ? (size_t)-ZSTD_error_memory_allocation : __real_ZSTD_decompress(ret, capacity, frame, frame_bytes);
-}
+ZSTD_DCtx *__wrap_ZSTD_createDCtx(void) { return is_due() ? NULL : __real_ZSTD_createDCtx(); }

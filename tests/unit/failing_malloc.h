@@ -5,7 +5,7 @@
  *     for (size_t n = 1; fail_allocation(n), !is_done; n++)
  *         is_done = code_under_test() == LIBDECODE_OK && !allocation_failed();
  *
- * Works on what is linked into the test itself, by the linker's --wrap (meson.build names the functions). ZSTD_decompress is
+ * Works on what is linked into the test itself, by the linker's --wrap (meson.build names the functions). ZSTD_createDCtx is
  * one of them, because libzstd allocates for itself; what else the C library allocates for itself is not reached.
  */
 #ifndef LIBDECODE_FAILING_MALLOC_H

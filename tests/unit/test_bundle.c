@@ -272,7 +272,7 @@ static void another_version_is_named_with_ours(void **state) {
     fixture_header(other)->version = 7;
     fixture_seal(other, honest_bytes);
     assert_int_equal(open_and_read(other, honest_bytes), LIBDECODE_ERROR_BUNDLE_VERSION);
-    assert_message_has("format version 7, this libdecode reads 1");
+    assert_message_has("format version 7, this libdecode reads 2");
     fixture_header(other)->version = BUNDLE_VERSION;
     fixture_header(other)->kernel_abi = 9;
     fixture_seal(other, honest_bytes);

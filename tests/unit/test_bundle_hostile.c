@@ -62,8 +62,11 @@ static const struct lie lies[] = {
     HEADER_LIE(strings_bytes, UINT64_MAX, "beyond the limits"),
     HEADER_LIE(strings_bytes, UINT64_MAX - 1000, "beyond the limits"),
     HEADER_LIE(gpus, BUNDLE_GPU_SM90, "its header claims GPUs 0x1"),
-    HEADER_LIE(reserved0, 1, "reserved bytes"),
-    {HEADER, 0, offsetof(struct bundle_header, reserved1) + 28, 4, 1, "reserved bytes"},
+    HEADER_LIE(dictionary_bytes, 8, "not where it must be"),
+    HEADER_LIE(dictionary_bytes, BUNDLE_MAX_DICTIONARY_BYTES, "a dictionary of 1048576 bytes"),
+    HEADER_LIE(dictionary_bytes, BUNDLE_MAX_DICTIONARY_BYTES + 1, "a dictionary of 1048577 bytes"),
+    HEADER_LIE(dictionary_bytes, UINT32_MAX, "a dictionary of 4294967295 bytes"),
+    {HEADER, 0, offsetof(struct bundle_header, dictionary_sha256) + 28, 4, 1, "but a dictionary of 0 bytes"},
     KERNEL_LIE(0, name, 0, "no proper name"),
     KERNEL_LIE(0, name, UINT32_MAX, "no proper name"),
     KERNEL_LIE(1, name, 1, "out of order or there twice"),
@@ -173,7 +176,7 @@ static void names_are_lower_case_digits_and_underscores_and_end_inside_the_strin
         fixture_strings(hostile)[fixture_kernels(hostile)[0].name + 2] = bad[index];
         fixture_seal(hostile, honest_bytes);
         assert_int_equal(open_and_read(hostile, honest_bytes), LIBDECODE_ERROR_BUNDLE_DAMAGED);
-        assert_message_has("no proper name");
+        assert_message_has("hold other than lower case, digits and underscores");
         free(hostile);
     }
     uint8_t *hostile = copy_of(honest, honest_bytes);
@@ -263,7 +266,7 @@ static void only_one_plain_zstd_frame_of_the_announced_size_is_decompressed(void
     memcpy(altered + 5, frame + 5, window_bytes);
     altered[5 + window_bytes] = 7;
     memcpy(altered + 6 + window_bytes, frame + 5 + window_bytes, frame_bytes - 5 - window_bytes);
-    assert_frame_is_refused(&image, altered, frame_bytes + 1, "needs a zstd dictionary");
+    assert_frame_is_refused(&image, altered, frame_bytes + 1, "needs zstd dictionary 7, the bundle has 0");
 
     /* Honest in form, other bytes inside. */
     uint8_t *other = copy_of(bytes, image.num_bytes);
