@@ -136,38 +136,31 @@ struct output_params {
     int32_t reserved;
 };
 
-/*
- * How the copies of NVFP4 scales find their place. Tensor maps are 3-D, of whatever elements suit the host:
- *
- *     scales of a page and head without a gap:  {page_size * head_dim / 16 bytes, KV heads, pages}, box {box_tokens * head_dim / 16
- *                                               bytes, 1, 1}
- *     otherwise:                                {bytes of all heads of a token, tokens, pages}, box {16 bytes, box_tokens, 1}
- *
- * With FLAG_ROW_GATHER either map may come, and its box is {16 bytes, 1, 1}. 16 bytes are the scales of a token and some behind
- * them that nobody uses.
- */
-struct scale_copy_params {
-    int32_t token_elements, head_elements; /* x0 = token in page * token_elements + KV head * head_elements */
-    int32_t rows_are_tokens;               /* x1 = token in page; else the KV head */
-    int32_t token_bytes;                   /* in shared memory, from the scales of a token to those of the next */
+/* Rows of K or V, or their NVFP4 scales, where a kernel computes addresses itself. Strides in bytes. */
+struct row_source {
+    const uint8_t *rows;
+    int64_t page_stride, head_stride, token_stride;
 };
 
 /*
- * GQA decode. A line is 128 bytes of a row, or the whole row where it is shorter; the swizzle is as wide. Tensor maps are 5-D:
- * {elements of a line, tokens of a page, lines, KV heads, pages}, box {a line, box_tokens, lines of the kernel's rows, 1, 1}. Where
- * a row is no whole number of lines: {elements of a row, tokens, 1, KV heads, pages}, box {a line, box_tokens, 1, 1, 1}, a copy for
- * every line of the kernel's head_dim; outside the row come zeros. With FLAG_ROW_GATHER the box has one token.
+ * GQA decode. A line is 128 bytes of a row, or the whole row where the kernel's rows are shorter; the swizzle is as wide. Tensor maps
+ * are 5-D: {elements of a line, tokens of a page, lines, KV heads, pages}, box {a line, box_tokens, lines of the kernel's rows, 1, 1}.
+ * Where a row is no whole number of lines: {elements of a row, tokens, 1, KV heads, pages}, box {a line, box_tokens, 1, 1, 1}, a
+ * copy for every line of the kernel's rows; outside the tensor come zeros.
+ * With FLAG_ROW_GATHER there are no maps: rows come one by one from k_rows and v_rows.
  */
 struct gqa_decode_params {
     LIBDECODE_ALIGNAS(64) struct schedule_params schedule;
     struct query_params query;
-    struct libdecode_tensor_map k_map, v_map;
+    struct libdecode_tensor_map k_map, v_map; /* zero with FLAG_ROW_GATHER */
     struct output_params output;
-    void *records;                                       /* [CTAs][2] of contract.record_bytes, zero between launches */
-    int32_t copies_per_box;                              /* 1, or the kernel's lines of a row */
-    int32_t v_scales_interleaved;                        /* NVFP4: V's by LIBDECODE_SF_V_INTERLEAVE4 */
-    struct scale_copy_params k_scale_copy, v_scale_copy; /* NVFP4 only, like the next two */
-    struct libdecode_tensor_map k_scale_map, v_scale_map;
+    void *records;                        /* [CTAs][2] of contract.record_bytes, zero between launches */
+    int32_t copies_per_box;               /* 1, or the kernel's lines of a row */
+    int32_t num_pages;                    /* page ids from here on give zero rows, as negative ones do */
+    struct row_source k_rows, v_rows;     /* FLAG_ROW_GATHER only */
+    struct row_source k_scales, v_scales; /* NVFP4 only: head_dim / 16 bytes a token */
+    int32_t v_scales_interleaved; /* LIBDECODE_SF_V_INTERLEAVE4: token_stride is head_dim / 16, bytes permuted within 4 tokens */
+    int32_t reserved;
 };
 
 /* Read ceiling: every CTA streams its share of `bytes` through shared memory by 16 KiB bulk copies. */

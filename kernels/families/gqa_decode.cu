@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GQA decode: attention of one query token per request over a paged KV cache, 16-bit K and V.
+ * GQA decode: attention of one query token per request over a paged KV cache.
  *
  *     z_j = bmm1_scale * q . k_j        over the visible tokens j of the request
  *     m   = max_j z_j log2e,   l = sum_j 2^(z_j log2e - m) + 2^(sink log2e - m)
@@ -11,7 +11,9 @@
  *
  *     producer warps  one for K, one for V: walk split_schedule.cuh, the pieces of units that fall to this worker;
  *                     page_stream.cuh gives the boxes of a piece and their pages, one batch of 32 ahead; one 5-D copy per box
- *                     into the ring (producer.cuh, kv_ring.cuh), across pieces, so that short units keep the memory queue full
+ *                     into the ring (producer.cuh, kv_ring.cuh), across pieces, so that short units keep the memory queue full.
+ *                     With pages of any size several for K and for V, a copy per row (row_gather.cuh);
+ *                     with NVFP4 one more, for the scales (scale_gather.cuh)
  *     announcer warp  walks the same schedule and hands each piece to the consumers (piece_queue.cuh): what they alone need
  *                     to know of a piece holds up no copy
  *     consumer warps  tile by tile: qk, scale, mask, softmax, pv (attention.cuh); two teams of warps take turns at the tiles, a
@@ -39,6 +41,8 @@
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/producer.cuh"
+#include "pipeline/row_gather.cuh"
+#include "pipeline/scale_gather.cuh"
 #include "pipeline/warp_fold.cuh"
 #include "pipeline/worker_fold.cuh"
 #include "tile/attention.cuh"
@@ -53,19 +57,28 @@ struct Traits {
     static constexpr int dtype = VARIANT_KV_DTYPE;
     static constexpr int head_dim = VARIANT_HEAD_DIM;
     static constexpr int row_tile = VARIANT_ROW_TILE;
+    static constexpr int min_page_size = VARIANT_MIN_PAGE_SIZE;
     static constexpr int cluster_size = VARIANT_CLUSTER_SIZE;
-    using Format = tile::KvFormat<dtype, head_dim>;
+    static constexpr bool gathers_rows = min_page_size < tile::fragment_tokens;
+    using Format = tile::KvFormat<dtype, head_dim, gathers_rows>;
     static_assert(head_dim == 64 || head_dim == 128 || head_dim == 256 || head_dim == 512, "head_dim in the .toml");
     static_assert(row_tile == 8 || row_tile == 16 || row_tile == 32, "row_tile in the .toml: 8, 16 or 32");
+    static_assert(min_page_size == 1 || min_page_size == 16, "min_page_size in the .toml: 1 or 16");
 
-    /* 16 KiB of K and of V a stage. On sm_120, with 99 KiB of shared memory and a fifth of the bandwidth, half of that. */
+    /* 16 KiB of K and of V a stage, 128 tokens at most. On sm_120, with 99 KiB of shared memory and a fifth of the bandwidth, half. */
     static constexpr bool small = variant::target_sm == 120;
-    static constexpr int tile_bytes = small ? 8192 : 16384;
-    static constexpr int tile_tokens = tile_bytes / Format::row_bytes;
-    static constexpr int rows_per_warp = row_tile < 16 ? 8 : 16; /* two instructions share every K and V fragment */
-    static constexpr int row_warps = row_tile / rows_per_warp;   /* warps that read the same tokens for other rows */
+    static constexpr bool wide = head_dim >= 256;                        /* the accumulators of 16 rows fill the registers */
+    static constexpr int rows_per_warp = row_tile < 16 || wide ? 8 : 16; /* two instructions share every K and V fragment */
+    static constexpr int row_warps = row_tile / rows_per_warp;           /* warps that read the same tokens for other rows */
     /* Two where rows are divided as well, which leaves warps for a second team; sm_100 is two registers short of that. */
-    static constexpr int most_token_warps = small || (row_warps > 1 && variant::target_sm == 90) ? 2 : 4;
+    static constexpr bool converts = Format::converts_query;
+    static constexpr int most_token_warps = small || row_warps > 2 || (row_warps > 1 && variant::target_sm == 90 && !converts)
+                                                ? 2
+                                                : 4;
+    /* What is converted in registers leaves them for the scores of 32 tokens a warp, with 16 rows of 128 for those of 16. */
+    static constexpr int most_tile_tokens =
+        converts ? (rows_per_warp == 16 && head_dim == 128 ? 16 : 32) * most_token_warps : 128;
+    static constexpr int tile_tokens = std::min((small ? 8192 : 16384) / Format::row_bytes, most_tile_tokens);
     static constexpr int token_warps =
         most_token_warps * tile::fragment_tokens <= tile_tokens ? most_token_warps : tile_tokens / tile::fragment_tokens;
     static constexpr int team_warps = row_warps * token_warps;
@@ -73,16 +86,25 @@ struct Traits {
      * Teams take turns at the tiles. The steps of one tile wait for each other, some 1000 clocks of it: four warps, one tile at a
      * time, take in 32 bytes a clock, fewer than an SM can get from memory.
      */
-    static constexpr int most_teams = small ? 1 : 8 / team_warps;
-    static constexpr int stages = 4; /* 96-128 KiB in flight per SM reach the read ceiling with random 16-token pages */
+    /* A gather's own warps leave registers for no more, nor do rows of 512. */
+    static constexpr int most_consumer_warps = small || gathers_rows || head_dim > 256 ? 4 : 8;
+    static constexpr int most_teams = team_warps >= most_consumer_warps ? 1 : most_consumer_warps / team_warps;
+    /* 96-128 KiB in flight per SM reach the read ceiling with random 16-token pages. */
+    static constexpr int stages = std::min(4 * (small ? 8192 : 16384) / (tile_tokens * Format::row_bytes), 16);
     static constexpr int teams = most_teams < stages ? most_teams : stages;
     static_assert(stages % teams == 0, "a stage must be one team's: a warp that skips one cannot tell its phases apart");
     static constexpr int consumer_warps = teams * team_warps;
     static constexpr int consumer_threads = consumer_warps * 32;
-    static constexpr int producer_warps = 2; /* one for K, one for V, whose first copies so go out together */
-    static constexpr int announcer_warp = consumer_warps + producer_warps;
+    /* Of K, and as many of V, whose first copies so go out together. A gather needs more where rows are short. */
+    static constexpr int tensor_warps = !gathers_rows || head_dim > 256 || consumer_warps > 4 ? 1
+                                        : row_tile == 8 && !wide                              ? 4
+                                                                                              : 2;
+    static constexpr bool has_scales = Format::scale_bytes > 0;
+    static constexpr int scale_warp = consumer_warps + 2 * tensor_warps;
+    static constexpr int announcer_warp = scale_warp + has_scales;
     static constexpr int threads = (announcer_warp + 1) * 32;
     static constexpr int tokens_per_warp = tile_tokens / token_warps;
+    static constexpr int box_tokens = gathers_rows ? tile::fragment_tokens : tile_tokens; /* at most, that count as one */
     static constexpr int token_fragments = tokens_per_warp / tile::fragment_tokens;
     static constexpr int row_fragments = rows_per_warp / 8;
 
@@ -91,10 +113,13 @@ struct Traits {
 };
 
 using Format = Traits::Format;
-using TokenFragments = tile::TokenFragments<Format, Traits::token_fragments>;
-using Ring = pipeline::KvRing<Traits::stages, Traits::tile_bytes>;
+using TileLayout = tile::TileLayout<Format, Traits::tile_tokens>;
+using TokenFragments = tile::TokenFragments<Format, Traits::tile_tokens, Traits::token_fragments>;
+using Ring = pipeline::KvRing<Traits::stages, TileLayout::bytes>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::cluster_size>;
+using RowGather = pipeline::RowGather<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size>;
+using ScaleGather = pipeline::ScaleGather<Format, Ring, Traits::tile_tokens, TileLayout::rows_bytes, Traits::cluster_size>;
 
 /* What folds the warps' partials in `parts` blocks of columns, and then those of a cluster. */
 template <int cluster_size, int parts>
@@ -107,7 +132,7 @@ struct FoldIn {
     using Exchange = pipeline::ClusterExchange<CtaSlice, Result, Traits::row_tile, columns, cluster_size>;
 
     struct SharedMemory {
-        alignas(1024) uint8_t tiles[Traits::stages][2][Traits::tile_bytes];
+        alignas(1024) uint8_t tiles[Traits::stages][2][TileLayout::bytes];
         alignas(16) Partials partials;
         Exchange exchange;
         pipeline::KvRingBarriers<Traits::stages> barriers;
@@ -162,6 +187,7 @@ __device__ __forceinline__ void attend(const schedule_params &schedule, const pi
                                        Ring &ring, const TokenFragments &tokens, const Place &place, ConsumerState &state,
                                        int lane) {
     const int box_shift = __ffs(schedule.box_tokens) - 1;
+    const tile::RowScales scales(scale_log2, state.query);
     const int first_token = piece.first_token, end_token = min(piece.end_token, piece.end_box << box_shift);
     int token = (piece.first_box << box_shift) + place.first_token(); /* this warp's first of the tile */
     for (; token - place.first_token() < end_token; token += Traits::tile_tokens, ring.advance()) {
@@ -178,7 +204,7 @@ __device__ __forceinline__ void attend(const schedule_params &schedule, const pi
             tile::qk(scores, state.query, ring.tile(pipeline::tensor_k), tokens, lane);
         ring.release(pipeline::tensor_k, lane);
         if (any_visible) {
-            tile::scale(scores, scale_log2);
+            tile::scale(scores, scales);
             if (!all_visible)
                 tile::mask(scores, first_visible, end_visible, lane);
             state.softmax.update<Format::matrix_dtype>(scores, state.output, weights);
@@ -196,7 +222,7 @@ __device__ __forceinline__ void attend(const schedule_params &schedule, const pi
 __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int worker, int rank,
                                         int warp, int lane) {
     const Place place(warp);
-    const TokenFragments tokens(place.first_token(), params.schedule.box_tokens);
+    const TokenFragments tokens(place.first_token(), params.schedule.box_tokens, params.v_scales_interleaved != 0);
     const float scale_log2 = tile::scale_log2(params.query);
     pipeline::meet_cluster<Traits::cluster_size>();
     uint32_t count = 0;
@@ -222,16 +248,45 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
                                               place.first_row, lane, own);
         shared.exchange.template run<consumer_barrier>(own, result, rank, count, piece.is_last);
         if (piece.num_workers == 1) {
-            pipeline::store_unit(params.output, rows, result, rank * Fold::columns);
+            pipeline::store_unit(params.output, rows, result, rank * Fold::columns, params.query.head_dim, Format::v_scale);
         } else {
             WorkerFold others(params.records, piece, rank);
             if (others.run(result, worker - piece.first_worker)) {
-                pipeline::store_unit(params.output, rows, result, rank * Fold::columns);
+                pipeline::store_unit(params.output, rows, result, rank * Fold::columns, params.query.head_dim, Format::v_scale);
                 others.clear(result);
             }
         }
         shared.pieces.pop(count);
     }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ producers */
+
+/* Arrivals that complete a tile, beside its bytes. */
+constexpr int producers_of_a_tile = Traits::tensor_warps + (Traits::has_scales ? ScaleGather::arrivals : 0);
+
+/* Copies of rows narrower than the kernel's leave the rest of each as it was: zeros, as those of boxes bring. */
+__device__ __forceinline__ void clear_tiles(SharedMemory &shared) {
+    for (int byte = threadIdx.x * 16; byte < static_cast<int>(sizeof shared.tiles); byte += Traits::threads * 16)
+        ptx::store_shared_zeros(ptx::shared_address(shared.tiles) + byte);
+    ptx::fence_shared_before_copies();
+}
+
+/* Producer warp number `producer`: those that bring K's rows, those that bring V's, the one that brings scales. */
+__device__ __forceinline__ void produce(const gqa_decode_params &params, Schedule &schedule, const void *map,
+                                        pipeline::Tensor tensor, int producer, const Ring &ring, int lane) {
+    if constexpr (Traits::has_scales) {
+        if (producer == 2 * Traits::tensor_warps) {
+            ScaleGather(params, ring).run(schedule, lane);
+            return;
+        }
+    }
+    if constexpr (Traits::gathers_rows)
+        RowGather(params.schedule, tensor == pipeline::tensor_k ? params.k_rows : params.v_rows, params.num_pages,
+                  params.query.head_dim, tensor, producer % Traits::tensor_warps, ring)
+            .run(schedule, lane);
+    else
+        Producer(params.schedule, map, params.copies_per_box, tensor, ring).run(schedule, lane);
 }
 
 } // namespace
@@ -246,19 +301,23 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
 
     ptx::wait_for_preceding_kernel();
     const bool is_consumer = warp < Traits::consumer_warps;
-    const pipeline::Tensor tensor = warp == Traits::consumer_warps ? pipeline::tensor_k : pipeline::tensor_v;
+    const int producer = warp - Traits::consumer_warps;
+    const pipeline::Tensor tensor = producer < Traits::tensor_warps ? pipeline::tensor_k : pipeline::tensor_v;
     const void *const map = tensor == pipeline::tensor_k ? &params.k_map : &params.v_map;
     Schedule schedule(params.schedule, shared.sequences, worker, rank);
     if (!is_consumer) {
         schedule.issue_length_loads();
-        ptx::prefetch_tensor_map(map);
+        if (!Traits::gathers_rows)
+            ptx::prefetch_tensor_map(map);
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         shared.sequences = pipeline::Sequences(params.schedule);
-        Ring::initialise(shared.barriers, Traits::team_warps);
+        Ring::initialise(shared.barriers, producers_of_a_tile, Traits::team_warps);
         shared.pieces.initialise(Traits::consumer_threads);
         shared.exchange.initialise();
         ptx::fence_mbarrier_init();
     }
+    if (Traits::gathers_rows && params.query.head_dim < Traits::head_dim)
+        clear_tiles(shared);
     __syncthreads();
     if constexpr (Traits::cluster_size > 1)
         ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
@@ -269,7 +328,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     else if (warp == Traits::announcer_warp)
         pipeline::announce(schedule, shared.pieces, lane);
     else
-        Producer(params.schedule, map, tensor, ring).run(schedule, lane);
+        produce(params, schedule, map, tensor, producer, ring, lane);
 }
 
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
@@ -281,20 +340,22 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .dynamic_shared_bytes = Fold::shared_bytes,
     .ctas_per_sm = Traits::ctas_per_sm,
     .cluster_size = Traits::cluster_size,
-    .query_dtypes = 1u << VARIANT_KV_DTYPE,
-    .kv_dtype = VARIANT_KV_DTYPE,
-    .out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16,
+    .query_dtypes = Format::converts_query ? 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3
+                                           : 1u << Traits::dtype,
+    .kv_dtype = Traits::dtype,
+    .out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3 |
+                  (pipeline::holds_whole_blocks<Fold::Result> ? 1u << KERNEL_DTYPE_NVFP4 : 0u),
     .head_dim = Traits::head_dim,
     .row_tile = Traits::row_tile,
     .tile_tokens = Traits::tile_tokens,
-    .max_box_tokens = Traits::tile_tokens,
+    .max_box_tokens = Traits::box_tokens,
     .stages = Traits::stages,
-    .min_page_size = VARIANT_MIN_PAGE_SIZE,
+    .min_page_size = Traits::min_page_size,
     .max_page_size = 1024,
     .max_q_len = 1,
     .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_V_PAGE_TABLE |
                 CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX,
-    .flags = variant::contract_flags,
+    .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u),
     .record_bytes = record_bytes,
     .reserved = {},
 };

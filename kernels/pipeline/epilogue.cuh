@@ -12,14 +12,22 @@
 
 namespace pipeline {
 
-/* This CTA's columns of a finished unit, the first of them `first_column` of the head. */
+/* Whether a thread's vector and its neighbours' are whole blocks of NVFP4. */
+template <class S>
+constexpr bool holds_whole_blocks = S::part_columns % tile::block_dims == 0;
+
+/*
+ * This CTA's columns of a finished unit, the first of them `first_column` of the head. Columns from head_dim on are padding, never
+ * stored. `v_scale`: what the products with V are to be multiplied by, beside bmm2_scale.
+ */
 template <class S>
 __device__ __forceinline__ void store_unit(const output_params &output, const tile::RowMap &rows, const S &result,
-                                           int first_column) {
-    const float bmm2_scale = output.bmm2_scale_device != nullptr ? *output.bmm2_scale_device : output.bmm2_scale;
+                                           int first_column, int head_dim, float v_scale) {
+    const float bmm2_scale = (output.bmm2_scale_device != nullptr ? *output.bmm2_scale_device : output.bmm2_scale) * v_scale;
 #pragma unroll
     for (int i = 0; i < S::per_thread; ++i) {
-        if (!result.live(i))
+        const int column = first_column + result.column(i);
+        if (!result.live(i) || column >= head_dim)
             continue;
         float reference = result.reference[i], total = result.sum[i], weight = 1.f;
         if (output.sinks != nullptr) {
@@ -32,8 +40,11 @@ __device__ __forceinline__ void store_unit(const output_params &output, const ti
         }
         const bool empty = total == 0.f; /* NaN is not: it propagates */
         const float scale = empty ? 0.f : __fdividef(bmm2_scale * weight, total);
-        const int column = first_column + result.column(i);
-        tile::store_output(output, rows.output_offset(output, result.row(i)) + column, result.value[i], scale);
+        float value[S::width];
+#pragma unroll
+        for (int j = 0; j < S::width; ++j)
+            value[j] = result.value[i][j] * scale;
+        tile::store_output<holds_whole_blocks<S>>(output, rows, result.row(i), column, head_dim, value);
         if (output.lse != nullptr && column == 0)
             output.lse[rows.lse_offset(output, result.row(i))] = empty ? -INFINITY : reference + log2f(total);
     }

@@ -17,7 +17,7 @@ enum Tensor { tensor_k = 0, tensor_v = 1 };
 /* The barriers in shared memory. */
 template <int stages>
 struct KvRingBarriers {
-    uint64_t full[stages][2];  /* one arrival, and the bytes of the tile */
+    uint64_t full[stages][2];  /* one arrival per producer, and the bytes of the tile */
     uint64_t empty[stages][2]; /* one arrival per warp that reads the tile */
 };
 
@@ -31,10 +31,10 @@ class KvRing {
         : full_(ptx::shared_address(barriers.full)), empty_(ptx::shared_address(barriers.empty)),
           tiles_(ptx::shared_address(tiles)) {}
 
-    static __device__ __forceinline__ void initialise(KvRingBarriers<stages> &barriers, int readers) {
+    static __device__ __forceinline__ void initialise(KvRingBarriers<stages> &barriers, int producers, int readers) {
         for (int stage = 0; stage < stages; ++stage) {
             for (int tensor = 0; tensor < 2; ++tensor) {
-                ptx::mbarrier_init(ptx::shared_address(&barriers.full[stage][tensor]), 1);
+                ptx::mbarrier_init(ptx::shared_address(&barriers.full[stage][tensor]), producers);
                 ptx::mbarrier_init(ptx::shared_address(&barriers.empty[stage][tensor]), readers);
             }
         }

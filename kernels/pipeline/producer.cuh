@@ -17,9 +17,11 @@ namespace pipeline {
 template <class Format, class Ring, int tile_tokens, int cluster_size>
 class Producer {
   public:
-    /* `map`: the tensor's. */
-    __device__ __forceinline__ Producer(const schedule_params &params, const void *map, Tensor tensor, Ring ring)
-        : params_(params), map_(map), tensor_(tensor), box_bytes_(params.box_tokens * Format::row_bytes), ring_(ring) {}
+    /* `map`: the tensor's. `copies_per_box`: 1, or one for each line of a row. */
+    __device__ __forceinline__ Producer(const schedule_params &params, const void *map, int copies_per_box, Tensor tensor,
+                                        Ring ring)
+        : params_(params), map_(map), copies_shift_(__ffs(copies_per_box) - 1), tensor_(tensor),
+          box_bytes_(params.box_tokens * Format::row_bytes), ring_(ring) {}
 
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
         schedule.begin();
@@ -51,16 +53,22 @@ class Producer {
     }
 
   private:
-    /* `boxes` boxes of a batch, at most a tile of them, from its box `first` on into the ring: lane i copies box first + i. */
+    /*
+     * `boxes` boxes of a batch, at most a tile of them, from its box `first` on into the ring: lane i copies box first + i, or of it a
+     * line, where rows are copied line by line.
+     */
     __device__ __forceinline__ void load_tile(const PageBatch &batch, int first, int boxes, int lane) {
-        const int box = batch.first_box + first, source = (first + lane) & 31;
+        const int of_tile = lane >> copies_shift_, line = lane - (of_tile << copies_shift_);
+        const int box = batch.first_box + first, source = (first + of_tile) & 31;
         const uint32_t barrier = ring_.full_barrier(tensor_);
         ring_.wait_empty(tensor_);
         const int page = __shfl_sync(tile::full_warp, batch.page, source);
-        if (lane < boxes) {
-            const int token_in_page = ((box + lane) * params_.box_tokens) & (static_cast<int>(params_.page_size.value) - 1);
-            ptx::copy_tensor_5d(ring_.tile(tensor_) + lane * box_bytes_, map_, 0, token_in_page, 0, batch.piece.kv_head, page,
-                                barrier);
+        if (of_tile < boxes) {
+            const int token_in_page = ((box + of_tile) * params_.box_tokens) & (params_.page_size.value - 1);
+            const uint32_t line_bytes = params_.box_tokens * Format::Rows::line_bytes;
+            ptx::copy_tensor_5d(ring_.tile(tensor_) + of_tile * box_bytes_ + line * line_bytes, map_,
+                                line * (Format::Rows::line_bytes / Format::copied_element_bytes), token_in_page, 0,
+                                batch.piece.kv_head, page, barrier);
         }
         /*
          * After the copies, which so go out earlier. Until this arrival the barrier stays open, whatever has come; its count of
@@ -73,6 +81,7 @@ class Producer {
 
     const schedule_params &params_;
     const void *const map_;
+    const int copies_shift_;
     const Tensor tensor_;
     const int box_bytes_;
     Ring ring_;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.cuh: global memory across CTAs, named barriers, and the dependency on the preceding kernel. sm_90 and newer. */
+/* memory.cuh: global memory across CTAs, shared memory by its address, named barriers, and the dependency on the preceding kernel. sm_90 and newer. */
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,23 @@ __device__ __forceinline__ void store_relaxed(float *address, const float (&valu
     asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(address), "f"(value[0]), "f"(value[1]),
                  "f"(value[2]), "f"(value[3])
                  : "memory");
+}
+
+/* Neighbouring words of shared memory, aligned to their size. */
+__device__ __forceinline__ void load_shared(uint32_t (&words)[1], uint32_t address) {
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(words[0]) : "r"(address) : "memory");
+}
+__device__ __forceinline__ void load_shared(uint32_t (&words)[2], uint32_t address) {
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(address) : "memory");
+}
+__device__ __forceinline__ void load_shared(uint32_t (&words)[4], uint32_t address) {
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(address)
+                 : "memory");
+}
+__device__ __forceinline__ void store_shared_zeros(uint32_t address) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0u) : "memory");
 }
 
 /* Barrier `id` of this CTA among `threads` threads. PTX ISA 9.7.13.1 "bar". */

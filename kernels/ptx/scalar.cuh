@@ -13,6 +13,13 @@ __device__ __forceinline__ float exp2_approx(float x) {
     return y;
 }
 
+/* The larger one; NaN if either is. */
+__device__ __forceinline__ float max_or_nan(float a, float b) {
+    float largest;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(largest) : "f"(a), "f"(b));
+    return largest;
+}
+
 /* Two floats rounded to nearest even, `low` in the low half. */
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
     uint32_t packed;

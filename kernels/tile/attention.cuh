@@ -29,51 +29,27 @@
 
 #include "tile/element.cuh"
 #include "tile/kv_format.cuh"
-#include "tile/row_map.cuh"
+#include "tile/query.cuh"
 #include "tile/score.cuh"
 #include "tile/softmax.cuh"
 
 namespace tile {
 
-/* Rows of Q as the B operand of qk, for all of head_dim; rows past the live ones are zero. */
-template <class Format, int row_fragments>
-struct QueryFragment {
-    uint32_t operand[Format::steps][row_fragments][2];
-
-    __device__ __forceinline__ void load(const query_params &query, const RowMap &rows, int lane) {
-        const uint16_t *const first_row = rows.first_query_row(query);
-#pragma unroll
-        for (int n = 0; n < row_fragments; ++n) {
-            const int row = n * 8 + (lane >> 2);
-            const uint16_t *elements = first_row + row * query.head_stride;
-#pragma unroll
-            for (int step = 0; step < Format::steps; ++step) {
-#pragma unroll
-                for (int half = 0; half < 2; ++half)
-                    operand[step][n][half] =
-                        row < rows.live_rows()
-                            ? *reinterpret_cast<const uint32_t *>(elements + Format::query_dim(step, half, lane))
-                            : 0u;
-            }
-        }
-    }
-};
-
-template <class Format, int token_fragments, int row_fragments>
+template <class Format, int tile_tokens, int token_fragments, int row_fragments>
 __device__ __forceinline__ void qk(ScoreFragment<token_fragments, row_fragments> &scores,
                                    const QueryFragment<Format, row_fragments> &query, uint32_t k_tile,
-                                   const TokenFragments<Format, token_fragments> &tokens, int lane) {
+                                   const TokenFragments<Format, tile_tokens, token_fragments> &tokens, int lane) {
     using Matrix = Element<Format::matrix_dtype>;
 #pragma unroll
     for (int fragment = 0; fragment < token_fragments; ++fragment) {
         /* With few scores, even and odd steps in accumulators of their own: chains of dependent instructions half as long. */
         constexpr int chains = token_fragments * row_fragments < 4 ? 2 : 1;
         float part[chains][row_fragments][4] = {};
-        const uint32_t address = Format::k_address(k_tile + tokens.offset[fragment], lane);
+        typename Format::KeyReader reader(k_tile, tokens, fragment, lane);
 #pragma unroll
         for (int step = 0; step < Format::steps; ++step) {
             uint32_t keys[4];
-            Format::k_operand(keys, address, tokens.line_stride_bytes, step);
+            reader.operand(keys, step);
 #pragma unroll
             for (int n = 0; n < row_fragments; ++n)
                 Matrix::mma(part[step % chains][n], keys, query.operand[step][n]);
@@ -108,19 +84,20 @@ struct VisibleHalves {
  * `masked`: rows of V outside [first_visible, end_visible) become zero on their way to the tensor core. A weight of 0 does not
  * help against NaN there: 0 * NaN is NaN.
  */
-template <bool masked, class Format, int token_fragments, int row_fragments>
-__device__ __forceinline__ void
-pv(OutputFragment<Format::steps, row_fragments> &output, const WeightFragment<token_fragments, row_fragments> &weights,
-   uint32_t v_tile, const TokenFragments<Format, token_fragments> &tokens, int first_visible, int end_visible, int lane) {
+template <bool masked, class Format, int tile_tokens, int token_fragments, int row_fragments>
+__device__ __forceinline__ void pv(OutputFragment<Format::steps, row_fragments> &output,
+                                   const WeightFragment<token_fragments, row_fragments> &weights, uint32_t v_tile,
+                                   const TokenFragments<Format, tile_tokens, token_fragments> &tokens, int first_visible,
+                                   int end_visible, int lane) {
     using Matrix = Element<Format::matrix_dtype>;
 #pragma unroll
     for (int fragment = 0; fragment < token_fragments; ++fragment) {
-        const uint32_t address = Format::v_address(v_tile + tokens.offset[fragment], lane);
+        typename Format::ValueReader reader(v_tile, tokens, fragment, lane);
         const VisibleHalves visible(first_visible, end_visible, fragment, lane);
 #pragma unroll
         for (int step = 0; step < Format::steps; ++step) {
             uint32_t values[4];
-            Format::v_operand(values, address, tokens.line_stride_bytes, step);
+            reader.operand(values, step);
             if constexpr (masked) {
                 values[0] &= visible.low;
                 values[1] &= visible.low;

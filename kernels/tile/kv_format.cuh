@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_format.cuh: what a row of K or V looks like in memory and in a tile, and how it becomes operands of the matrix
- * instructions. One file per format specialises KvFormat<dtype, head_dim>:
+ * instructions. One file per format specialises KvFormat<dtype, head_dim, gathered>:
  *
  *     matrix_dtype            what the tensor cores compute with: KERNEL_DTYPE_BF16 or _FP16
  *     row_bytes, scale_bytes  of one token and KV head
- *     lines                   128-byte lines of a row
+ *     Rows                    where the 16-byte chunks of a row lie in a tile (below)
  *     steps                   matrix instructions over head_dim, 16 dims each
- *     k_address, v_address    where a lane starts to read a fragment of 16 tokens
- *     k_operand, v_operand    the A operand of one step: [16 tokens][16 dims], and [16 dims][16 tokens]
- *     query_dim, output_dim   the order in which a step deals out the dims to registers and lanes
+ *     KeyReader, ValueReader  read a fragment of 16 tokens: the A operand of one step after the other, [16 tokens][16 dims] and
+ *                             [16 dims][16 tokens]
+ *     k_scale, v_scale        what operands are to be multiplied by
+ *     query_...               which dims the lanes want as the B operand of qk (query.cuh)
+ *     output_dim              the dim of an accumulator's registers 2 * half and 2 * half + 1
  *
- * A tile is a sequence of boxes as the copy engine leaves them, each [lines][box_tokens][128 bytes], the 16-byte chunks of a line
- * permuted by its token % 8 (128-byte swizzle), so that ldmatrix meets no bank conflict. box_tokens is a power of two of at least
- * 16 and known at run time only, hence the two offsets that a warp computes once.
+ * The order in which a format deals out the dims of a row to steps, registers and lanes is its own: of K the query follows it, of
+ * V the output, so that no byte changes its lane.
  */
 #pragma once
 
@@ -21,28 +22,85 @@
 
 namespace tile {
 
-template <int dtype, int head_dim>
+template <int dtype, int head_dim, bool gathered>
 struct KvFormat;
 
-constexpr int line_bytes = 128;     /* one line of the swizzle */
 constexpr int fragment_tokens = 16; /* tokens of one matrix instruction; never straddle a box */
 
-/* The 16-token fragments of one warp within every tile. */
-template <class Format, int fragments>
-struct TokenFragments {
-    uint32_t offset[fragments]; /* of each fragment's first line, in bytes from the start of the tile */
-    uint32_t line_stride_bytes; /* from a token's first line to its next one */
+/*
+ * Rows in a tile, read by ldmatrix as pairs of 16-byte chunks. As the copy engine leaves boxes: each [lines][box_tokens][a line], the
+ * chunks of a line permuted by its token, so that ldmatrix meets no bank conflict. box_tokens is a power of two of at least 16
+ * and known at run time only, hence what TokenFragments computes once.
+ */
+template <int row_bytes, bool gathered>
+struct TileRows {
+    static constexpr int line_bytes = row_bytes < 128 ? row_bytes : 128;
+    static constexpr int lines = row_bytes / line_bytes;
+    static constexpr int pitch_bytes = row_bytes; /* of shared memory a token */
+    static constexpr int chunk_pairs = row_bytes / 32;
+    static_assert(row_bytes % line_bytes == 0 && row_bytes >= 32, "rows are whole lines");
 
-    __device__ __forceinline__ TokenFragments(int first_token, int box_tokens) : line_stride_bytes(box_tokens * line_bytes) {
+    /* Of token `token` of a fragment, chunk `odd` (0 or 1) of the first pair. */
+    static __device__ __forceinline__ uint32_t first_pair(uint32_t fragment, int token, int odd) {
+        constexpr int lines_per_128 = 128 / line_bytes, chunks = line_bytes / 16;
+        const int permuted = odd ^ (token / lines_per_128 % chunks);
+        return fragment + token * line_bytes + permuted * 16;
+    }
+    /* From there the same chunk of a later pair: lines are aligned, so it is one exclusive or within a line. */
+    static __device__ __forceinline__ uint32_t pair(uint32_t address, uint32_t line_stride_bytes, int pair) {
+        constexpr int pairs_per_line = line_bytes / 32;
+        return (address + pair / pairs_per_line * line_stride_bytes) ^ (pair % pairs_per_line * 32);
+    }
+};
+
+/* Rows copied one by one: 16 bytes apart, which does for bank conflicts. */
+template <int row_bytes>
+struct TileRows<row_bytes, true> {
+    static constexpr int pitch_bytes = row_bytes + 16;
+    static constexpr int lines = 1;
+    static constexpr int chunk_pairs = row_bytes / 32;
+
+    static __device__ __forceinline__ uint32_t first_pair(uint32_t fragment, int token, int odd) {
+        return fragment + token * pitch_bytes + odd * 16;
+    }
+    static __device__ __forceinline__ uint32_t pair(uint32_t address, uint32_t, int pair) { return address + pair * 32; }
+};
+
+/* A tile of K or V, and behind its rows the scales of its tokens: [tokens][scale_bytes]. */
+template <class Format, int tokens>
+struct TileLayout {
+    static constexpr int rows_bytes = tokens * Format::Rows::pitch_bytes;
+    static constexpr int bytes = (rows_bytes + tokens * Format::scale_bytes + 1023) & -1024; /* aligned as the swizzle wants */
+};
+
+/* The 16-token fragments of one warp within every tile. */
+template <class Format, int tile_tokens, int fragments>
+struct TokenFragments {
+    uint32_t offset[fragments]; /* of each fragment's first row, in bytes from the start of the tile */
+    uint32_t line_stride_bytes; /* from a token's first line to its next one */
+    uint32_t scale_offset;      /* of the first fragment's scales */
+    bool v_scales_interleaved;
+
+    __device__ __forceinline__ TokenFragments(int first_token, int box_tokens, bool v_scales_interleaved)
+        : line_stride_bytes(box_tokens * (Format::row_bytes / Format::Rows::lines)),
+          scale_offset(TileLayout<Format, tile_tokens>::rows_bytes + first_token * Format::scale_bytes),
+          v_scales_interleaved(v_scales_interleaved) {
 #pragma unroll
         for (int fragment = 0; fragment < fragments; ++fragment) {
             const int token = first_token + fragment * fragment_tokens;
-            const int in_box = token & (box_tokens - 1);
-            offset[fragment] = (token - in_box) * Format::lines * line_bytes + in_box * line_bytes;
+            const int in_box = Format::Rows::lines == 1 ? token : token & (box_tokens - 1);
+            offset[fragment] =
+                (token - in_box) * Format::Rows::pitch_bytes + in_box * (Format::Rows::pitch_bytes / Format::Rows::lines);
         }
+    }
+
+    __device__ __forceinline__ uint32_t scales(int fragment) const {
+        return scale_offset + fragment * fragment_tokens * Format::scale_bytes;
     }
 };
 
 } // namespace tile
 
 #include "tile/kv_format_16bit.cuh"
+#include "tile/kv_format_e4m3.cuh"
+#include "tile/kv_format_nvfp4.cuh"

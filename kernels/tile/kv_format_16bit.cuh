@@ -10,53 +10,50 @@
 
 namespace tile {
 
-template <int dtype, int head_dim>
+/* A pair of chunks is one step. */
+template <int dtype, int head_dim, bool gathered>
 struct KvFormat16Bit {
     static constexpr int matrix_dtype = dtype;
-    static constexpr int row_bytes = head_dim * 2, scale_bytes = 0;
-    static constexpr int lines = row_bytes / line_bytes;
+    static constexpr int row_bytes = head_dim * 2, scale_bytes = 0, copied_element_bytes = 2;
+    using Rows = TileRows<row_bytes, gathered>;
     static constexpr int steps = head_dim / 16;
-    static_assert(row_bytes % line_bytes == 0, "rows are whole lines");
+    static constexpr float k_scale = 1.f, v_scale = 1.f;
 
-    /* Of one step a lane reads 16 bytes, 8 dims, of one token: chunk 2 * step + odd of its row. */
-    static __device__ __forceinline__ uint32_t k_address(uint32_t fragment, int lane) {
-        return first_chunk(fragment, lane & 15, lane >> 4);
-    }
-    static __device__ __forceinline__ void k_operand(uint32_t (&keys)[4], uint32_t address, uint32_t line_stride_bytes,
-                                                     int step) {
-        ptx::ldmatrix_x4(keys, chunk(address, line_stride_bytes, step));
-    }
+    struct KeyReader {
+        const uint32_t address, line_stride_bytes;
+        template <class Tokens>
+        __device__ __forceinline__ KeyReader(uint32_t tile, const Tokens &tokens, int fragment, int lane)
+            : address(Rows::first_pair(tile + tokens.offset[fragment], lane & 15, lane >> 4)),
+              line_stride_bytes(tokens.line_stride_bytes) {}
+        __device__ __forceinline__ void operand(uint32_t (&keys)[4], int step) {
+            ptx::ldmatrix_x4(keys, Rows::pair(address, line_stride_bytes, step));
+        }
+    };
 
-    static __device__ __forceinline__ uint32_t v_address(uint32_t fragment, int lane) {
-        return first_chunk(fragment, (lane & 7) + ((lane >> 4) & 1) * 8, (lane >> 3) & 1);
-    }
-    static __device__ __forceinline__ void v_operand(uint32_t (&values)[4], uint32_t address, uint32_t line_stride_bytes,
-                                                     int step) {
-        ptx::ldmatrix_x4_trans(values, chunk(address, line_stride_bytes, step));
-    }
+    struct ValueReader {
+        const uint32_t address, line_stride_bytes;
+        template <class Tokens>
+        __device__ __forceinline__ ValueReader(uint32_t tile, const Tokens &tokens, int fragment, int lane)
+            : address(Rows::first_pair(tile + tokens.offset[fragment], (lane & 7) + ((lane >> 4) & 1) * 8, (lane >> 3) & 1)),
+              line_stride_bytes(tokens.line_stride_bytes) {}
+        __device__ __forceinline__ void operand(uint32_t (&values)[4], int step) {
+            ptx::ldmatrix_x4_trans(values, Rows::pair(address, line_stride_bytes, step));
+        }
+    };
 
-    /* The first of two neighbouring dims in register `half` of the B operand of qk. */
+    /* Queries are operands as they lie, too: two neighbouring dims a register, this one the first. */
+    static constexpr bool converts_query = false;
     static __device__ __forceinline__ constexpr int query_dim(int step, int half, int lane) {
         return step * 16 + half * 8 + (lane & 3) * 2;
     }
-    /* The dim of an accumulator's registers 2 * half and 2 * half + 1. */
     static __device__ __forceinline__ constexpr int output_dim(int step, int half, int lane) {
         return step * 16 + half * 8 + (lane >> 2);
     }
-
-  private:
-    /* A lane's first address once, then one exclusive or per step, because lines are aligned to 128 bytes. */
-    static __device__ __forceinline__ uint32_t first_chunk(uint32_t fragment, int token, int odd) {
-        return fragment + token * line_bytes + ((odd ^ (token & 7)) << 4);
-    }
-    static __device__ __forceinline__ uint32_t chunk(uint32_t address, uint32_t line_stride_bytes, int step) {
-        return (address + (step >> 2) * line_stride_bytes) ^ ((step & 3) << 5);
-    }
 };
 
-template <int head_dim>
-struct KvFormat<KERNEL_DTYPE_BF16, head_dim> : KvFormat16Bit<KERNEL_DTYPE_BF16, head_dim> {};
-template <int head_dim>
-struct KvFormat<KERNEL_DTYPE_FP16, head_dim> : KvFormat16Bit<KERNEL_DTYPE_FP16, head_dim> {};
+template <int head_dim, bool gathered>
+struct KvFormat<KERNEL_DTYPE_BF16, head_dim, gathered> : KvFormat16Bit<KERNEL_DTYPE_BF16, head_dim, gathered> {};
+template <int head_dim, bool gathered>
+struct KvFormat<KERNEL_DTYPE_FP16, head_dim, gathered> : KvFormat16Bit<KERNEL_DTYPE_FP16, head_dim, gathered> {};
 
 } // namespace tile

@@ -1,29 +1,118 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* output.cuh: float results to the dtype of out. It is a property of the launch, not of the variant: one predictable branch. */
+/* output.cuh: float results to the dtype of out. It is a property of the launch, not of the variant: predictable branches. */
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "abi.h"
+#include "ptx/convert.cuh"
 #include "ptx/scalar.cuh"
+#include "tile/row_map.cuh"
 
 namespace tile {
+
+constexpr int block_dims = 16; /* of NVFP4 that share a scale */
 
 __device__ __forceinline__ uint32_t pack_output(int dtype, float low, float high) {
     return dtype == KERNEL_DTYPE_FP16 ? ptx::pack_fp16(low, high) : ptx::pack_bf16(low, high);
 }
 
-/* Neighbouring columns of one row, from `element` of out on. */
+/* The e2m1 code nearest to a value, ties to the even code; NaN is the largest, as the scale of its block is NaN. */
+__device__ __forceinline__ uint32_t e2m1_code(float value) {
+    const float magnitude = fabsf(value);
+    const uint32_t code = (magnitude > 0.25f) + (magnitude >= 0.75f) + (magnitude > 1.25f) + (magnitude >= 1.75f) +
+                          (magnitude > 2.5f) + (magnitude >= 3.5f) + (magnitude > 5.f);
+    return isnan(value) ? 7u : code | (__float_as_uint(value) >> 28 & 8u);
+}
+
+/*
+ * dividend / divisor, from about the divisor's reciprocal, rounded as a division would be: what lies between two codes must not move.
+ * Beyond 2^100 as that; NaN stays NaN.
+ */
+__device__ __forceinline__ float divide(float dividend, float divisor, float reciprocal) {
+    const float bounded = isnan(dividend) ? dividend : copysignf(fminf(fabsf(dividend), 0x1p100f), dividend);
+    const float quotient = bounded * reciprocal;
+    return fmaf(fmaf(-divisor, quotient, bounded), reciprocal, quotient);
+}
+
+/* Where the 128x4 swizzle has a scale: tiles of 128 rows and 4 columns, 512 bytes each. */
+__device__ __forceinline__ int64_t swizzled_scale(int64_t row, int column, int columns) {
+    const int64_t tile = row / 128 * (columns / 4) + column / 4;
+    return tile * 512 + row % 32 * 16 + row % 128 / 32 * 4 + column % 4;
+}
+
+/* `width` neighbouring columns of a row; lanes that hold the rest of a block are neighbours and call together. */
 template <int width>
-__device__ __forceinline__ void store_output(const output_params &output, int64_t element, const float (&value)[width],
-                                             float scale) {
-    uint16_t *out = static_cast<uint16_t *>(output.rows) + element;
+__device__ __forceinline__ void store_nvfp4(const output_params &output, const RowMap &rows, int row, int column, int head_dim,
+                                            const float (&value)[width]) {
+    constexpr uint32_t lanes = block_dims / width;
+    const uint32_t lane = threadIdx.x % 32, mask = ((1u << lanes) - 1u) << (lane / lanes * lanes);
+    float largest = 0.f;
+#pragma unroll
+    for (int j = 0; j < width; ++j)
+        largest = ptx::max_or_nan(largest, fabsf(value[j]));
+#pragma unroll
+    for (uint32_t distance = 1; distance < lanes; distance *= 2)
+        largest = ptx::max_or_nan(largest, __shfl_xor_sync(mask, largest, static_cast<int>(distance)));
+
+    const uint32_t scale_code = ptx::pack_e4m3(divide(output.scale_factor * largest, 6.f, 1.f / 6.f), 0.f) & 0xffu;
+    const float block_scale = ptx::float_from_fp16_low(ptx::fp16x2_from_e4m3x2_low(scale_code));
+    const float reciprocal = __fdividef(1.f, block_scale);
+    uint32_t codes = 0;
+#pragma unroll
+    for (int j = 0; j < width; ++j)
+        codes |= (block_scale == 0.f ? 0u : e2m1_code(divide(value[j] * output.scale_factor, block_scale, reciprocal)))
+                 << (j * 4);
+
+    uint8_t *const out = static_cast<uint8_t *>(output.rows) + (rows.output_offset(output, row) + column) / 2;
+    if constexpr (width == 4)
+        *reinterpret_cast<uint16_t *>(out) = static_cast<uint16_t>(codes);
+    else if constexpr (width == 2)
+        *out = static_cast<uint8_t>(codes);
+    else {
+        codes |= __shfl_xor_sync(mask, codes, 1) << 4;
+        if (lane % 2 == 0)
+            *out = static_cast<uint8_t>(codes);
+    }
+    if (column % block_dims != 0)
+        return;
+    const int columns = (output.scale_columns + 3) & -4, scale_column = (rows.head(row) * head_dim + column) / block_dims;
+    const int64_t scale_row = static_cast<int64_t>(rows.token()) + output.first_scale_row;
+    output.scales[swizzled_scale(scale_row, scale_column, columns)] = static_cast<uint8_t>(scale_code);
+    for (int padding = scale_column + 1; padding >= output.scale_columns && padding < columns; ++padding)
+        output.scales[swizzled_scale(scale_row, padding, columns)] = 0;
+}
+
+/* Neighbouring columns of one row of out. `whole_blocks`: see store_nvfp4. */
+template <bool whole_blocks, int width>
+__device__ __forceinline__ void store_output(const output_params &output, const RowMap &rows, int row, int column, int head_dim,
+                                             const float (&value)[width]) {
+    const int64_t element = rows.output_offset(output, row) + column;
+    if (output.dtype == KERNEL_DTYPE_E4M3) {
+        uint8_t *const out = static_cast<uint8_t *>(output.rows) + element;
+        if constexpr (width == 1) {
+            *out = static_cast<uint8_t>(ptx::pack_e4m3(value[0], 0.f));
+        } else {
+#pragma unroll
+            for (int j = 0; j < width; j += 2)
+                reinterpret_cast<uint16_t *>(out)[j / 2] = static_cast<uint16_t>(ptx::pack_e4m3(value[j], value[j + 1]));
+        }
+        return;
+    }
+    if constexpr (whole_blocks) {
+        if (output.dtype == KERNEL_DTYPE_NVFP4) {
+            store_nvfp4(output, rows, row, column, head_dim, value);
+            return;
+        }
+    }
+    uint16_t *const out = static_cast<uint16_t *>(output.rows) + element;
     if constexpr (width == 1) {
-        *out = static_cast<uint16_t>(pack_output(output.dtype, value[0] * scale, 0.f));
+        *out = static_cast<uint16_t>(pack_output(output.dtype, value[0], 0.f));
     } else {
 #pragma unroll
         for (int j = 0; j < width; j += 2)
-            reinterpret_cast<uint32_t *>(out)[j / 2] = pack_output(output.dtype, value[j] * scale, value[j + 1] * scale);
+            reinterpret_cast<uint32_t *>(out)[j / 2] = pack_output(output.dtype, value[j], value[j + 1]);
     }
 }
 

@@ -19,12 +19,12 @@ class RowMap {
 
     __device__ __forceinline__ int head(int row) const { return first_head_ + row; }
 
-    /* The 16-bit elements of row 0; row r lies r * head_stride further. */
-    __device__ __forceinline__ const uint16_t *first_query_row(const query_params &query) const {
-        return static_cast<const uint16_t *>(query.rows) + token_ * query.token_stride + first_head_ * query.head_stride;
-    }
+    __device__ __forceinline__ int token() const { return token_; }
 
-    /* Elements from the start of out, and of lse. */
+    /* Elements from the start of query, of out, and of lse. */
+    __device__ __forceinline__ int64_t query_offset(const query_params &query, int row) const {
+        return token_ * query.token_stride + head(row) * query.head_stride;
+    }
     __device__ __forceinline__ int64_t output_offset(const output_params &output, int row) const {
         return token_ * output.token_stride + head(row) * output.head_stride;
     }

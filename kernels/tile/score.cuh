@@ -9,6 +9,7 @@
 
 #include "abi.h"
 #include "tile/kv_format.cuh"
+#include "tile/query.cuh"
 
 namespace tile {
 
@@ -21,21 +22,37 @@ __device__ __forceinline__ float scale_log2(const query_params &query) {
     return query.bmm1_scale_device != nullptr ? *query.bmm1_scale_device * log2_e : query.bmm1_scale_log2;
 }
 
+/* What the products of each row are multiplied by. */
+template <class Format, int row_fragments>
+struct RowScales {
+    float value[row_fragments][2];
+
+    __device__ __forceinline__ RowScales(float scale_log2, const QueryFragment<Format, row_fragments> &query) {
+#pragma unroll
+        for (int n = 0; n < row_fragments; ++n) {
+#pragma unroll
+            for (int odd = 0; odd < 2; ++odd)
+                value[n][odd] = scale_log2 * Format::k_scale * query.factor[n][odd];
+        }
+    }
+};
+
 /* Registers as the figure in attention.cuh has them: tokens l/4 and l/4 + 8 of a fragment, rows 2 (l%4) and the next. */
 template <int token_fragments, int row_fragments>
 struct ScoreFragment {
     float value[token_fragments][row_fragments][4];
 };
 
-template <int token_fragments, int row_fragments>
-__device__ __forceinline__ void scale(ScoreFragment<token_fragments, row_fragments> &scores, float scale_log2) {
+template <class Format, int token_fragments, int row_fragments>
+__device__ __forceinline__ void scale(ScoreFragment<token_fragments, row_fragments> &scores,
+                                      const RowScales<Format, row_fragments> &scales) {
 #pragma unroll
     for (int fragment = 0; fragment < token_fragments; ++fragment) {
 #pragma unroll
         for (int n = 0; n < row_fragments; ++n) {
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-                scores.value[fragment][n][i] *= scale_log2;
+                scores.value[fragment][n][i] *= scales.value[n][i % 2];
         }
     }
 }

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * row_stream.cuh: the pieces of a worker, in order, tile by tile and token by token: which page each token lies in, for whoever
+ * copies rows by addresses of its own (row_gather.cuh, scale_gather.cuh). Page ids are fetched one tile ahead, across pieces.
+ */
+#pragma once
+
+#include <cstdint>
+
+#include "abi.h"
+#include "pipeline/split_schedule.cuh"
+
+namespace pipeline {
+
+/* A lane's tokens of a tile: number i is token `i * 32 + lane` of those that the warp looks after. */
+template <int tokens_per_lane, int tables>
+struct RowBatch {
+    bool end_of_work; /* there are no more tiles */
+    int kv_head;
+    struct {
+        bool live;        /* to be copied */
+        int in_page;      /* token */
+        int page[tables]; /* may be no page: negative, or beyond the last */
+    } rows[tokens_per_lane];
+};
+
+/* A warp looks after `tokens` tokens of every tile of `tile_tokens`. `tables`: page ids of one tensor, or of K and V. */
+template <int cluster_size, int tile_tokens, int tokens, int tables>
+class RowStream {
+  public:
+    static constexpr int tokens_per_lane = (tokens + 31) / 32;
+    using Batch = RowBatch<tokens_per_lane, tables>;
+
+    /* `first`: of the tile's tokens, the warp's. `together`: tokens that are copied all where one is visible; they share a page. */
+    __device__ __forceinline__ RowStream(const schedule_params &params, SplitSchedule<cluster_size> &schedule, int first,
+                                         int together, int64_t table_offset = 0)
+        : params_(params), table_(params.page_table + table_offset), schedule_(schedule),
+          box_shift_(__ffs(params.box_tokens) - 1), first_(first), together_(together), lane_(threadIdx.x & 31) {}
+
+    /* All lanes call together. The loads of the ids are issued here and first waited for when an id is used. */
+    __device__ __forceinline__ Batch next() {
+        Batch batch = {};
+        while (token_ >= end_token_) {
+            piece_ = schedule_.next();
+            if (piece_.end_of_work) {
+                batch.end_of_work = true;
+                return batch;
+            }
+            token_ = piece_.first_box << box_shift_;
+            end_token_ = piece_.first_box < piece_.end_box ? min(piece_.end_token, piece_.end_box << box_shift_) : token_;
+        }
+        batch.kv_head = piece_.kv_head;
+        const int first_live = piece_.first_token & -together_, end_live = (end_token_ + together_ - 1) & -together_;
+        const int32_t *const ids =
+            table_ + piece_.request * params_.page_table_request_stride + piece_.kv_head * params_.page_table_head_stride;
+#pragma unroll
+        for (int i = 0; i < tokens_per_lane; ++i) {
+            const int of_warp = i * 32 + lane_, token = token_ + first_ + of_warp;
+            auto &row = batch.rows[i];
+            row.live = (tokens % 32 == 0 || of_warp < tokens) && token >= first_live && token < end_live;
+            if (!row.live)
+                continue;
+            const uint32_t page = quotient(static_cast<uint32_t>(token), params_.page_size);
+            row.in_page = token - static_cast<int>(page * params_.page_size.value);
+            row.page[0] = ids[page];
+            if constexpr (tables == 2)
+                row.page[1] = ids[page + params_.page_table_v_offset];
+        }
+        token_ += tile_tokens;
+        return batch;
+    }
+
+  private:
+    const schedule_params &params_;
+    const int32_t *const table_;
+    SplitSchedule<cluster_size> &schedule_;
+    const int box_shift_, first_, together_, lane_;
+    Piece piece_ = {};
+    int token_ = 0, end_token_ = 0;
+};
+
+__device__ __forceinline__ const uint8_t *row_address(const row_source &source, int page, int kv_head, int in_page) {
+    return source.rows + page * source.page_stride + kv_head * source.head_stride + in_page * source.token_stride;
+}
+
+} // namespace pipeline

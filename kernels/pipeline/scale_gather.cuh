@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scale_gather.cuh: the warp that brings the scales of all tiles, of K and of V, beside whoever brings the rows: a few bytes a token,
+ * too small for copies that one thread issues at a time, so every lane copies those of its own tokens.
+ */
+#pragma once
+
+#include <cstdint>
+
+#include "abi.h"
+#include "pipeline/cluster_exchange.cuh"
+#include "pipeline/kv_ring.cuh"
+#include "pipeline/row_stream.cuh"
+#include "ptx/async_copy.cuh"
+
+namespace pipeline {
+
+/* `rows_bytes`: of a tile, before its scales. */
+template <class Format, class Ring, int tile_tokens, int rows_bytes, int cluster_size>
+class ScaleGather {
+    using Stream = RowStream<cluster_size, tile_tokens, tile_tokens, 2>;
+    using Batch = Stream::Batch;
+
+  public:
+    static constexpr int arrivals = 32; /* on the barrier of a tile: every lane's */
+
+    __device__ __forceinline__ ScaleGather(const gqa_decode_params &params, Ring ring)
+        : params_(params), scale_bytes_(params.query.head_dim / 16), ring_(ring) {}
+
+    __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
+        schedule.begin();
+        /* Interleaved scales of four tokens are one block of V's; those of K come along. */
+        Stream stream(params_.schedule, schedule, 0, params_.v_scales_interleaved != 0 ? 4 : 1);
+        Batch batch = stream.next();
+        meet_cluster<cluster_size>(); /* while the page ids are on their way */
+        while (!batch.end_of_work) {
+            const Batch upcoming = stream.next();
+            load_tile(batch, params_.k_scales, tensor_k, lane);
+            load_tile(batch, params_.v_scales, tensor_v, lane);
+            ring_.advance();
+            batch = upcoming;
+        }
+    }
+
+  private:
+    __device__ __forceinline__ void load_tile(const Batch &batch, const row_source &source, Tensor tensor, int lane) {
+        ring_.wait_empty(tensor);
+#pragma unroll
+        for (int i = 0; i < Stream::tokens_per_lane; ++i) {
+            const auto &row = batch.rows[i];
+            if (!row.live)
+                continue;
+            const bool exists = static_cast<uint32_t>(row.page[tensor]) < static_cast<uint32_t>(params_.num_pages);
+            const uint32_t destination = ring_.tile(tensor) + rows_bytes + (i * 32 + lane) * Format::scale_bytes;
+            copy(destination, row_address(source, exists ? row.page[tensor] : 0, batch.kv_head, row.in_page), exists);
+        }
+        ptx::mbarrier_arrive_after_copies(ring_.full_barrier(tensor));
+    }
+
+    /* The scales of one token; zeros where it does not exist, and for dims that the rows have not. */
+    __device__ __forceinline__ void copy(uint32_t destination, const uint8_t *source, bool exists) const {
+        if (scale_bytes_ == Format::scale_bytes) {
+            ptx::copy_async<Format::scale_bytes>(destination, source, exists);
+            return;
+        }
+#pragma unroll
+        for (int byte = 0; byte < Format::scale_bytes; byte += 4)
+            ptx::copy_async<4>(destination + byte, source + byte, exists && byte < scale_bytes_);
+    }
+
+    const gqa_decode_params &params_;
+    const int scale_bytes_;
+    Ring ring_;
+};
+
+} // namespace pipeline

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* async_copy.cuh: PTX ISA 9.7.9.25.3 "cp.async", a few bytes of every thread's own; sm_80 and newer. */
+#pragma once
+
+#include <cstdint>
+
+namespace ptx {
+
+/* `bytes` (4, 8 or 16, aligned to as many) from global to shared memory; not `live`: zeros, and nothing is read. */
+template <int bytes>
+__device__ __forceinline__ void copy_async(uint32_t destination, const void *source, bool live) {
+    static_assert(bytes == 4 || bytes == 8 || bytes == 16, "sizes of cp.async");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(destination), "l"(source), "n"(bytes),
+                 "r"(live ? bytes : 0)
+                 : "memory");
+}
+
+/* Arrives on the barrier once all copies that this thread has begun are in shared memory. */
+__device__ __forceinline__ void mbarrier_arrive_after_copies(uint32_t barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+} // namespace ptx

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* convert.cuh: between FP8 and wider types, PTX ISA 9.7.9.21 "cvt", and arithmetic on pairs of fp16. sm_89 and newer. */
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+#error "conversions of e4m3 need sm_89"
+#endif
+
+namespace ptx {
+
+/* Two e4m3, the lower or upper half of `packed`, as two fp16: exact, NaN stays NaN. */
+__device__ __forceinline__ uint32_t fp16x2_from_e4m3x2_low(uint32_t packed) {
+    uint32_t pair;
+    asm("{\n"
+        ".reg .b16 low, high;\n"
+        "mov.b32 {low, high}, %1;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+        "}"
+        : "=r"(pair)
+        : "r"(packed));
+    return pair;
+}
+__device__ __forceinline__ uint32_t fp16x2_from_e4m3x2_high(uint32_t packed) {
+    uint32_t pair;
+    asm("{\n"
+        ".reg .b16 low, high;\n"
+        "mov.b32 {low, high}, %1;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, high;\n"
+        "}"
+        : "=r"(pair)
+        : "r"(packed));
+    return pair;
+}
+
+/* Rounded to nearest even, saturated at 448, NaN stays NaN; in the low 16 bits, `low` in the lowest 8. */
+__device__ __forceinline__ uint32_t pack_e4m3(float low, float high) {
+    uint16_t packed;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+__device__ __forceinline__ uint32_t multiply_fp16x2(uint32_t a, uint32_t b) {
+    uint32_t product;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+    return product;
+}
+
+__device__ __forceinline__ float float_from_fp16_low(uint32_t pair) {
+    float value;
+    asm("{\n"
+        ".reg .b16 low, high;\n"
+        "mov.b32 {low, high}, %1;\n"
+        "cvt.f32.f16 %0, low;\n"
+        "}"
+        : "=f"(value)
+        : "r"(pair));
+    return value;
+}
+__device__ __forceinline__ float float_from_fp16_high(uint32_t pair) { return float_from_fp16_low(pair >> 16); }
+
+/* Bytes of a and b, numbered 0 to 7 from the lowest of a on: four digits of `selector`, the lowest first. */
+__device__ __forceinline__ uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
+    return __byte_perm(a, b, selector);
+}
+
+} // namespace ptx

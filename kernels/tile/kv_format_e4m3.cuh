@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kv_format_e4m3.cuh: FP8 rows become fp16 in registers, which holds every e4m3 exactly. Of kv_format.cuh.
+ *
+ * ldmatrix moves pairs of bytes. Of K a lane gets four neighbouring dims of a token: those are its two registers of a step. Of V,
+ * transposed, it gets two neighbouring dims of two neighbouring tokens: one permutation brings the tokens of a dim together.
+ */
+#pragma once
+
+#include <cstdint>
+
+#include "abi.h"
+#include "ptx/convert.cuh"
+#include "ptx/matrix.cuh"
+#include "tile/kv_format.cuh"
+
+namespace tile {
+
+/* A pair of chunks is two steps. */
+template <int head_dim, bool gathered>
+struct KvFormat<KERNEL_DTYPE_E4M3, head_dim, gathered> {
+    static constexpr int matrix_dtype = KERNEL_DTYPE_FP16;
+    static constexpr int row_bytes = head_dim, scale_bytes = 0, copied_element_bytes = 1;
+    using Rows = TileRows<row_bytes, gathered>;
+    static constexpr int steps = head_dim / 16;
+    static constexpr float k_scale = 1.f, v_scale = 1.f;
+
+    /* Both readers: tokens 0 to 7 and 8 to 15 of one chunk, then of the next. */
+    struct Reader {
+        const uint32_t address, line_stride_bytes;
+        uint32_t chunks[4];
+        template <class Tokens>
+        __device__ __forceinline__ Reader(uint32_t tile, const Tokens &tokens, int fragment, int lane)
+            : address(Rows::first_pair(tile + tokens.offset[fragment], lane & 15, lane >> 4)),
+              line_stride_bytes(tokens.line_stride_bytes) {}
+    };
+
+    struct KeyReader : Reader {
+        using Reader::Reader;
+        __device__ __forceinline__ void operand(uint32_t (&keys)[4], int step) {
+            if (step % 2 == 0)
+                ptx::ldmatrix_x4(this->chunks, Rows::pair(this->address, this->line_stride_bytes, step / 2));
+            const uint32_t low = this->chunks[step % 2 * 2], high = this->chunks[step % 2 * 2 + 1];
+            keys[0] = ptx::fp16x2_from_e4m3x2_low(low);
+            keys[1] = ptx::fp16x2_from_e4m3x2_low(high);
+            keys[2] = ptx::fp16x2_from_e4m3x2_high(low);
+            keys[3] = ptx::fp16x2_from_e4m3x2_high(high);
+        }
+    };
+
+    struct ValueReader : Reader {
+        using Reader::Reader;
+        __device__ __forceinline__ void operand(uint32_t (&values)[4], int step) {
+            if (step % 2 == 0)
+                ptx::ldmatrix_x4_trans(this->chunks, Rows::pair(this->address, this->line_stride_bytes, step / 2));
+            const uint32_t low = ptx::permute_bytes(this->chunks[step % 2 * 2], 0, 0x3120);
+            const uint32_t high = ptx::permute_bytes(this->chunks[step % 2 * 2 + 1], 0, 0x3120);
+            values[0] = ptx::fp16x2_from_e4m3x2_low(low);
+            values[1] = ptx::fp16x2_from_e4m3x2_high(low);
+            values[2] = ptx::fp16x2_from_e4m3x2_low(high);
+            values[3] = ptx::fp16x2_from_e4m3x2_high(high);
+        }
+    };
+
+    static constexpr bool converts_query = true;
+    static constexpr int query_vector = 4;
+    static __device__ __forceinline__ constexpr int query_element(int, int half, int position) { return half * 2 + position; }
+    static __device__ __forceinline__ constexpr int output_dim(int step, int half, int lane) {
+        return step * 16 + (lane >> 2) * 2 + half;
+    }
+};
+
+} // namespace tile

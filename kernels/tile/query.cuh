@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * query.cuh: rows of Q as the B operand of qk. Where the matrix dtype is not the query's, rows are converted: fp16 and e4m3 to fp16
+ * exactly; bf16, whose range fp16 has not, times a power of two of its own for each row, which `factor` takes back. It puts the
+ * row's largest value just below 2^15: what is 2^-29 of it or more keeps all its bits, and the rest a quantum of 2^-24, far below what
+ * the sum of the products is rounded to.
+ */
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "abi.h"
+#include "ptx/convert.cuh"
+#include "ptx/scalar.cuh"
+#include "tile/row_map.cuh"
+
+namespace tile {
+
+/* Neighbouring dims of a query row, from `element` of query on; aligned to their size. */
+template <int width>
+__device__ __forceinline__ void load_query(const query_params &query, int64_t element, float (&value)[width]) {
+    if (query.dtype == KERNEL_DTYPE_E4M3) {
+        const uint32_t *const words = reinterpret_cast<const uint32_t *>(static_cast<const uint8_t *>(query.rows) + element);
+#pragma unroll
+        for (int word = 0; word < width / 4; ++word) {
+            const uint32_t packed = words[word];
+            const uint32_t pairs[2] = {ptx::fp16x2_from_e4m3x2_low(packed), ptx::fp16x2_from_e4m3x2_high(packed)};
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                value[word * 4 + i] =
+                    i % 2 == 0 ? ptx::float_from_fp16_low(pairs[i / 2]) : ptx::float_from_fp16_high(pairs[i / 2]);
+        }
+        return;
+    }
+    const uint32_t *const pairs = reinterpret_cast<const uint32_t *>(static_cast<const uint16_t *>(query.rows) + element);
+    const bool is_bf16 = query.dtype == KERNEL_DTYPE_BF16;
+#pragma unroll
+    for (int i = 0; i < width; i += 2) {
+        const uint32_t pair = pairs[i / 2];
+        value[i] = is_bf16 ? __uint_as_float(pair << 16) : ptx::float_from_fp16_low(pair);
+        value[i + 1] = is_bf16 ? __uint_as_float(pair & 0xffff0000u) : ptx::float_from_fp16_high(pair);
+    }
+}
+
+/* 2^exponent, of a normal number. */
+__device__ __forceinline__ float power_of_two(int exponent) {
+    return __uint_as_float(static_cast<uint32_t>(exponent + 127) << 23);
+}
+
+/* All of head_dim; rows past the live ones and dims past the query's are zero. */
+template <class Format, int row_fragments>
+struct QueryFragment {
+    uint32_t operand[Format::steps][row_fragments][2];
+    float factor[row_fragments][2]; /* of the rows whose scores the lane holds */
+
+    __device__ __forceinline__ void load(const query_params &query, const RowMap &rows, int lane) {
+#pragma unroll
+        for (int n = 0; n < row_fragments; ++n) {
+            const int row = n * 8 + (lane >> 2);
+            const int live_dims = row < rows.live_rows() ? query.head_dim : 0;
+            const int64_t first = rows.query_offset(query, row);
+            if constexpr (Format::converts_query)
+                convert(query, n, first, live_dims, lane);
+            else
+                copy(query, n, first, live_dims, lane);
+        }
+    }
+
+  private:
+    __device__ __forceinline__ void copy(const query_params &query, int n, int64_t first, int live_dims, int lane) {
+        const uint16_t *const elements = static_cast<const uint16_t *>(query.rows) + first;
+        factor[n][0] = factor[n][1] = 1.f;
+#pragma unroll
+        for (int step = 0; step < Format::steps; ++step) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                operand[step][n][half] = step * 16 < live_dims
+                                             ? *reinterpret_cast<const uint32_t *>(elements + Format::query_dim(step, half, lane))
+                                             : 0u;
+        }
+    }
+
+    __device__ __forceinline__ void convert(const query_params &query, int n, int64_t first, int live_dims, int lane) {
+        constexpr int width = Format::query_vector, stride = 4 * width, vectors = Format::steps * 16 / stride;
+        constexpr int vector_steps = Format::steps / vectors;
+        const int first_dim = (lane & 3) * width;
+        int exponent = 0;
+        if (query.dtype == KERNEL_DTYPE_BF16) {
+            float largest = 0.f;
+#pragma unroll
+            for (int vector = 0; vector < vectors; ++vector) {
+                const int dim = vector * stride + first_dim;
+                if (dim >= live_dims)
+                    continue;
+                float value[width];
+                load_query(query, first + dim, value);
+#pragma unroll
+                for (int i = 0; i < width; ++i)
+                    largest = fmaxf(largest, fabsf(value[i]));
+            }
+            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+            /* Both powers stay normal numbers: -114 for an infinity, 126 for the smallest. */
+            exponent = min(14 + 127 - static_cast<int>(__float_as_uint(largest) >> 23), 126);
+        }
+        const float multiplier = power_of_two(exponent);
+#pragma unroll
+        for (int odd = 0; odd < 2; ++odd)
+            factor[n][odd] = power_of_two(-__shfl_sync(0xffffffffu, exponent, ((lane & 3) * 2 + odd) * 4));
+#pragma unroll
+        for (int vector = 0; vector < vectors; ++vector) {
+            const int dim = vector * stride + first_dim;
+            float value[width] = {};
+            if (dim < live_dims)
+                load_query(query, first + dim, value);
+#pragma unroll
+            for (int step = 0; step < vector_steps; ++step) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    operand[vector * vector_steps + step][n][half] =
+                        ptx::pack_fp16(value[Format::query_element(step, half, 0)] * multiplier,
+                                       value[Format::query_element(step, half, 1)] * multiplier);
+            }
+        }
+    }
+};
+
+} // namespace tile
