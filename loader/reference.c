@@ -36,6 +36,10 @@ struct scratch {
     double *accumulated; /* [rows][v_dim] sum of weight * v, not yet divided */
     double *row_max;     /* [rows] largest logit so far */
     double *row_sum;     /* [rows] sum of exp(logit - row_max) */
+    double *squares;     /* [rows][v_dim] sum of (weight * v)^2; these four are NULL unless exact results are wanted */
+    double *row_squares; /* [rows] sum of weight^2 */
+    double *row_tokens;  /* [rows] tokens that it sees */
+    double *row_largest; /* [rows] largest |v| of these */
     double *k_row;       /* [qk_dim] */
     double *v_row;       /* [v_dim] */
     bool *visible;       /* [query tokens] whether each sees the KV token at hand */
@@ -191,6 +195,12 @@ static void load_queries(const struct operation *operation, const struct sequenc
         }
     }
     memset(scratch->accumulated, 0, row * operation->v_dim * sizeof *scratch->accumulated);
+    if (scratch->squares != NULL) {
+        memset(scratch->squares, 0, row * operation->v_dim * sizeof *scratch->squares);
+        memset(scratch->row_squares, 0, row * sizeof *scratch->row_squares);
+        memset(scratch->row_tokens, 0, row * sizeof *scratch->row_tokens);
+        memset(scratch->row_largest, 0, row * sizeof *scratch->row_largest);
+    }
 }
 
 /* Four sums, so that the additions do not wait for each other. qk_dim is a multiple of 16. */
@@ -205,15 +215,31 @@ static double dot(const double *a, const double *b, size_t count) {
     return (sum0 + sum1) + (sum2 + sum3);
 }
 
+/* What a kernel's rounding is measured by. `shrink` is what the sums so far have just been multiplied by. */
+static void attend_squares(const struct operation *operation, size_t row, double shrink, double weight) {
+    const struct scratch *scratch = &operation->scratch;
+    size_t v_dim = operation->v_dim;
+    double *squares = scratch->squares + row * v_dim, largest = scratch->row_largest[row];
+
+    for (size_t d = 0; d < v_dim; d++) {
+        double value = scratch->v_row[d], part = weight * value;
+        squares[d] = squares[d] * (shrink * shrink) + part * part;
+        largest = fabs(value) > largest ? fabs(value) : largest;
+    }
+    scratch->row_largest[row] = largest;
+    scratch->row_squares[row] = scratch->row_squares[row] * (shrink * shrink) + weight * weight;
+    scratch->row_tokens[row]++;
+}
+
 /* One KV token enters one query row. A NaN logit leaves the maximum alone and makes the sums NaN. */
 static void attend(const struct operation *operation, size_t row) {
     const struct scratch *scratch = &operation->scratch;
     size_t qk_dim = operation->qk_dim, v_dim = operation->v_dim;
     double *accumulated = scratch->accumulated + row * v_dim;
-    double logit = operation->bmm1_scale * dot(scratch->query + row * qk_dim, scratch->k_row, qk_dim);
+    double logit = operation->bmm1_scale * dot(scratch->query + row * qk_dim, scratch->k_row, qk_dim), shrink = 1;
 
     if (logit > scratch->row_max[row]) {
-        double shrink = exp(scratch->row_max[row] - logit); /* 0 for the first token */
+        shrink = exp(scratch->row_max[row] - logit); /* 0 for the first token */
         for (size_t d = 0; d < v_dim; d++)
             accumulated[d] *= shrink;
         scratch->row_sum[row] *= shrink;
@@ -223,6 +249,8 @@ static void attend(const struct operation *operation, size_t row) {
     for (size_t d = 0; d < v_dim; d++)
         accumulated[d] += weight * scratch->v_row[d];
     scratch->row_sum[row] += weight;
+    if (scratch->squares != NULL)
+        attend_squares(operation, row, shrink, weight);
 }
 
 /* -------------------------------------------------------------------------------------------------------- results */
@@ -245,15 +273,25 @@ static void store_nvfp4_row(const struct operation *operation, const double *val
             scales[nvfp4_swizzled_offset(row, column, num_columns)] = 0;
 }
 
+/* `scale`: what turns the weights of the sums into those of the result. */
+static void store_exact_row(const struct operation *operation, size_t row, const double *values, double lse, double scale,
+                            int64_t token, int64_t head) {
+    const struct exact_results *exact = &operation->reference->exact;
+    const struct scratch *scratch = &operation->scratch;
+    size_t v_dim = operation->v_dim, result = (size_t)(token * operation->problem->num_qo_heads + head);
+    double bmm2 = fabs(operation->bmm2_scale);
+
+    memcpy(exact->out + result * v_dim, values, v_dim * sizeof *values);
+    exact->lse[result] = lse;
+    for (size_t d = 0; d < v_dim; d++)
+        exact->spread[result * v_dim + d] = bmm2 * sqrt(scratch->squares[row * v_dim + d]) * scale;
+    exact->weight[result] = sqrt(scratch->row_squares[row]) * scale;
+    exact->reach[result] = bmm2 * sqrt(scratch->row_tokens[row]) * scratch->row_largest[row];
+}
+
 static void store_row(const struct operation *operation, const double *values, double lse, int64_t token, int64_t head) {
     const libdecode_problem *problem = operation->problem;
     const libdecode_tensors *tensors = operation->tensors;
-    if (operation->reference->exact_out != NULL) {
-        size_t row = (size_t)(token * problem->num_qo_heads + head);
-        memcpy(operation->reference->exact_out + row * operation->v_dim, values, operation->v_dim * sizeof *values);
-        operation->reference->exact_lse[row] = lse;
-        return;
-    }
     int64_t element = token * problem->out_token_stride + head * problem->out_head_stride;
     uint8_t *out = (uint8_t *)tensors->out + element_bytes(problem->out_dtype, element);
 
@@ -284,7 +322,10 @@ static void finish_row(const struct operation *operation, const struct sequence 
 
     for (size_t d = 0; d < operation->v_dim; d++)
         values[d] = sum == 0 ? 0 : operation->bmm2_scale * (values[d] * shrink / sum);
-    store_row(operation, values, lse, token, head);
+    if (scratch->squares != NULL)
+        store_exact_row(operation, row, values, lse, sum == 0 ? 0 : shrink / sum, token, head);
+    else
+        store_row(operation, values, lse, token, head);
 }
 
 static void decode_sequence(const struct operation *operation, const struct sequence *sequence) {
@@ -367,7 +408,8 @@ static struct operation describe(const struct reference *reference) {
 /* One block of memory, for up to `q_len` query tokens of a request; free(scratch.query) ends it. */
 static libdecode_status scratch_create(const struct operation *operation, size_t q_len, struct scratch *ret_scratch) {
     size_t rows = q_len * operation->group_size, qk_dim = operation->qk_dim, v_dim = operation->v_dim; /* < 2^31 * 2^16 */
-    size_t doubles = rows * (qk_dim + v_dim) + 2 * rows + qk_dim + v_dim;                              /* < 2^58 */
+    bool exact = operation->reference->exact.out != NULL;
+    size_t doubles = rows * (qk_dim + (exact ? 2 : 1) * v_dim) + (exact ? 5 : 2) * rows + qk_dim + v_dim; /* < 2^58 */
     double *memory = malloc(doubles * sizeof(double) + q_len * sizeof(bool));
 
     if (memory == NULL)
@@ -381,7 +423,11 @@ static libdecode_status scratch_create(const struct operation *operation, size_t
     ret_scratch->row_sum = ret_scratch->row_max + rows;
     ret_scratch->k_row = ret_scratch->row_sum + rows;
     ret_scratch->v_row = ret_scratch->k_row + qk_dim;
-    ret_scratch->visible = (bool *)(ret_scratch->v_row + v_dim);
+    ret_scratch->squares = exact ? ret_scratch->v_row + v_dim : NULL;
+    ret_scratch->row_squares = exact ? ret_scratch->squares + rows * v_dim : NULL;
+    ret_scratch->row_tokens = exact ? ret_scratch->row_squares + rows : NULL;
+    ret_scratch->row_largest = exact ? ret_scratch->row_tokens + rows : NULL;
+    ret_scratch->visible = (bool *)(memory + doubles);
     return LIBDECODE_OK;
 }
 
@@ -424,7 +470,7 @@ int64_t query_tokens(const libdecode_problem *problem, const int32_t *cum_seq_le
 
 libdecode_status reference_begin(const libdecode_problem *problem, const libdecode_tensors *tensors,
                                  struct reference *ret_reference) {
-    struct reference reference = {.exact_out = NULL};
+    struct reference reference = {.exact = {.out = NULL}};
     FORWARD(problem_check(problem, &reference.problem));
     FORWARD(tensors_check(&reference.problem, tensors, &reference.tensors));
     FORWARD(check_query_lengths(&reference.problem.given, reference.tensors.cum_seq_lens_q));

@@ -8,13 +8,23 @@
 
 #include "problem.h"
 
+/*
+ * Where results go before they are rounded, and what the rounding of a kernel is measured by. A row is a query token and head,
+ * w_j the weight of KV token j: exp(z_j) over the sum of all and the sink.
+ */
+struct exact_results {
+    double *out;    /* [rows][v_dim] */
+    double *lse;    /* [rows] */
+    double *spread; /* [rows][v_dim] |bmm2_scale| * sqrt(sum_j (w_j v_j)^2) */
+    double *weight; /* [rows] sqrt(sum_j w_j^2) */
+    double *reach;  /* [rows] |bmm2_scale| * sqrt(visible tokens) * the largest |v| among them */
+};
+
 /* One call, checked. Equal for all of its parts, and not changed by them. */
 struct reference {
     struct problem problem;
     libdecode_tensors tensors;
-    /* Where results go before they are rounded: [tokens][num_qo_heads][v_dim] and [tokens][num_qo_heads]. If they are given,
-     * out, out_sf and lse of the tensors are not written. */
-    double *exact_out, *exact_lse;
+    struct exact_results exact; /* all or none; if given, out, out_sf and lse of the tensors are not written */
 };
 
 /* Without exact results. Errors: INVALID_ARGUMENT, STRUCT_SIZE. */

@@ -2,29 +2,37 @@
 /*
  * compare.c: what the reference says of a case in, how far a kernel may lie from it out. Next: check, bench and demo.
  *
- * The tolerance, derived. w_j = exp(z_j) / sum is the weight of token j; u_p is the unit roundoff of the dtype of P, which is
- * that of the query, and u_o that of out (bf16: 2^-8, fp16: 2^-11). Everything else is done in f32, and the reference does not
- * round at all. Then
+ * The tolerance, derived. w_j is the weight of token j: exp(z_j) over the sum of all; u_p is the unit roundoff of the dtype in
+ * which P meets V, u_o that of out (bf16: 2^-8, fp16: 2^-11, e4m3: 2^-4). P has the dtype of the matrix operands: bf16 with bf16
+ * KV, fp16 with every other, whatever the query is. Everything else is done in f32, and the reference does not round at all.
+ * K and V lose nothing: every e4m3 value, and every product of an e2m1 and an e4m3, is an fp16 number. Nor does the query: a
+ * bf16 row for fp16 operands is multiplied by a power of two, and only elements below 2^-29 of its largest lose digits, which are
+ * less than 2^-40 of that largest: nothing beside the f32 sums. Then
  *
  *     kernel:     out = round( sum_j w_j (1 + e_j) v_j ),  |e_j| <= u_p: P is rounded before it meets V
  *     reference:  out = sum_j w_j v_j
  *
- *  - The final rounding: u_o |out|.
  *  - Errors e_j that all agree (many equal scores) scale the result: u_p |out|.
  *  - Errors e_j that do not agree add up like a random walk. Rounding errors have the standard deviation u_p / sqrt(3), so that
  *    of the sum is s = u_p / sqrt(3) * sqrt(sum_j w_j^2 v_j^2); 8 s is never reached by chance. The worst case,
  *    u_p sum_j w_j |v_j|, would be larger by the square root of the length, and would not notice a token that is missing.
- *  - fp16 alone: P below 2^-14 loses digits, each at most 2^-25 of the largest P, whose weight is at most sqrt(sum_j w_j^2):
- *    8 / sqrt(3) * 2^-25 * sqrt(sum_j w_j^2) * sqrt(tokens) * max |v|; and the results themselves may be subnormal, with a
- *    spacing of 2^-24, half of which is 2^-25.
- *  - Scores are sums of f32 over head_dim / 16 steps of up to 100 * 2^-23 each: together below 2^-12 in base 2, and so is what
- *    they change of a weight: 2^-12 |out|, which shows beside the 2^-11 of fp16.
+ *  - P in fp16 alone: below 2^-14 it loses digits, each at most 2^-25 of the largest P, whose weight is at most
+ *    sqrt(sum_j w_j^2): 8 / sqrt(3) * 2^-25 * sqrt(sum_j w_j^2) * sqrt(tokens) * max |v|.
+ *  - Scores are sums of f32 over head_dim / 16 steps of up to 100 * 2^-23 each: together below 2^-12 in base 2 up to a head_dim
+ *    of 256, 2^-11 above, and so is what they change of a weight: 2^-12 |out|, which shows beside the 2^-11 of fp16.
+ *  - The final rounding: u_o |out|, and where results are subnormal half their spacing: 2^-25 of fp16, 2^-10 of e4m3. e4m3
+ *    saturates at 448: so does the expectation, and saturating makes no difference larger.
  *
- * sum_j w_j^2 v_j^2 comes from the reference too: with logits and sinks doubled and V squared it returns
- * sum_j exp(2 z_j) v_j^2 / sum_j exp(2 z_j), and an lse2 that turns this into the sum: times 2^(lse2 - 2 lse).
+ * All but the last say how far the value may lie that an NVFP4 result is made of: t. Rounding is monotonic, so what becomes of
+ * the ends of [x - t, x + t] encloses what may become of x, and no roundoff has to be estimated:
  *
- * The lse is log2 of a sum that f32 holds to 2^-23 of itself, of such scores: 2^-11 is allowed; and it is a sum in f32 that is
- * rounded, of a maximum that was: two roundings, 2^-23 |lse|, which shows where scores are huge.
+ *  - A block's scale is e4m3(out_sf_scale * largest / 6): any from that of the largest |x| - t to that of the largest |x| + t.
+ *  - With the scale s that it has, a code may be any from e2m1((x - t) * out_sf_scale / s) to e2m1((x + t) * out_sf_scale / s): the
+ *    code of x, and where x lies near the border of two codes the other one. f32 arithmetic on the way is within t.
+ *
+ * The lse is log2 of a sum that f32 holds to 2^-23 of itself, of such scores: 2^-11 is allowed, twice as much above a head_dim of
+ * 256; and it is a sum in f32 that is rounded, of a maximum that was: two roundings, 2^-23 |lse|, which shows where scores are
+ * huge; two more where the scale of the scores is not given in base 2.
  */
 #include "compare.h"
 
@@ -43,16 +51,19 @@
 #define SCORE_TOLERANCE 0x1p-12
 #define LSE_TOLERANCE 0x1p-11
 #define LSE_ROUNDING 0x1p-23
+#define MAX_HEAD_DIM 1024
 
 /* The one table of tolerances. A dtype that is not in it has none derived yet. */
 static const struct rounding {
     libdecode_dtype dtype;
     double unit_roundoff;
-    double p_floor;   /* what rounding a tiny P may cost, relative to the largest P */
-    double out_floor; /* half the spacing of the smallest results */
+    double floor;   /* half the spacing of the smallest results */
+    double largest; /* results saturate there */
 } roundings[] = {
-    {LIBDECODE_DTYPE_BF16, 0x1p-8, 0.0, 0.0},
-    {LIBDECODE_DTYPE_FP16, 0x1p-11, 0x1p-25, 0x1p-25},
+    {LIBDECODE_DTYPE_BF16, 0x1p-8, 0.0, (double)INFINITY},
+    {LIBDECODE_DTYPE_FP16, 0x1p-11, 0x1p-25, (double)INFINITY},
+    {LIBDECODE_DTYPE_E4M3, 0x1p-4, 0x1p-10, 448.0},
+    {LIBDECODE_DTYPE_NVFP4, 0.0, 0.0, (double)INFINITY}, /* compare_block rounds the ends instead */
 };
 
 /* Never one for another: a test with the wrong tolerance says nothing. */
@@ -65,85 +76,58 @@ static const struct rounding *rounding_of(libdecode_dtype dtype) {
     return NULL;
 }
 
-/* The applied bmm2_scale, magnitude. */
-static double bmm2_magnitude(const libdecode_tensors *tensors) {
-    if (tensors->bmm2_scale_device != NULL)
-        return fabs((double)*tensors->bmm2_scale_device);
-    return tensors->bmm2_scale != 0.0f ? fabs((double)tensors->bmm2_scale) : 1.0;
-}
-
-/* The second run: doubled logits, squared values, no scale of the result. Doubling is exact, whichever scale applies. */
-static bool run_squared(const struct expectation_input *input, double *out, double *lse) {
-    libdecode_tensors tensors = *input->tensors;
-    const int32_t num_heads = input->problem->num_qo_heads;
-    const float one = 1.0f;
-    float bmm1 = 2.0f, bmm1_log2 = 2.0f, *sinks = NULL;
-    tensors.v_cache = input->v_cache_squared;
-    tensors.bmm1_scale = 2.0f * (tensors.bmm1_scale != 0.0f ? tensors.bmm1_scale : 1.0f);
-    if (tensors.bmm1_scale_device != NULL) {
-        bmm1 *= *tensors.bmm1_scale_device;
-        tensors.bmm1_scale_device = &bmm1;
-    }
-    if (tensors.bmm1_scale_log2_device != NULL) {
-        bmm1_log2 *= *tensors.bmm1_scale_log2_device;
-        tensors.bmm1_scale_log2_device = &bmm1_log2;
-    }
-    tensors.bmm2_scale_device = &one;
-    if (tensors.sinks != NULL) {
-        sinks = malloc((size_t)num_heads * sizeof sinks[0]);
-        if (sinks == NULL)
-            return complain("out of memory");
-        for (int32_t head = 0; head < num_heads; head++)
-            sinks[head] = 2.0f * tensors.sinks[head];
-        tensors.sinks = sinks;
-    }
-    bool good = host_reference_exact(input->problem, &tensors, out, lse, NULL);
-    free(sinks);
-    return good;
-}
-
-/* out_tolerance and lse_tolerance hold what the second run gave, and get the tolerances. */
-static bool set_tolerances(const struct expectation_input *input, struct expectation *expectation) {
-    struct problem checked;
-    if (problem_check(input->problem, &checked) != LIBDECODE_OK)
-        return complain("%s", libdecode_error_message());
-    const struct rounding *p = rounding_of(checked.given.query_dtype), *out = rounding_of(checked.given.out_dtype);
+/* `exact` writes to expectation->out and ->lse; here out saturates, and the tolerances follow. */
+static bool set_tolerances(const struct problem *problem, const libdecode_tensors *tensors, const struct exact_results *exact,
+                           struct expectation *expectation) {
+    const libdecode_dtype p_dtype = problem->given.kv_dtype == LIBDECODE_DTYPE_BF16 ? LIBDECODE_DTYPE_BF16 : LIBDECODE_DTYPE_FP16;
+    const struct rounding *p = rounding_of(p_dtype), *out = rounding_of(problem->given.out_dtype);
     if (p == NULL || out == NULL)
         return false;
     const size_t row = (size_t)expectation->head_dim;
-    const double bmm2 = bmm2_magnitude(input->tensors);
-    const double p_floor = p->p_floor * sqrt((double)input->longest) * input->largest_v * bmm2;
+    const double deep = problem->qk_dim > 256 ? 2.0 : 1.0; /* sums of more steps */
+    const double lse_rounding = LSE_ROUNDING * (tensors->bmm1_scale_log2_device != NULL ? 1.0 : 2.0);
     for (size_t index = 0; index < expectation->num_rows; index++) {
-        /* the sum of the squared weights; NaN where no token is visible, as both lse are -infinity then */
-        const double squared_weights = exp2(expectation->lse_tolerance[index] - 2.0 * expectation->lse[index]);
-        const double lse = fabs(expectation->lse[index]);
-        expectation->lse_tolerance[index] = LSE_TOLERANCE + (isfinite(lse) ? LSE_ROUNDING * lse : 0.0);
+        const double weight = exact->weight[index], lse = fabs(exact->lse[index]);
+        const double p_floor = SIGMAS / sqrt(3.0) * p->floor * weight * exact->reach[index];
+        expectation->lse_tolerance[index] = deep * LSE_TOLERANCE + (isfinite(lse) ? lse_rounding * lse : 0.0);
         for (size_t element = index * row; element < (index + 1) * row; element++) {
-            double magnitude = fabs(expectation->out[element]);
-            double spread = sqrt(fmax(expectation->out_tolerance[element], 0.0) * squared_weights) * bmm2;
-            double floor = out->out_floor + SIGMAS / sqrt(3.0) * p_floor * sqrt(squared_weights);
-            double tolerance = (p->unit_roundoff + out->unit_roundoff + SCORE_TOLERANCE) * magnitude +
-                               SIGMAS / sqrt(3.0) * p->unit_roundoff * spread + floor;
-            expectation->out_tolerance[element] = isfinite(squared_weights) ? tolerance : 0.0;
+            const double magnitude = fabs(exact->out[element]);
+            const double rounded = magnitude > out->largest ? out->largest : magnitude;
+            expectation->num_nan += isnan(magnitude) != 0;
+            expectation->out[element] = copysign(rounded, exact->out[element]);
+            const double tolerance = (p->unit_roundoff + deep * SCORE_TOLERANCE) * magnitude +
+                                     SIGMAS / sqrt(3.0) * p->unit_roundoff * exact->spread[element] + p_floor +
+                                     out->unit_roundoff * rounded + out->floor;
+            expectation->out_tolerance[element] = weight > 0 ? tolerance : 0.0; /* no token is visible: 0, exactly */
         }
     }
     return true;
 }
 
-bool expectation_make(const struct expectation_input *input, const char *label, struct expectation *ret_expectation) {
-    const libdecode_problem *problem = input->problem;
+bool expectation_make(const libdecode_problem *problem, const libdecode_tensors *tensors, const char *label,
+                      struct expectation *ret_expectation) {
+    struct problem checked;
+    if (problem_check(problem, &checked) != LIBDECODE_OK)
+        return complain("%s", libdecode_error_message());
     struct expectation expectation = {.head_dim = problem->head_dim, .num_qo_heads = problem->num_qo_heads};
-    expectation.num_rows = (size_t)query_tokens(problem, input->tensors->cum_seq_lens_q) * (size_t)problem->num_qo_heads;
-    const size_t elements = expectation.num_rows * (size_t)problem->head_dim;
+    expectation.num_rows = (size_t)query_tokens(problem, tensors->cum_seq_lens_q) * (size_t)problem->num_qo_heads;
+    const size_t rows = expectation.num_rows, elements = rows * (size_t)problem->head_dim;
     expectation.out = malloc((elements + 1) * sizeof(double));
     expectation.out_tolerance = malloc((elements + 1) * sizeof(double));
-    expectation.lse = malloc((expectation.num_rows + 1) * sizeof(double));
-    expectation.lse_tolerance = malloc((expectation.num_rows + 1) * sizeof(double));
+    expectation.lse = malloc((rows + 1) * sizeof(double));
+    expectation.lse_tolerance = malloc((rows + 1) * sizeof(double));
+    double *measures = malloc((elements + 2 * rows + 1) * sizeof(double));
+    const struct exact_results exact = {.out = expectation.out,
+                                        .lse = expectation.lse,
+                                        .spread = measures,
+                                        .weight = measures + elements,
+                                        .reach = measures + elements + rows};
     bool good = (expectation.out != NULL && expectation.out_tolerance != NULL && expectation.lse != NULL &&
-                 expectation.lse_tolerance != NULL) ||
+                 expectation.lse_tolerance != NULL && measures != NULL) ||
                 complain("out of memory");
-    good = good && host_reference_exact(problem, input->tensors, expectation.out, expectation.lse, label) &&
-           run_squared(input, expectation.out_tolerance, expectation.lse_tolerance) && set_tolerances(input, &expectation);
+    good =
+        good && host_reference_exact(problem, tensors, &exact, label) && set_tolerances(&checked, tensors, &exact, &expectation);
+    free(measures);
     if (good)
         *ret_expectation = expectation;
     else
@@ -159,65 +143,144 @@ void expectation_free(struct expectation *expectation) {
     *expectation = (struct expectation){0};
 }
 
-/* Equal infinities agree; NaN never does. */
+/* Where an element stands, and what may be found there. */
+struct place {
+    const char *tensor;
+    size_t token, head, element;
+};
+
+/* Equal infinities agree, and NaN with NaN; else NaN never does. */
 static double error_of(double got, double expected) {
-    if (got == expected)
+    if (got == expected || (isnan(got) && isnan(expected)))
         return 0.0;
     double error = fabs(got - expected);
     return isnan(error) ? (double)INFINITY : error;
 }
 
-static void note(struct mismatch *mismatch, bool in_lse, size_t position[3], double got, double expected, double tolerance) {
+static void note(struct mismatch *mismatch, struct place place, double got, double expected, double tolerance) {
     double error = error_of(got, expected);
     mismatch->compared++;
     if (error > 0)
         mismatch->worst_ratio = fmax(mismatch->worst_ratio, tolerance > 0 ? error / tolerance : (double)INFINITY);
-    if (error <= tolerance)
+    if (error <= tolerance || error == 0)
         return;
     if (mismatch->count++ > 0)
         return;
-    mismatch->in_lse = in_lse;
-    mismatch->token = position[0];
-    mismatch->head = position[1];
-    mismatch->element = position[2];
+    mismatch->tensor = place.tensor;
+    mismatch->token = place.token;
+    mismatch->head = place.head;
+    mismatch->element = place.element;
     mismatch->got = got;
     mismatch->expected = expected;
     mismatch->tolerance = tolerance;
 }
 
-void expectation_compare(const struct expectation *expectation, const libdecode_problem *problem, const void *out,
-                         const float *lse, struct mismatch *ret_mismatch) {
+static double larger(double a, double b) { return a > b ? a : b; }
+
+static double scale_of(double largest, double factor) { return e4m3_decode(e4m3_encode(factor * larger(largest, 0.0) / 6.0)); }
+
+/* What a value that lies between two others may become, as a reader of codes with this scale sees it. */
+static double block_tolerance(double expected, double tolerance, double scale, double factor) {
+    const double unit = scale / factor;
+    if (!(unit > 0))
+        return fabs(expected); /* all codes read as 0; whether the scale may be 0 has been looked at */
+    const double low = e2m1_decode(e2m1_encode((expected - tolerance) / unit)) * unit;
+    const double high = e2m1_decode(e2m1_encode((expected + tolerance) / unit)) * unit;
+    return larger(fabs(high - expected), fabs(low - expected)) * (1.0 + 1e-12);
+}
+
+/* 16 elements from `place` on and their scale; ret_values gets what a reader makes of them. */
+static void compare_block(const double *expected, const double *tolerance, const uint8_t *codes, uint8_t scale_code,
+                          double factor, struct place place, struct mismatch *mismatch, double *ret_values) {
+    const double scale = e4m3_decode(scale_code);
+    double largest = 0, low = 0, high = 0;
+    bool is_nan = false;
+    nvfp4_decode_row(codes, &scale_code, 1, NVFP4_BLOCK, ret_values);
+    for (size_t d = 0; d < NVFP4_BLOCK; d++) {
+        is_nan = is_nan || isnan(expected[d]);
+        largest = larger(fabs(expected[d]), largest);
+        low = larger(fabs(expected[d]) - tolerance[d], low);
+        high = larger(fabs(expected[d]) + tolerance[d], high);
+        ret_values[d] /= factor;
+    }
+    const double expected_scale = is_nan ? (double)NAN : scale_of(largest, factor);
+    const double above = scale_of(high, factor) - expected_scale, below = expected_scale - scale_of(low, factor);
+    const struct place scale_place = {
+        .tensor = "out_sf", .token = place.token, .head = place.head, .element = place.element / NVFP4_BLOCK};
+    note(mismatch, scale_place, scale, expected_scale, larger(above, below));
+    for (size_t d = 0; d < NVFP4_BLOCK; d++, place.element++)
+        note(mismatch, place, ret_values[d], is_nan ? (double)NAN : expected[d],
+             block_tolerance(expected[d], tolerance[d], scale, factor));
+}
+
+static void compare_nvfp4_row(const struct expectation *expectation, const libdecode_tensors *results, const uint8_t *codes,
+                              size_t first, struct place place, struct mismatch *mismatch, double *ret_values) {
+    const size_t blocks = (size_t)expectation->head_dim / NVFP4_BLOCK, used = (size_t)expectation->num_qo_heads * blocks;
+    const size_t num_columns = (used + 3) / 4 * 4, scale_row = place.token + (size_t)results->out_sf_start_token;
+    const double factor = results->out_sf_scale != 0.0f ? (double)results->out_sf_scale : 1.0;
+    const uint8_t *scales = results->out_sf;
+    for (size_t block = 0; block < blocks; block++) {
+        const size_t d = block * NVFP4_BLOCK;
+        place.element = d;
+        compare_block(expectation->out + first + d, expectation->out_tolerance + first + d, codes + d / 2,
+                      scales[nvfp4_swizzled_offset(scale_row, place.head * blocks + block, num_columns)], factor, place, mismatch,
+                      ret_values + d);
+    }
+    if (place.head + 1 != (size_t)expectation->num_qo_heads)
+        return;
+    place.tensor = "out_sf";
+    for (size_t column = used; column < num_columns; column++) { /* of padding */
+        place.element = column - place.head * blocks;
+        note(mismatch, place, (double)scales[nvfp4_swizzled_offset(scale_row, column, num_columns)], 0.0, 0.0);
+    }
+}
+
+void expectation_compare(const struct expectation *expectation, const libdecode_problem *problem,
+                         const libdecode_tensors *results, struct mismatch *ret_mismatch) {
     struct problem checked;
-    struct mismatch mismatch = {0};
-    double values[512];
+    struct mismatch mismatch = {.tensor = "out"};
+    double values[MAX_HEAD_DIM], squares = 0, squared_errors = 0;
+    const size_t row = (size_t)expectation->head_dim, num_heads = (size_t)expectation->num_qo_heads;
     if (problem_check(problem, &checked) != LIBDECODE_OK)
         return; /* the caller has launched with it, so it is good */
-    const libdecode_dtype dtype = checked.given.out_dtype;
+    const libdecode_problem *given = &checked.given;
     for (size_t index = 0; index < expectation->num_rows; index++) {
-        size_t position[3] = {index / (size_t)expectation->num_qo_heads, index % (size_t)expectation->num_qo_heads, 0};
-        size_t offset =
-            position[0] * (size_t)checked.given.out_token_stride + position[1] * (size_t)checked.given.out_head_stride;
-        element_decode_row(dtype, (const char *)out + offset * (size_t)dtype_bits(dtype) / 8, (size_t)expectation->head_dim,
-                           values);
-        const size_t first = index * (size_t)expectation->head_dim;
-        for (; position[2] < (size_t)expectation->head_dim; position[2]++)
-            note(&mismatch, false, position, values[position[2]], expectation->out[first + position[2]],
-                 expectation->out_tolerance[first + position[2]]);
+        struct place place = {.tensor = "out", .token = index / num_heads, .head = index % num_heads};
+        const size_t offset = place.token * (size_t)given->out_token_stride + place.head * (size_t)given->out_head_stride;
+        const uint8_t *out = (const uint8_t *)results->out + offset * (size_t)dtype_bits(given->out_dtype) / 8;
+        const size_t first = index * row;
+        if (given->out_dtype == LIBDECODE_DTYPE_NVFP4)
+            compare_nvfp4_row(expectation, results, out, first, place, &mismatch, values);
+        else
+            element_decode_row(given->out_dtype, out, row, values);
+        for (; place.element < row; place.element++) {
+            const double expected = expectation->out[first + place.element], got = values[place.element];
+            if (given->out_dtype != LIBDECODE_DTYPE_NVFP4)
+                note(&mismatch, place, got, expected, expectation->out_tolerance[first + place.element]);
+            if (isnan(expected))
+                continue;
+            squares += expected * expected;
+            squared_errors += (got - expected) * (got - expected);
+            mismatch.largest_error = larger(fabs(got - expected), mismatch.largest_error);
+        }
     }
-    for (size_t index = 0; lse != NULL && index < expectation->num_rows; index++) {
-        size_t position[3] = {index / (size_t)expectation->num_qo_heads, index % (size_t)expectation->num_qo_heads, 0};
-        size_t offset =
-            position[0] * (size_t)checked.given.lse_token_stride + position[1] * (size_t)checked.given.lse_head_stride;
-        note(&mismatch, true, position, (double)lse[offset], expectation->lse[index], expectation->lse_tolerance[index]);
+    const double elements = (double)(expectation->num_rows * row), rms = sqrt(squares / elements);
+    mismatch.largest_error = rms > 0 ? mismatch.largest_error / rms : 0.0;
+    mismatch.rms_error = rms > 0 ? sqrt(squared_errors / elements) / rms : 0.0;
+    for (size_t index = 0; results->lse != NULL && index < expectation->num_rows; index++) {
+        struct place place = {.tensor = "lse", .token = index / num_heads, .head = index % num_heads};
+        const size_t offset = place.token * (size_t)given->lse_token_stride + place.head * (size_t)given->lse_head_stride;
+        note(&mismatch, place, (double)results->lse[offset], expectation->lse[index], expectation->lse_tolerance[index]);
     }
     *ret_mismatch = mismatch;
 }
 
 void mismatch_describe(const struct mismatch *mismatch, char *text, size_t size) {
     char element[32] = "";
-    if (!mismatch->in_lse)
-        snprintf(element, sizeof element, ", element %zu", mismatch->element);
+    if (strcmp(mismatch->tensor, "lse") != 0)
+        snprintf(element, sizeof element, ", %s %zu", strcmp(mismatch->tensor, "out") == 0 ? "element" : "block",
+                 mismatch->element);
     snprintf(text, size, "%s[token %zu, head %zu%s] is %.7g, expected %.7g, off by %.3g, allowed %.3g; %zu of %zu are off",
-             mismatch->in_lse ? "lse" : "out", mismatch->token, mismatch->head, element, mismatch->got, mismatch->expected,
+             mismatch->tensor, mismatch->token, mismatch->head, element, mismatch->got, mismatch->expected,
              fabs(mismatch->got - mismatch->expected), mismatch->tolerance, mismatch->count, mismatch->compared);
 }

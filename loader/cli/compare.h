@@ -16,34 +16,34 @@
 struct expectation {
     size_t num_rows;
     int32_t head_dim, num_qo_heads;
-    double *out, *out_tolerance, *lse, *lse_tolerance;
+    double *out;           /* as saturated as the result's dtype is */
+    double *out_tolerance; /* of an NVFP4 result: of the value before it became scale and code */
+    double *lse, *lse_tolerance;
+    size_t num_nan; /* elements of out: only where a visible row has NaN */
 };
 
-/* What a comparison needs beside the tensors themselves. */
-struct expectation_input {
-    const libdecode_problem *problem;
-    const libdecode_tensors *tensors; /* host; out and lse are not used */
-    const void *v_cache_squared;      /* v_cache with every element squared */
-    double largest_v;                 /* magnitude */
-    int32_t longest;                  /* tokens */
-};
-
-/* Runs the reference twice (the comment on top of compare.c says why). Prints and returns false if that fails. */
-bool expectation_make(const struct expectation_input *input, const char *label, struct expectation *ret_expectation);
+/* Runs the reference; out, out_sf and lse of the tensors are not used. Prints and returns false if that fails. */
+bool expectation_make(const libdecode_problem *problem, const libdecode_tensors *tensors, const char *label,
+                      struct expectation *ret_expectation);
 void expectation_free(struct expectation *expectation);
 
 /* The first element that is off, and how many are. */
 struct mismatch {
     size_t count, compared;
-    bool in_lse;
+    const char *tensor;          /* "out", "out_sf" or "lse" */
     size_t token, head, element; /* token: the row of out, which is the request where each has one query token */
     double got, expected, tolerance;
     double worst_ratio; /* largest error / tolerance over all elements; infinity with NaN */
+    /* errors of out over the root mean square of out */
+    double largest_error, rms_error;
 };
 
-/* `out` and `lse` as the problem's strides lay them out; lse may be NULL. Rows of head 0 .. num_qo_heads - 1 are compared. */
-void expectation_compare(const struct expectation *expectation, const libdecode_problem *problem, const void *out,
-                         const float *lse, struct mismatch *ret_mismatch);
+/*
+ * `results` are host tensors: out, out_sf and out_sf_scale, out_sf_start_token with an NVFP4 result, and lse or NULL, as the
+ * problem's strides lay them out. An NVFP4 scale is an element of "out_sf", those of the padding columns belong to the last head.
+ */
+void expectation_compare(const struct expectation *expectation, const libdecode_problem *problem,
+                         const libdecode_tensors *results, struct mismatch *ret_mismatch);
 
 /* "out[token 3, head 5, element 17] is 0.1, expected 0.2, off by 0.1, allowed 0.004; 12 of 4096 are off" */
 void mismatch_describe(const struct mismatch *mismatch, char *text, size_t size);

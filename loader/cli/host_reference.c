@@ -82,18 +82,17 @@ bool host_reference(const libdecode_problem *problem, const libdecode_tensors *t
     return run(&job);
 }
 
-bool host_reference_exact(const libdecode_problem *problem, const libdecode_tensors *tensors, double *out, double *lse,
+bool host_reference_exact(const libdecode_problem *problem, const libdecode_tensors *tensors, const struct exact_results *results,
                           const char *label) {
     struct job job = {.label = label, .num_kv_heads = (uint32_t)problem->num_kv_heads};
     libdecode_problem unrounded = *problem;
     libdecode_tensors placed = *tensors;
     unrounded.features &= ~(uint32_t)LIBDECODE_FEATURE_LSE;
-    placed.out = out; /* that they are there is checked, and nothing else */
-    placed.out_sf = problem->out_dtype == LIBDECODE_DTYPE_NVFP4 ? out : NULL;
+    placed.out = results->out; /* that they are there is checked, and nothing else */
+    placed.out_sf = problem->out_dtype == LIBDECODE_DTYPE_NVFP4 ? results->out : NULL;
     placed.lse = NULL;
     if (reference_begin(&unrounded, &placed, &job.reference) != LIBDECODE_OK)
         return complain("%s", libdecode_error_message());
-    job.reference.exact_out = out;
-    job.reference.exact_lse = lse;
+    job.reference.exact = *results;
     return run(&job);
 }

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "libdecode.h"
+#include "reference.h"
 
 /*
  * Takes what libdecode_reference takes. `label`, if not NULL, is shown as progress.
@@ -17,9 +18,8 @@
 bool host_reference(const libdecode_problem *problem, const libdecode_tensors *tensors, int first_kv_head, int num_kv_heads,
                     const char *label);
 
-/* All heads, not rounded, into dense rows: `out` [tokens][num_qo_heads][head_dim], `lse` [tokens][num_qo_heads]. Where the tensors
- * and the problem would have results is not used. */
-bool host_reference_exact(const libdecode_problem *problem, const libdecode_tensors *tensors, double *out, double *lse,
+/* All heads, not rounded, into dense rows. Where the tensors and the problem would have results is not used. */
+bool host_reference_exact(const libdecode_problem *problem, const libdecode_tensors *tensors, const struct exact_results *results,
                           const char *label);
 
 /* Threads that host_reference uses: the processors at hand. */

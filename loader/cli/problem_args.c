@@ -196,6 +196,8 @@ uint64_t workload_kv_bytes(const struct workload *workload) {
             visible = in_window;
         tokens += (uint64_t)visible;
     }
-    uint64_t row_bits = (uint64_t)problem->head_dim * (uint64_t)dtype_bits(kv_dtype(problem));
-    return 2 * tokens * (uint64_t)problem->num_kv_heads * row_bits / 8;
+    uint64_t row_bytes = (uint64_t)problem->head_dim * (uint64_t)dtype_bits(kv_dtype(problem)) / 8;
+    if (kv_dtype(problem) == LIBDECODE_DTYPE_NVFP4)
+        row_bytes += (uint64_t)problem->head_dim / 16; /* its scales */
+    return 2 * tokens * (uint64_t)problem->num_kv_heads * row_bytes;
 }

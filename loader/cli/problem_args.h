@@ -45,7 +45,7 @@ void workload_free(struct workload *workload);
 /* "32/8 heads of 128, bf16 KV, page 16, 64 requests of 8192 tokens", into `text`. */
 void workload_describe(const struct workload *workload, char *text, size_t size);
 
-/* Bytes of K and V that one call must read: those of every visible token, once. */
+/* Bytes of K and V that one call must read, NVFP4 scales included: those of every visible token, once. */
 uint64_t workload_kv_bytes(const struct workload *workload);
 
 /* "bf16" ... ; LIBDECODE_DTYPE_DEFAULT for a word that is no dtype. */

@@ -8,6 +8,7 @@
 #include "problem.h"
 
 #define TWO_PI 6.283185307179586
+#define E4M3_NAN_MAGNITUDE 0x7fu
 
 uint64_t random_bits(struct random *random) {
     uint64_t bits = random->state += 0x9e3779b97f4a7c15u;
@@ -35,24 +36,34 @@ void random_permutation(struct random *random, int32_t *ret_order, size_t count)
 
 static uint16_t encode(libdecode_dtype dtype, double value) {
     uint16_t code = UINT16_MAX; /* NaN, where the dtype is none that a palette can be made of */
+    if (dtype == LIBDECODE_DTYPE_NVFP4)
+        return e2m1_encode(value);
     element_encode_row(dtype, &value, 1, &code);
     return code;
 }
 
-void palette_make(struct palette *ret_palette, libdecode_dtype dtype, double factor, bool squared) {
+void palette_make(struct palette *ret_palette, libdecode_dtype dtype, double factor) {
     struct random random = {1};
-    ret_palette->largest = 0;
+    for (size_t index = 0; index < PALETTE_SIZE; index++)
+        ret_palette->codes[index] = encode(dtype, (dtype == LIBDECODE_DTYPE_NVFP4 ? 2.0 : factor) * random_normal(&random));
+}
+
+void palette_make_special(struct palette *ret_palette, libdecode_dtype dtype) {
     for (size_t index = 0; index < PALETTE_SIZE; index++) {
-        double value = factor * random_normal(&random);
-        value = squared ? value * value : value;
-        ret_palette->codes[index] = encode(dtype, value);
-        ret_palette->largest = fmax(ret_palette->largest, fabs(value));
+        const uint8_t code = (uint8_t)index;
+        ret_palette->codes[index] = dtype == LIBDECODE_DTYPE_NVFP4         ? code & 0xfu
+                                    : (code & 0x7fu) == E4M3_NAN_MAGNITUDE ? encode(dtype, 0.0)
+                                                                           : encode(dtype, e4m3_decode(code));
     }
 }
 
+uint8_t random_scale(struct random *random, double factor) {
+    return e4m3_encode(factor * e4m3_decode((uint8_t)(0x28 + random_below(random, 0x11)))); /* 0.25 to 1 */
+}
+
 void palette_fill(const struct palette *palette, libdecode_dtype dtype, struct random *random, void *to, size_t bytes) {
-    const bool wide = dtype_bits(dtype) == 16;
-    const size_t count = wide ? bytes / 2 : bytes;
+    const int bits_each = dtype_bits(dtype);
+    const size_t count = bytes * 8 / (size_t)bits_each;
     uint16_t *words = to;
     uint8_t *octets = to;
     uint64_t bits = 0;
@@ -60,9 +71,11 @@ void palette_fill(const struct palette *palette, libdecode_dtype dtype, struct r
         /* one draw feeds four elements of 13 bits */
         bits = index % 4 == 0 ? random_bits(random) : bits >> 16;
         uint16_t code = palette->codes[bits % PALETTE_SIZE];
-        if (wide)
+        if (bits_each == 16)
             words[index] = code;
-        else
+        else if (bits_each == 8)
             octets[index] = (uint8_t)code;
+        else
+            octets[index / 2] = (uint8_t)(index % 2 == 0 ? code : octets[index / 2] | code << 4);
     }
 }

@@ -23,15 +23,18 @@ void random_permutation(struct random *random, int32_t *ret_order, size_t count)
 
 /*
  * A stock of normally distributed values, encoded once, so that filling gigabytes is a matter of table look-ups.
- * codes[n] of two palettes made with different factors belong to the same value before the factor.
  */
 #define PALETTE_SIZE 8192u
 struct palette {
-    uint16_t codes[PALETTE_SIZE]; /* an 8-bit dtype uses the low byte */
-    double largest;               /* magnitude */
+    uint16_t codes[PALETTE_SIZE]; /* an 8-bit dtype uses the low byte, NVFP4 the low four bits */
 };
-/* Elements are factor * x, or (factor * x)^2, for x of mean 0 and variance 1. `dtype`: bf16, fp16 or e4m3. */
-void palette_make(struct palette *ret_palette, libdecode_dtype dtype, double factor, bool squared);
+
+/* A scale of NVFP4, factor / 4 to factor, so that elements have a variance of about factor^2. */
+uint8_t random_scale(struct random *random, double factor);
+/* Elements are factor * x for x of mean 0 and variance 1. NVFP4: the e2m1 codes of 2 * x, the factor is that of their scales. */
+void palette_make(struct palette *ret_palette, libdecode_dtype dtype, double factor);
+/* Elements are every finite e4m3 number, subnormals, zeros of both signs and +-448, or every code of e2m1. */
+void palette_make_special(struct palette *ret_palette, libdecode_dtype dtype);
 /* `bytes` of random elements of `dtype` at `to`. */
 void palette_fill(const struct palette *palette, libdecode_dtype dtype, struct random *random, void *to, size_t bytes);
 

@@ -15,6 +15,7 @@
  *     HOST_GPU_DEFECT=infinite_sink   the weight of an infinite sink is the difference of two infinities
  *     HOST_GPU_DEFECT=read_on         a length beyond the page table reads one entry on
  *     HOST_GPU_DEFECT=huge_scores     a maximum counts as new if it is more than the last one + 8, in f32
+ *     HOST_GPU_DEFECT=lost_nan        tokens whose scores are all NaN or masked count as none
  *     HOST_GPU_DEFECT=early           a programmatic launch is over before the one ahead of it begins
  *     HOST_GPU_DEFECT=crash           every call after the first launch answers CUDA_ERROR_ILLEGAL_ADDRESS
  *     HOST_GPU_CAPABILITY=120         another GPU than an H200

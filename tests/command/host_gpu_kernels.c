@@ -99,11 +99,13 @@ static float next_max(const struct row *row, float tile_max) {
 
 static void add_tile(struct row *row, int first, int end, int64_t query_position, float scale_log2) {
     float scores[TILE_TOKENS], tile_max = row->max;
+    int has_nan = 0;
     for (int token = first; token < end; token++) {
         scores[token - first] = masked_score(row, token, query_position, scale_log2);
         tile_max = fmaxf(tile_max, scores[token - first]);
+        has_nan = has_nan != 0 || (isnan(scores[token - first]) && !host_gpu_has_defect("lost_nan"));
     }
-    if (tile_max == (float)-INFINITY)
+    if (tile_max == (float)-INFINITY && has_nan == 0)
         return;
     tile_max = next_max(row, tile_max);
     const float shrink = isinf(row->max) ? 0.0f : exp2f(row->max - tile_max);
@@ -136,10 +138,10 @@ static void store(const struct row *row, float bmm2_scale) {
         /* the difference of two infinities is NaN: an infinite sink has all of the weight or none */
         const float weight =
             isinf(sink) && !host_gpu_has_defect("infinite_sink") ? (sink > 0 ? 1.0f : 0.0f) : exp2f(sink - larger);
-        sum = (isinf(max) ? 0.0f : sum * exp2f(max - larger)) + weight;
+        sum = (isinf(max) && !isnan(sum) ? 0.0f : sum * exp2f(max - larger)) + weight;
         max = larger;
     }
-    const float rescale = !isinf(row->max) && sum != 0 ? exp2f(row->max - max) / sum * bmm2_scale : 0.0f;
+    const float rescale = isnan(sum) ? NAN : !isinf(row->max) && sum != 0 ? exp2f(row->max - max) / sum * bmm2_scale : 0.0f;
     for (int element = 0; element < row->head_dim; element++) {
         const double value = rescale != 0.0f ? (double)(row->output[element] * rescale) : 0.0;
         uint16_t code = params->output.dtype == KERNEL_DTYPE_BF16 ? bf16_encode(value) : fp16_encode(value);

@@ -224,7 +224,8 @@ class OnHostGpu(CommandTest):
         fp16_kernel = ONE_KERNEL.replace("bf16", "fp16")
         for defect, case, kernel in [
             ("mask_first", "negative_scale_window", ONE_KERNEL), ("mask_first", "zero_scale_log2", ONE_KERNEL),
-            ("infinite_sink", "infinite_sinks", ONE_KERNEL), ("read_on", "odd_lengths", ONE_KERNEL),
+            ("infinite_sink", "infinite_sinks", ONE_KERNEL), ("lost_nan", "visible_nan", ONE_KERNEL),
+            ("read_on", "odd_lengths", ONE_KERNEL),
             ("read_on", "odd_lengths_per_head", ONE_KERNEL), ("read_on", "odd_lengths_v_page_table", ONE_KERNEL),
             ("read_on", "odd_lengths_unknown_pool", ONE_KERNEL), ("huge_scores", "huge_scores", fp16_kernel),
             ("huge_scores", "huge_negative_scores", fp16_kernel), ("early", "programmatic", ONE_KERNEL),
@@ -236,7 +237,9 @@ class OnHostGpu(CommandTest):
     def test_random_problems_pass_and_a_failure_says_how_to_see_it_again(self):
         report = self.check("*_d64_r8_p16_c1_*", "--random", 12, "--seed", 5)
         self.assertEqual((report["passed"], report["failed"]), (2, 0), report["failures"])
-        self.assertEqual([kernel["cases_passed"] for kernel in report["kernels"]], [6, 6])
+        for kernel in report["kernels"]:  # some problems have pages or heads that these kernels do not serve
+            self.assertEqual(kernel["cases_passed"] + kernel["cases_not_applicable"], 6)
+            self.assertGreater(kernel["cases_passed"], 1)
         result = self.check_run(run("check", ONE_KERNEL, "--random", 3, "--seed", 5, gpu=True, HOST_GPU_DEFECT="wild_write"),
                                 FAILED)
         again = re.search(r"again: libdecode (check .*)", result.stdout)[1].split()

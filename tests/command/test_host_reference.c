@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,7 +101,9 @@ static void parts_write_the_bytes_that_one_call_writes(void **state) {
 
 static void exact_results_are_those_that_are_rounded(void **state) {
     static struct tensors_in_memory whole, exact;
-    static double out[TOKENS * QO_HEADS * DIM], lse[TOKENS * QO_HEADS];
+    static double out[TOKENS * QO_HEADS * DIM], lse[TOKENS * QO_HEADS], spread[TOKENS * QO_HEADS * DIM];
+    static double weight[TOKENS * QO_HEADS], reach[TOKENS * QO_HEADS];
+    const struct exact_results results = {.out = out, .lse = lse, .spread = spread, .weight = weight, .reach = reach};
     libdecode_problem problem;
     libdecode_tensors tensors;
     (void)state;
@@ -109,7 +112,7 @@ static void exact_results_are_those_that_are_rounded(void **state) {
     if (libdecode_reference(&problem, &tensors) != LIBDECODE_OK)
         fail_msg("%s", libdecode_error_message());
     make(&exact, &problem, &tensors);
-    assert_true(host_reference_exact(&problem, &tensors, out, lse, NULL));
+    assert_true(host_reference_exact(&problem, &tensors, &results, NULL));
     for (size_t row = 0; row < TOKENS * QO_HEADS; row++) {
         uint8_t codes[DIM / 2];
         for (int block = 0; block < DIM / NVFP4_BLOCK; block++)
@@ -121,10 +124,50 @@ static void exact_results_are_those_that_are_rounded(void **state) {
     assert_memory_equal(&exact, &whole, sizeof whole); /* and nothing was written where results are rounded */
 }
 
+/* Two tokens of logits 0 and log2(3), with V 1 and -3, a sink of log2(4): weights 1/8 and 3/8 of the whole. */
+static void the_measures_of_rounding_are_those_of_the_weights(void **state) {
+    enum { HEAD_DIM = 16 };
+    static _Alignas(16) uint16_t query[HEAD_DIM], k[PAGE * HEAD_DIM], v[PAGE * HEAD_DIM];
+    static const int32_t page_table[1] = {0}, seq_lens[1] = {2};
+    static const float scale = 1.5849625007f, sink = 1.3862943611f; /* log2(3), in base 2; ln(4) */
+    double out[HEAD_DIM], lse[1], spread[HEAD_DIM], weight[1], reach[1];
+    const struct exact_results results = {.out = out, .lse = lse, .spread = spread, .weight = weight, .reach = reach};
+    const libdecode_problem problem = {.struct_size = sizeof problem,
+                                       .query_dtype = LIBDECODE_DTYPE_BF16,
+                                       .features = LIBDECODE_FEATURE_SINKS,
+                                       .batch_size = 1,
+                                       .num_qo_heads = 1,
+                                       .num_kv_heads = 1,
+                                       .head_dim = HEAD_DIM,
+                                       .page_size = PAGE,
+                                       .page_table_request_stride = 1};
+    const libdecode_tensors tensors = {.struct_size = sizeof tensors,
+                                       .query = query,
+                                       .k_cache = k,
+                                       .v_cache = v,
+                                       .page_table = page_table,
+                                       .seq_lens = seq_lens,
+                                       .sinks = &sink,
+                                       .bmm2_scale = -2,
+                                       .bmm1_scale_log2_device = &scale};
+    (void)state;
+    query[0] = k[HEAD_DIM] = bf16_encode(1);
+    v[0] = bf16_encode(1);
+    v[HEAD_DIM] = bf16_encode(-3);
+    assert_true(host_reference_exact(&problem, &tensors, &results, NULL));
+    assert_true(fabs(out[0] - (-2 * (0.125 - 3 * 0.375))) < 1e-6);
+    assert_true(fabs(lse[0] - 3) < 1e-6);
+    assert_true(fabs(weight[0] - sqrt(0.125 * 0.125 + 0.375 * 0.375)) < 1e-6);
+    assert_true(fabs(spread[0] - (2 * sqrt(0.125 * 0.125 + 9 * 0.375 * 0.375))) < 1e-6);
+    assert_true(out[1] == 0 && spread[1] == 0);
+    assert_true(fabs(reach[0] - (2 * sqrt(2) * 3)) < 1e-6);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_write_the_bytes_that_one_call_writes),
         cmocka_unit_test(exact_results_are_those_that_are_rounded),
+        cmocka_unit_test(the_measures_of_rounding_are_those_of_the_weights),
     };
     return cmocka_run_group_tests_name("host_reference", tests, NULL, NULL);
 }

@@ -150,7 +150,7 @@ static bool measure_plan(struct bench_machine *machine, struct bench_batch *batc
     bool good = device_batch_workspace(&machine->gpu, &batch->device, context, launcher->plan, machine->stream) &&
                 time_plan(machine, batch, launcher, programmatic, result) &&
                 device_batch_check(&machine->gpu, &batch->device, batch->region, batch->first_checked, batch->num_checked,
-                                   &batch->expectation);
+                                   &batch->expectation, &result->accuracy);
     if (good && host_time)
         good = result->has_host = time_host(&machine->gpu, machine->stream, enqueue_plan, launcher, &result->host);
     progress_clear();

@@ -59,6 +59,7 @@ struct bench_result {
     struct host_timing host;
     bool has_host;
     double terabytes_per_second, percent_of_ceiling; /* the latter NaN without a ceiling */
+    struct accuracy accuracy;                        /* of the requests that are compared */
     size_t workspace_bytes;
 };
 

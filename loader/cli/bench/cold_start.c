@@ -68,7 +68,7 @@ static bool run_steps(struct start *start, const struct session_args *session) {
     if (libdecode_plan_get_info(start->plan, &info) == LIBDECODE_OK)
         snprintf(start->kernel, sizeof start->kernel, "%s", info.kernel);
     struct expectation nothing = {0};
-    return device_batch_check(&start->gpu, &start->device, 0, 0, 0, &nothing);
+    return device_batch_check(&start->gpu, &start->device, 0, 0, 0, &nothing, NULL);
 }
 
 static void print_steps(const struct start *start, bool as_json) {

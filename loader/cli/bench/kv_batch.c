@@ -98,41 +98,49 @@ static bool make_page_table(struct kv_batch *batch, bool share_prefixes) {
     return good;
 }
 
-static bool make_blocks(struct kv_batch *batch) {
-    const libdecode_dtype dtype = batch->problem.kv_dtype;
-    const size_t bytes = (size_t)batch->block_pages * batch->page_bytes;
-    uint8_t **const blocks[] = {&batch->k_block, &batch->v_block, &batch->v_block_squared};
+/* Random elements of one dtype; NULL: out of memory. */
+static uint8_t *new_elements(libdecode_dtype dtype, size_t bytes, uint64_t seed) {
     struct palette *palette = malloc(sizeof *palette);
-    bool good = palette != NULL;
-    for (int index = 0; good && index < 3; index++) {
-        /* V and its square come from equal draws of two palettes */
-        struct random random = {SEED + (index > 0 ? 1u : 0u)};
-        *blocks[index] = aligned_alloc(256, (bytes + 256) / 256 * 256);
-        good = *blocks[index] != NULL;
-        if (!good)
-            break;
-        palette_make(palette, dtype, 1.0, index == 2);
-        palette_fill(palette, dtype, &random, *blocks[index], bytes);
-        if (index == 1)
-            batch->largest_v = palette->largest;
+    struct random random = {seed};
+    uint8_t *elements = aligned_alloc(256, (bytes + 256) / 256 * 256);
+    if (palette != NULL && elements != NULL) {
+        palette_make(palette, dtype, 1.0);
+        palette_fill(palette, dtype, &random, elements, bytes);
+    } else {
+        free(elements);
+        elements = NULL;
     }
     free(palette);
-    return good;
+    return elements;
+}
+
+static uint8_t *new_scales(size_t bytes, uint64_t seed) {
+    struct random random = {seed};
+    uint8_t *scales = aligned_alloc(256, (bytes + 256) / 256 * 256);
+    for (size_t index = 0; scales != NULL && index < bytes; index++)
+        scales[index] = random_scale(&random, 1.0);
+    return scales;
+}
+
+static bool make_blocks(struct kv_batch *batch) {
+    const libdecode_dtype dtype = batch->problem.kv_dtype;
+    const size_t pages = (size_t)batch->block_pages;
+    batch->k_block = new_elements(dtype, pages * batch->page_bytes, SEED);
+    batch->v_block = new_elements(dtype, pages * batch->page_bytes, SEED + 1);
+    if (dtype != LIBDECODE_DTYPE_NVFP4)
+        return batch->k_block != NULL && batch->v_block != NULL;
+    batch->k_scale_block = new_scales(pages * batch->scale_page_bytes, SEED + 3);
+    batch->v_scale_block = new_scales(pages * batch->scale_page_bytes, SEED + 4);
+    return batch->k_block != NULL && batch->v_block != NULL && batch->k_scale_block != NULL && batch->v_scale_block != NULL;
 }
 
 static bool make_query(struct kv_batch *batch) {
     const libdecode_problem *problem = &batch->problem;
     const size_t bytes = (size_t)query_tokens(problem, NULL) * (size_t)problem->num_qo_heads * (size_t)problem->head_dim *
                          (size_t)dtype_bits(problem->query_dtype) / 8;
-    struct palette *palette = malloc(sizeof *palette);
-    struct random random = {SEED + 2};
-    batch->query = aligned_alloc(256, (bytes + 256) / 256 * 256);
-    bool good = palette != NULL && batch->query != NULL;
-    if (good) {
-        palette_make(palette, problem->query_dtype, 1.0, false);
-        palette_fill(palette, problem->query_dtype, &random, batch->query, bytes);
-    }
-    free(palette);
+    struct random random = {SEED + 5};
+    batch->query = new_elements(problem->query_dtype, bytes, SEED + 2);
+    bool good = batch->query != NULL;
     if (good && (problem->features & LIBDECODE_FEATURE_SINKS) != 0) {
         batch->sinks = malloc((size_t)problem->num_qo_heads * sizeof batch->sinks[0]);
         good = batch->sinks != NULL;
@@ -148,10 +156,9 @@ bool kv_batch_make(const struct workload *workload, bool share_prefixes, int32_t
     if (problem_check(&workload->problem, &checked) != LIBDECODE_OK)
         return complain("%s", libdecode_error_message());
     batch.problem = checked.given; /* every default is explicit in it */
-    if (batch.problem.kv_dtype == LIBDECODE_DTYPE_NVFP4 || batch.problem.out_dtype != batch.problem.query_dtype ||
-        dtype_bits(batch.problem.query_dtype) != 16)
-        return complain("random tensors can be made for bf16 and fp16 queries with bf16, fp16 or e4m3 KV, and out as the query");
     batch.page_bytes = (size_t)batch.problem.k_page_stride * (size_t)dtype_bits(batch.problem.kv_dtype) / 8;
+    if (batch.problem.kv_dtype == LIBDECODE_DTYPE_NVFP4)
+        batch.scale_page_bytes = (size_t)batch.problem.k_sf_page_stride;
     batch.block_pages = batch.page_bytes < BLOCK_BYTES ? (int32_t)(BLOCK_BYTES / batch.page_bytes) : 1;
     batch.bmm1_scale = (float)(1.0 / sqrt((double)batch.problem.head_dim));
     if (!make_page_table(&batch, share_prefixes) || !make_blocks(&batch) || !make_query(&batch)) {
@@ -168,7 +175,8 @@ void kv_batch_free(struct kv_batch *batch) {
     free(batch->folded_table);
     free(batch->k_block);
     free(batch->v_block);
-    free(batch->v_block_squared);
+    free(batch->k_scale_block);
+    free(batch->v_scale_block);
     free(batch->query);
     free(batch->sinks);
     *batch = (struct kv_batch){0};
@@ -182,6 +190,8 @@ void kv_batch_part(const struct kv_batch *batch, int32_t region, int32_t first, 
     part.tensors.struct_size = sizeof part.tensors;
     part.tensors.k_cache = batch->k_block;
     part.tensors.v_cache = batch->v_block;
+    part.tensors.k_sf = batch->k_scale_block;
+    part.tensors.v_sf = batch->v_scale_block;
     part.tensors.seq_lens = batch->workload->seq_lens + first;
     part.tensors.page_table =
         batch->folded_table + ((int64_t)region * problem->batch_size + first) * problem->page_table_request_stride;
@@ -195,12 +205,6 @@ void kv_batch_part(const struct kv_batch *batch, int32_t region, int32_t first, 
 bool kv_batch_expect(const struct kv_batch *batch, int32_t region, int32_t first, int32_t count, const char *label,
                      struct expectation *ret_expectation) {
     struct kv_part part;
-    struct expectation_input input = {.problem = &part.problem,
-                                      .tensors = &part.tensors,
-                                      .v_cache_squared = batch->v_block_squared,
-                                      .largest_v = batch->largest_v};
     kv_batch_part(batch, region, first, count, &part);
-    for (int32_t request = first; request < first + count; request++)
-        input.longest = batch->workload->seq_lens[request] > input.longest ? batch->workload->seq_lens[request] : input.longest;
-    return expectation_make(&input, label, ret_expectation);
+    return expectation_make(&part.problem, &part.tensors, label, ret_expectation);
 }

@@ -23,9 +23,10 @@ struct kv_batch {
     int32_t *page_table;                    /* [regions][request][page_table_request_stride] */
     int32_t *folded_table;                  /* the same, ids modulo block_pages */
     size_t page_bytes;                      /* of K; V has as many */
+    size_t scale_page_bytes;                /* of K's NVFP4 scales, likewise; else 0 */
     int32_t block_pages;
-    uint8_t *k_block, *v_block, *v_block_squared;
-    double largest_v;
+    uint8_t *k_block, *v_block;
+    uint8_t *k_scale_block, *v_scale_block; /* NVFP4 only */
     uint8_t *query;
     float *sinks; /* NULL without */
     float bmm1_scale;
@@ -41,7 +42,7 @@ int32_t kv_batch_regions(uint64_t kv_bytes);
 /* What the reference takes: requests [first, first + count) of one region. */
 struct kv_part {
     libdecode_problem problem;
-    libdecode_tensors tensors; /* out and lse are not set */
+    libdecode_tensors tensors; /* out, out_sf and lse are not set */
 };
 void kv_batch_part(const struct kv_batch *batch, int32_t region, int32_t first, int32_t count, struct kv_part *ret_part);
 bool kv_batch_expect(const struct kv_batch *batch, int32_t region, int32_t first, int32_t count, const char *label,
@@ -50,10 +51,10 @@ bool kv_batch_expect(const struct kv_batch *batch, int32_t region, int32_t first
 /* The batch in device memory. */
 struct device_batch {
     const struct kv_batch *batch;
-    uint64_t pool; /* K's pages, then V's; at least `pool_bytes` */
+    uint64_t pool; /* K's pages, V's, then the scales of both; at least `pool_bytes` */
     size_t pool_bytes;
-    uint64_t page_table, seq_lens, query, out, lse, sinks, workspace;
-    size_t out_bytes, lse_bytes, workspace_bytes;
+    uint64_t page_table, seq_lens, query, out, out_sf, lse, sinks, workspace;
+    size_t out_bytes, out_sf_bytes, lse_bytes, workspace_bytes;
 };
 bool device_batch_make(struct gpu *gpu, const struct kv_batch *batch, struct device_batch *ret_device);
 void device_batch_free(struct gpu *gpu, struct device_batch *device);
@@ -63,11 +64,16 @@ bool device_batch_workspace(struct gpu *gpu, struct device_batch *device, libdec
 /* What libdecode_plan_launch takes. */
 libdecode_tensors device_batch_tensors(const struct device_batch *device, int32_t region);
 
+/* How far a result lies from the float64 reference, over the root mean square of the result. */
+struct accuracy {
+    double largest_error, rms_error;
+};
+
 /*
  * Reads the result back: every element must be finite, and requests [first, first + count) must agree with the reference on
- * `region`. Prints what is wrong and returns false.
+ * `region`. Prints what is wrong and returns false. `ret_accuracy` is of these requests, and may be NULL.
  */
 bool device_batch_check(struct gpu *gpu, const struct device_batch *device, int32_t region, int32_t first, int32_t count,
-                        const struct expectation *expectation);
+                        const struct expectation *expectation, struct accuracy *ret_accuracy);
 
 #endif

@@ -292,7 +292,7 @@ static bool time_contenders(struct regret *regret, const char *cell, struct benc
     }
     progress("%s: %zu kernels in turns", cell, count);
     if (!time_in_turns(&regret->machine->gpu, regret->machine->stream, works, count, batch->calls, REPLAYS, NULL) ||
-        !device_batch_check(&regret->machine->gpu, &batch->device, batch->region, 0, 0, NULL))
+        !device_batch_check(&regret->machine->gpu, &batch->device, batch->region, 0, 0, NULL, NULL))
         return false;
     for (size_t index = 0; index < count; index++) {
         in_turn[index]->us = works[index].timing.median_us;

@@ -9,55 +9,81 @@
 #include <string.h>
 
 #include "element.h"
+#include "problem.h"
 
 #define MAX_HEAD_DIM 1024
 
 /* Strides of one tensor; returns the elements of a page. `gap`: elements left free behind every row, head and page. */
-static int64_t set_strides(const libdecode_problem *problem, bool nhd, int64_t gap, int64_t *page, int64_t *head,
-                           int64_t *token) {
-    int64_t row = problem->head_dim + gap;
+static int64_t set_strides(const libdecode_problem *problem, bool nhd, int64_t elements, int64_t gap, int64_t *page,
+                           int64_t *head, int64_t *token) {
+    int64_t row = elements + gap;
     *head = nhd ? row : problem->page_size * row + gap;
     *token = nhd ? problem->num_kv_heads * row + gap : row;
     *page = (nhd ? problem->page_size * *token : problem->num_kv_heads * *head) + gap;
     return *page;
 }
 
+/* Both NaNs of e4m3, which is what scales of NVFP4 are, too. */
+static uint8_t *new_pool(struct making *making, int64_t elements, int bits, bool is_e4m3, size_t field) {
+    size_t bytes = (size_t)elements * (size_t)bits / 8;
+    uint8_t *pool = new_buffer(making, bytes, field);
+    if (pool != NULL && is_e4m3)
+        poison_e4m3(pool, bytes);
+    return pool;
+}
+
 static bool make_pools(struct making *making) {
     libdecode_problem *problem = making->problem;
     struct host_case *result = making->result;
-    const bool padded = has(making, CASE_PADDED_STRIDES), combined = has(making, CASE_COMBINED_POOL);
-    const int64_t gap = padded ? 8 : 0;
-    const size_t bytes = making->element_bytes;
-    int64_t k_page = set_strides(problem, has(making, CASE_NHD), gap, &problem->k_page_stride, &problem->k_head_stride,
+    const bool padded = has(making, CASE_PADDED_STRIDES), combined = has(making, CASE_COMBINED_POOL), nhd = has(making, CASE_NHD);
+    const int bits = dtype_bits(problem->kv_dtype);
+    const bool is_e4m3 = problem->kv_dtype == LIBDECODE_DTYPE_E4M3;
+    const int64_t gap = padded ? ROW_ALIGNMENT_BYTES * 8 / bits : 0;
+    int64_t k_page = set_strides(problem, nhd, problem->head_dim, gap, &problem->k_page_stride, &problem->k_head_stride,
                                  &problem->k_token_stride);
-    int64_t v_page = set_strides(problem, has(making, CASE_NHD) || padded, gap, &problem->v_page_stride, &problem->v_head_stride,
+    int64_t v_page = set_strides(problem, nhd || padded, problem->head_dim, gap, &problem->v_page_stride, &problem->v_head_stride,
                                  &problem->v_token_stride);
-    problem->kv_layout = has(making, CASE_NHD) ? LIBDECODE_KV_NHD : LIBDECODE_KV_HND;
+    problem->kv_layout = nhd ? LIBDECODE_KV_NHD : LIBDECODE_KV_HND;
     int64_t k_elements = problem->num_pages * k_page, v_elements = problem->num_pages * v_page;
     if (combined) {
         problem->k_page_stride = problem->v_page_stride = k_page + v_page;
-        k_elements = v_elements = problem->num_pages * (k_page + v_page);
+        k_elements = problem->num_pages * (k_page + v_page);
     }
-    making->k_cache = NEW_BUFFER(making, k_elements, bytes, k_cache);
+    making->k_cache = new_pool(making, k_elements, bits, is_e4m3, offsetof(libdecode_tensors, k_cache));
     if (making->k_cache == NULL)
         return false;
-    const size_t v_offset = combined ? (size_t)k_page * bytes : 0;
     if (combined) {
         struct case_buffer *pool = &result->buffers[result->num_buffers - 1];
         pool->second_field = offsetof(libdecode_tensors, v_cache);
-        pool->second_offset = v_offset;
-        making->v_cache = making->k_cache + v_offset;
-        result->tensors.v_cache = making->v_cache;
+        pool->second_offset = (size_t)k_page * (size_t)bits / 8;
+        result->tensors.v_cache = making->v_cache = making->k_cache + pool->second_offset;
     } else {
-        making->v_cache = NEW_BUFFER(making, v_elements, bytes, v_cache);
+        making->v_cache = new_pool(making, v_elements, bits, is_e4m3, offsetof(libdecode_tensors, v_cache));
     }
-    result->squared_buffer = aligned_alloc(256, ((size_t)v_elements * bytes + 256) / 256 * 256);
-    if (making->v_cache == NULL || result->squared_buffer == NULL)
-        return false;
-    memset(result->squared_buffer, POISON_BYTE, (size_t)v_elements * bytes);
-    making->v_squared = (uint8_t *)result->squared_buffer + v_offset;
-    result->v_cache_squared = making->v_squared;
-    return true;
+    return making->v_cache != NULL;
+}
+
+/* Interleaved scales are one block for every page and head, with room only between heads and pages. */
+static bool make_scale_pools(struct making *making) {
+    libdecode_problem *problem = making->problem;
+    if (problem->kv_dtype != LIBDECODE_DTYPE_NVFP4)
+        return true;
+    const bool padded = has(making, CASE_PADDED_STRIDES), nhd = has(making, CASE_NHD);
+    const int64_t gap = padded ? ROW_ALIGNMENT_BYTES : 0, row = problem->head_dim / NVFP4_BLOCK;
+    int64_t k_page =
+        set_strides(problem, nhd, row, gap, &problem->k_sf_page_stride, &problem->k_sf_head_stride, &problem->k_sf_token_stride);
+    int64_t v_page;
+    if (problem->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4) {
+        problem->v_sf_token_stride = row;
+        problem->v_sf_head_stride = problem->page_size * row + gap;
+        v_page = problem->v_sf_page_stride = problem->num_kv_heads * problem->v_sf_head_stride + gap;
+    } else {
+        v_page = set_strides(problem, nhd || padded, row, gap, &problem->v_sf_page_stride, &problem->v_sf_head_stride,
+                             &problem->v_sf_token_stride);
+    }
+    making->k_sf = new_pool(making, problem->num_pages * k_page, 8, true, offsetof(libdecode_tensors, k_sf));
+    making->v_sf = new_pool(making, problem->num_pages * v_page, 8, true, offsetof(libdecode_tensors, v_sf));
+    return making->k_sf != NULL && making->v_sf != NULL;
 }
 
 /*
@@ -70,82 +96,144 @@ static bool is_beacon(const struct making *making, int32_t request, int32_t sequ
            token + 1 == making->seq_lens[sequence] || !is_visible(making, request, sequence, token + 1);
 }
 
+/* Of NVFP4, whole blocks: they share a scale. */
 static bool is_outlier_channel(const struct making *making, int32_t element) {
-    return has(making, CASE_OUTLIERS) && element % 43 == 5;
+    if (!has(making, CASE_OUTLIERS))
+        return false;
+    return making->formats->kv_dtype == LIBDECODE_DTYPE_NVFP4 ? element / NVFP4_BLOCK % 3 == 1 : element % 43 == 5;
 }
 
 static void write_code(const struct making *making, uint8_t *row, int32_t element, uint16_t code) {
-    if (making->element_bytes == 2)
+    const int bits = dtype_bits(making->formats->kv_dtype);
+    if (bits == 16)
         memcpy(row + 2 * element, &code, 2);
-    else
+    else if (bits == 8)
         row[element] = (uint8_t)code;
+    else
+        row[element / 2] = (uint8_t)(element % 2 == 0 ? code : row[element / 2] | code << 4);
 }
 
+/* K or V: where the row of a token and its scales lie; NULL where the page id names no page. */
+struct kv_row {
+    uint8_t *elements, *scales;
+    size_t scale_step; /* from the scale of a block to that of the next */
+};
+
 /* The keys of huge scores: the score rises by a step now and then, so that a running maximum is left behind by little. */
-static void write_huge_key(struct making *making, uint8_t *k_row, int32_t token, int32_t seq_len) {
+static void write_huge_key(struct making *making, struct kv_row k, int32_t token, int32_t seq_len) {
     double key[MAX_HEAD_DIM] = {HUGE_KEY};
+    const int32_t head_dim = making->problem->head_dim;
     int64_t step = (int64_t)token * HUGE_STEPS / seq_len;
     if (has(making, CASE_NEGATIVE_SCALE))
         step = HUGE_STEPS - step;
-    key[1] = (double)step;
-    element_encode_row(making->problem->kv_dtype, key, (size_t)making->problem->head_dim, k_row);
-}
-
-/* One row of K, and of V with its square. */
-static void write_row(struct making *making, uint8_t *k_row, uint8_t *v_row, uint8_t *squared_row, bool beacon) {
-    const int outlier_token = beacon && has(making, CASE_OUTLIERS);
-    for (int32_t element = 0; element < making->problem->head_dim; element++) {
-        const int outlier_channel = is_outlier_channel(making, element);
-        uint64_t bits = random_bits(&making->random);
-        size_t k_index = bits % PALETTE_SIZE, v_index = (bits >> 32) % PALETTE_SIZE;
-        if (k_row != NULL)
-            write_code(making, k_row, element, making->palettes->k[outlier_token][outlier_channel].codes[k_index]);
-        if (v_row != NULL) {
-            write_code(making, v_row, element, making->palettes->v[beacon][outlier_channel].codes[v_index]);
-            write_code(making, squared_row, element, making->palettes->squared[beacon][outlier_channel].codes[v_index]);
-        }
+    key[HUGE_STEP_CHANNEL] = (double)step;
+    if (making->formats->kv_dtype != LIBDECODE_DTYPE_NVFP4) {
+        element_encode_row(making->formats->kv_dtype, key, (size_t)head_dim, k.elements);
+        return;
+    }
+    memset(k.elements, 0, (size_t)head_dim / 2);
+    for (int32_t block = 0; block < head_dim / NVFP4_BLOCK; block++) {
+        const double value = key[block * NVFP4_BLOCK];
+        k.scales[(size_t)block * k.scale_step] = e4m3_encode(value);
+        k.elements[block * NVFP4_BLOCK / 2] = e2m1_encode(value != 0 ? 1.0 : 0.0);
     }
 }
 
-/* Offset in bytes of a row, or SIZE_MAX where the page id names no page. */
-static size_t row_offset(const struct making *making, const int32_t *ids, int32_t token, int32_t head, int64_t page_stride,
-                         int64_t head_stride, int64_t token_stride) {
-    const libdecode_problem *problem = making->problem;
-    int64_t page = ids[token / problem->page_size];
-    if (page < 0 || page >= problem->num_pages)
-        return SIZE_MAX;
-    return (size_t)(page * page_stride + head * head_stride + token % problem->page_size * token_stride) * making->element_bytes;
+/* One row of K or of V. */
+static void write_row(struct making *making, struct kv_row row, const struct palette palettes[2][2], const double factors[2][2],
+                      bool beacon) {
+    const bool special = has(making, CASE_SPECIAL_VALUES);
+    for (int32_t element = 0; element < making->problem->head_dim; element++) {
+        const struct palette *palette =
+            special ? &making->palettes->special : &palettes[beacon][is_outlier_channel(making, element)];
+        write_code(making, row.elements, element, palette->codes[random_bits(&making->random) % PALETTE_SIZE]);
+    }
+    for (int32_t element = 0; row.scales != NULL && element < making->problem->head_dim; element += NVFP4_BLOCK) {
+        uint8_t scale = random_scale(&making->random, factors[beacon][is_outlier_channel(making, element)]);
+        if (special)
+            scale = (uint8_t)random_below(&making->random, 0x7f); /* every one but NaN */
+        else if (random_below(&making->random, 32) == 0)
+            scale = 0;
+        row.scales[(size_t)(element / NVFP4_BLOCK) * row.scale_step] = scale;
+    }
 }
 
-static void write_visible_rows(struct making *making) {
+/* Of K, or of V. */
+static struct kv_row find_row(const struct making *making, bool is_v, const int32_t *ids, int32_t token, int32_t head) {
     const libdecode_problem *problem = making->problem;
-    for (int32_t request = 0; request < problem->batch_size; request++) {
-        for (int32_t head = 0; head < problem->num_kv_heads; head++) {
-            int32_t sequence = request * making->tables_per_request + (has(making, CASE_PER_HEAD) ? head : 0);
-            const int32_t *k_ids =
-                making->page_table + request * problem->page_table_request_stride + head * problem->page_table_head_stride;
-            const int32_t *v_ids = k_ids + problem->page_table_v_offset;
-            for (int32_t token = 0; token < making->seq_lens[sequence]; token++) {
-                if (!is_visible(making, request, sequence, token))
-                    continue;
-                size_t k_row = row_offset(making, k_ids, token, head, problem->k_page_stride, problem->k_head_stride,
-                                          problem->k_token_stride);
-                size_t v_row = row_offset(making, v_ids, token, head, problem->v_page_stride, problem->v_head_stride,
-                                          problem->v_token_stride);
-                write_row(making, k_row == SIZE_MAX ? NULL : making->k_cache + k_row,
-                          v_row == SIZE_MAX ? NULL : making->v_cache + v_row,
-                          v_row == SIZE_MAX ? NULL : making->v_squared + v_row, is_beacon(making, request, sequence, token));
-                if (k_row != SIZE_MAX && has(making, CASE_HUGE_SCORES))
-                    write_huge_key(making, making->k_cache + k_row, token, making->seq_lens[sequence]);
-            }
-        }
+    const int64_t page = ids[token / problem->page_size], page_token = token % problem->page_size;
+    struct kv_row row = {.scale_step = 1};
+    if (page < 0 || page >= problem->num_pages)
+        return row;
+    const int64_t k_offset = page * problem->k_page_stride + head * problem->k_head_stride + page_token * problem->k_token_stride;
+    const int64_t v_offset = page * problem->v_page_stride + head * problem->v_head_stride + page_token * problem->v_token_stride;
+    row.elements = (is_v ? making->v_cache : making->k_cache) +
+                   (size_t)(is_v ? v_offset : k_offset) * (size_t)dtype_bits(problem->kv_dtype) / 8;
+    if (problem->kv_dtype != LIBDECODE_DTYPE_NVFP4)
+        return row;
+    row.scales = is_v ? making->v_sf + page * problem->v_sf_page_stride + head * problem->v_sf_head_stride
+                      : making->k_sf + page * problem->k_sf_page_stride + head * problem->k_sf_head_stride;
+    row.scales += nvfp4_scale_offset(is_v ? problem->v_sf_layout : LIBDECODE_SF_LINEAR,
+                                     is_v ? problem->v_sf_token_stride : problem->k_sf_token_stride, (size_t)page_token,
+                                     (size_t)problem->head_dim, &row.scale_step);
+    return row;
+}
+
+/* NaN in a row that the query sees: of one element, or with a scale of 16. It has either sign. */
+static void write_nan(struct making *making, struct kv_row row, int32_t element, uint8_t code) {
+    const uint16_t wide = 0x7fff;
+    if (row.elements == NULL)
+        return;
+    if (row.scales != NULL)
+        row.scales[(size_t)(element / NVFP4_BLOCK) * row.scale_step] = code;
+    else if (dtype_bits(making->formats->kv_dtype) == 16)
+        memcpy(row.elements + 2 * element, &wide, sizeof wide);
+    else
+        row.elements[element] = code;
+}
+
+/* In the first head of most requests, somewhere: in K, which spoils every result of the head, or in V. */
+static void write_visible_nan(struct making *making, int32_t request, struct kv_row k, struct kv_row v) {
+    const uint8_t code = request % 2 == 0 ? POISON_BYTE : POISON_OTHER_BYTE;
+    const int32_t element = (int32_t)random_below(&making->random, (uint32_t)making->problem->head_dim);
+    if (request % 4 == 1)
+        write_nan(making, k, element, code);
+    else if (request % 4 != 3)
+        write_nan(making, v, element, code);
+}
+
+/* All rows of one KV head of one request. */
+static void write_sequence(struct making *making, int32_t request, int32_t head) {
+    const libdecode_problem *problem = making->problem;
+    const struct case_factors *factors = problem->kv_dtype == LIBDECODE_DTYPE_NVFP4 ? &case_factors_nvfp4 : &case_factors;
+    const int32_t sequence = request * making->tables_per_request + (has(making, CASE_PER_HEAD) ? head : 0);
+    const int32_t seq_len = making->seq_lens[sequence];
+    const int32_t *k_ids =
+        making->page_table + request * problem->page_table_request_stride + head * problem->page_table_head_stride;
+    const int32_t *v_ids = k_ids + problem->page_table_v_offset;
+    for (int32_t token = 0; token < seq_len; token++) {
+        if (!is_visible(making, request, sequence, token))
+            continue;
+        const bool beacon = is_beacon(making, request, sequence, token);
+        const struct kv_row k = find_row(making, false, k_ids, token, head), v = find_row(making, true, v_ids, token, head);
+        if (k.elements != NULL)
+            write_row(making, k, making->palettes->k, factors->k, beacon && has(making, CASE_OUTLIERS));
+        if (v.elements != NULL)
+            write_row(making, v, making->palettes->v, factors->v, beacon);
+        if (k.elements != NULL && has(making, CASE_HUGE_SCORES))
+            write_huge_key(making, k, token, seq_len);
+        if (has(making, CASE_VISIBLE_NAN) && head == 0 && (token == seq_len / 2 || token + 1 == seq_len))
+            write_visible_nan(making, request, k, v);
     }
 }
 
 bool make_kv_cache(struct making *making) {
-    if (!make_pools(making))
+    const libdecode_problem *problem = making->problem;
+    if (!make_pools(making) || !make_scale_pools(making))
         return false;
-    write_visible_rows(making);
-    making->result->largest_v = making->palettes->v[1][has(making, CASE_OUTLIERS)].largest;
+    for (int32_t request = 0; request < problem->batch_size; request++) {
+        for (int32_t head = 0; head < problem->num_kv_heads; head++)
+            write_sequence(making, request, head);
+    }
     return true;
 }

@@ -5,7 +5,7 @@
 
 #include "case_making.h"
 
-/* The pools of K and V, NaN but for the rows that are visible. False: out of memory. */
+/* The pools of K and V and of their scales, NaN but for the rows that are visible. False: out of memory. */
 bool make_kv_cache(struct making *making);
 
 #endif

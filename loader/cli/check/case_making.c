@@ -17,6 +17,12 @@ void *new_buffer(struct making *making, size_t bytes, size_t field) {
     return data;
 }
 
+void poison_e4m3(void *data, size_t bytes) {
+    uint8_t *octets = data;
+    for (size_t index = 0; index < bytes; index += 2)
+        octets[index] = POISON_OTHER_BYTE;
+}
+
 bool is_visible(const struct making *making, int32_t request, int32_t sequence, int32_t token) {
     const libdecode_problem *problem = making->problem;
     int64_t stride = problem->position_stride, offset = problem->position_offset;

@@ -12,17 +12,21 @@
 #include "cases.h"
 #include "random.h"
 
-#define POISON_BYTE 0xff /* 0xffff is NaN in bf16 and fp16, 0xff in e4m3 */
+#define POISON_BYTE 0xff       /* 0xffff is NaN in bf16 and fp16, 0xff in e4m3 */
+#define POISON_OTHER_BYTE 0x7f /* the other NaN of e4m3; 0x7fff is one of bf16 and fp16, but 0xff7f is none */
 /* Huge tokens and split borders lie at multiples of this: the tiles of all variants are such multiples. */
 #define TILE_TOKENS 64
 
 /*
- * Scores of 2^27 in base 2 that differ by 16, the distance of two f32 there: 16 * (2^12 * 2^11 + step). Every product and sum is
- * exact in f32, in bf16 and in fp16, so that a kernel has no rounding of its own to blame.
+ * Scores of 2^27 in base 2 that differ by 16, the distance of two f32 there: 2^11 * (2^8 * 2^8 + 2^-7 * step), by two channels in
+ * different blocks of 16. Every product and sum is exact in f32 and every operand in every dtype, so that a kernel has no
+ * rounding of its own to blame.
  */
-#define HUGE_QUERY 4096.0
-#define HUGE_KEY 2048.0
-#define HUGE_SCALE_LOG2 16.0f
+#define HUGE_QUERY 256.0
+#define HUGE_QUERY_STEP 0x1p-7
+#define HUGE_KEY 256.0
+#define HUGE_STEP_CHANNEL 16
+#define HUGE_SCALE_LOG2 2048.0f
 #define HUGE_STEPS 8
 
 struct making {
@@ -36,16 +40,20 @@ struct making {
     int32_t *page_table;
     int32_t table_width; /* of K's entries */
     int32_t *query_positions;
-    size_t element_bytes; /* of the KV cache */
-    uint8_t *k_cache, *v_cache, *v_squared;
+    const struct case_formats *formats;
+    uint8_t *k_cache, *v_cache;
+    uint8_t *k_sf, *v_sf; /* NVFP4 only */
 };
 
-static inline bool has(const struct making *making, uint32_t flag) { return (making->test->flags & flag) != 0; }
+static inline bool has(const struct making *making, uint64_t flag) { return (making->test->flags & flag) != 0; }
 
 /* A poisoned buffer, and its place in the case's list; NULL: out of memory. */
 void *new_buffer(struct making *making, size_t bytes, size_t field);
 #define NEW_BUFFER(making, count, element_bytes, name)                                                                           \
     new_buffer(making, (size_t)(count) * (element_bytes), offsetof(libdecode_tensors, name))
+
+/* Makes every other byte of e4m3 poison the other NaN. */
+void poison_e4m3(void *data, size_t bytes);
 
 /* Whether the query of `request` sees that token of that sequence. */
 bool is_visible(const struct making *making, int32_t request, int32_t sequence, int32_t token);

@@ -1,28 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* case_palettes.c: a shape in, stocks of random elements for its test cases out. Next: cases.c and case_cache.c. */
+/* case_palettes.c: a dtype of the KV cache in, stocks of random elements for its test cases out. Next: cases.c, case_cache.c. */
 #include "case_palettes.h"
 
 #include <stdlib.h>
 
-/* Factors of outliers. With them scores stay below about 100 and values below 255, whose square fp16 still holds. */
-#define K_CHANNEL_FACTOR 12.0
-#define K_TOKEN_FACTOR 3.0
-#define V_CHANNEL_FACTOR 10.0
-#define V_TOKEN_FACTOR 5.0
+/* Scores stay below about 100 with them, and values below the 448 that e4m3 holds. */
+const struct case_factors case_factors = {.k = {{1, 12}, {3, 36}}, .v = {{1, 10}, {5, 50}}};
+const struct case_factors case_factors_nvfp4 = {.k = {{1, 4}, {3, 12}}, .v = {{1, 10}, {5, 50}}};
 
-struct case_palettes *case_palettes_make(const struct case_shape *shape) {
-    struct case_palettes *palettes = malloc(sizeof *palettes);
+struct case_palettes *case_palettes_make(libdecode_dtype kv_dtype) {
+    struct case_palettes *palettes = calloc(1, sizeof *palettes);
     if (palettes == NULL)
         return NULL;
-    palette_make(&palettes->query, shape->query_dtype, 1.0, false);
+    for (libdecode_dtype dtype = LIBDECODE_DTYPE_BF16; dtype <= LIBDECODE_DTYPE_E4M3; dtype++)
+        palette_make(&palettes->query[dtype], dtype, 1.0);
     for (int token = 0; token < 2; token++) {
         for (int channel = 0; channel < 2; channel++) {
-            double k_factor = (token != 0 ? K_TOKEN_FACTOR : 1.0) * (channel != 0 ? K_CHANNEL_FACTOR : 1.0);
-            double v_factor = (token != 0 ? V_TOKEN_FACTOR : 1.0) * (channel != 0 ? V_CHANNEL_FACTOR : 1.0);
-            palette_make(&palettes->k[token][channel], shape->kv_dtype, k_factor, false);
-            palette_make(&palettes->v[token][channel], shape->kv_dtype, v_factor, false);
-            palette_make(&palettes->squared[token][channel], shape->kv_dtype, v_factor, true);
+            palette_make(&palettes->k[token][channel], kv_dtype, case_factors.k[token][channel]);
+            palette_make(&palettes->v[token][channel], kv_dtype, case_factors.v[token][channel]);
         }
     }
+    palette_make_special(&palettes->special, kv_dtype);
     return palettes;
 }

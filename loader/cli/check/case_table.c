@@ -33,6 +33,10 @@ const struct test_case test_cases[] = {
     /* name              KV  group page window flags */
     {"one_token",         2,  4,   16,   0, CASE_LSE | CASE_QUICK, LENS(1)},
     {"nothing_at_all",    2,  4,   16,   0, CASE_LSE, LENS(0, 0)},
+    {"page_1",            2,  4,    1,   0, CASE_LSE | CASE_PAGE_EDGES | CASE_QUICK, NO_LENS},
+    {"page_2",            2,  4,    2,   0, CASE_PAGE_EDGES, NO_LENS},
+    {"page_4",            2,  4,    4,   0, CASE_LSE | CASE_PAGE_EDGES | CASE_INTERLEAVED, NO_LENS},
+    {"page_8",            2,  4,    8,   0, CASE_PAGE_EDGES, NO_LENS},
     {"page_16",           2,  4,   16,   0, CASE_LSE | CASE_PAGE_EDGES | CASE_QUICK, NO_LENS},
     {"page_32",           2,  4,   32,   0, CASE_PAGE_EDGES, NO_LENS},
     {"page_64",           2,  4,   64,   0, CASE_PAGE_EDGES, NO_LENS},
@@ -121,6 +125,45 @@ const struct test_case test_cases[] = {
      MANY_REQUESTS},
     {"many_sequences_programmatic", 8, 1, 16, 0, CASE_PROGRAMMATIC | CASE_PER_HEAD | CASE_LSE | CASE_SINKS, MANY_REQUESTS},
     {"one_long_programmatic", 2, 4, 16,  0, CASE_PROGRAMMATIC | CASE_LSE, LENS(9000)},
+    {"tile_edges_page_1", 2,  4,    1,   0, CASE_LSE, TILE_LENS},
+    {"tile_edges_page_8", 2,  8,    8,   0, CASE_LSE | CASE_NHD, TILE_LENS},
+    {"page_1_window",     2,  4,    1, 127, CASE_WINDOW | CASE_LSE, WINDOW_LENS},
+    {"page_1_per_head",   4,  4,    1,   0, CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_LSE, LENS(0, 77, 400, 1000)},
+    {"page_1_ids",        2,  4,    1,   0, CASE_NEGATIVE_IDS | CASE_FOREIGN_IDS | CASE_LSE, MIXED_LENS},
+    {"page_1_odd_lengths", 2, 4,    1,   0, CASE_ODD_LENGTHS | CASE_LSE, ODD_LENS},
+    {"page_1_long",       4,  8,    1,   0, CASE_REPEAT | CASE_LSE | CASE_SINKS, LONG_AND_SHORT},
+    {"page_4_padded",     3,  5,    4,   0, CASE_PADDED_STRIDES | CASE_INTERLEAVED | CASE_LSE, MIXED_LENS},
+    {"page_8_programmatic", 2, 4,   8,   0, CASE_PROGRAMMATIC | CASE_LSE | CASE_REPEAT, RAGGED_LENS},
+    {"narrow_head",       4,  4,   16,   0, CASE_NARROW_HEAD | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"narrow_head_nhd",   3,  8,   64,   0, CASE_NARROW_HEAD | CASE_NHD | CASE_LSE | CASE_OUTLIERS, TILE_LENS},
+    {"narrow_head_padded", 2, 5,   32, 200, CASE_NARROW_HEAD | CASE_PADDED_STRIDES | CASE_WINDOW | CASE_SINKS, MIXED_LENS},
+    {"narrow_head_page_1", 2, 4,    1,   0, CASE_NARROW_HEAD | CASE_LSE, MIXED_LENS},
+    {"narrow_head_long",  2,  4,   16,   0, CASE_NARROW_HEAD | CASE_REPEAT | CASE_LSE | CASE_OUT_E4M3, LONG_AND_SHORT},
+    {"linear_scales",     4,  4,   16,   0, CASE_LSE | CASE_QUICK, TILE_LENS},
+    {"interleaved_scales", 4, 4,   16,   0, CASE_INTERLEAVED | CASE_LSE | CASE_QUICK, TILE_LENS},
+    {"interleaved_scales_nhd", 4, 4, 64, 0, CASE_INTERLEAVED | CASE_NHD | CASE_LSE, TILE_LENS},
+    {"interleaved_scales_window", 2, 8, 16, 101, CASE_INTERLEAVED | CASE_WINDOW | CASE_LSE, WINDOW_LENS},
+    {"interleaved_scales_per_head", 4, 4, 32, 0, CASE_INTERLEAVED | CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_COMBINED_POOL,
+     LENS(0, 77, 400, 1000)},
+    {"interleaved_scales_page_128", 2, 5, 128, 0, CASE_INTERLEAVED | CASE_NEGATIVE_IDS | CASE_LSE, MIXED_LENS},
+    {"special_values",    4,  4,   16,   0, CASE_SPECIAL_VALUES | CASE_LSE | CASE_QUICK, TILE_LENS},
+    {"special_values_group_8", 2, 8, 64, 0, CASE_SPECIAL_VALUES | CASE_INTERLEAVED | CASE_NHD, LENS(1, 2, 2000, 777)},
+    {"special_values_out_e4m3", 2, 4, 16, 0, CASE_SPECIAL_VALUES | CASE_OUT_E4M3, MIXED_LENS},
+    {"visible_nan",       2,  4,   16,   0, CASE_VISIBLE_NAN | CASE_LSE | CASE_QUICK, LENS(333, 1, 64, 1000, 2, 70, 129, 40, 3000)},
+    {"visible_nan_out",   2,  5,   64, 200, CASE_VISIBLE_NAN | CASE_WINDOW | CASE_OUT_E4M3 | CASE_LSE, LENS(333, 1, 64, 1000, 2, 70)},
+    {"visible_nan_out_nvfp4", 2, 4, 16,  0, CASE_VISIBLE_NAN | CASE_OUT_NVFP4 | CASE_SINKS | CASE_LSE, LENS(333, 1, 64, 1000, 2, 70)},
+    {"query_range",       4,  8,   16,   0, CASE_QUERY_RANGE | CASE_LSE | CASE_QUICK, LENS(333, 1, 64, 1000, 2, 70)},
+    {"query_huge",        4,  4,   16,   0, CASE_QUERY_RANGE | CASE_QUERY_HUGE | CASE_LSE | CASE_QUICK, LENS(333, 1, 64, 1000, 2, 70)},
+    {"query_tiny",        4,  4,   64,   0, CASE_QUERY_RANGE | CASE_QUERY_TINY | CASE_LSE, LENS(333, 1, 64, 1000, 2, 70)},
+    {"query_huge_long",   2, 12,   16,   0, CASE_QUERY_RANGE | CASE_QUERY_HUGE | CASE_LSE | CASE_WINDOW, LENS(4000, 2500)},
+    {"query_tiny_narrow", 2,  5,   16,   0, CASE_QUERY_RANGE | CASE_QUERY_TINY | CASE_NARROW_HEAD | CASE_LSE, MIXED_LENS},
+    {"out_e4m3",          4,  4,   16,   0, CASE_OUT_E4M3 | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"out_e4m3_padded",   3,  5,   16,   0, CASE_OUT_E4M3 | CASE_PADDED_STRIDES | CASE_SINKS, MIXED_LENS},
+    {"out_nvfp4",         4,  4,   16,   0, CASE_OUT_NVFP4 | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"out_nvfp4_padded",  3,  5,   16,   0, CASE_OUT_NVFP4 | CASE_PADDED_STRIDES | CASE_LSE, TILE_LENS},
+    {"out_nvfp4_one_head", 1, 1,   64,   0, CASE_OUT_NVFP4 | CASE_SINKS, MANY_REQUESTS},
+    {"out_nvfp4_narrow",  1,  3,   16, 100, CASE_OUT_NVFP4 | CASE_NARROW_HEAD | CASE_WINDOW, MIXED_LENS},
+    {"out_nvfp4_outliers", 2, 8,   16,   0, CASE_OUT_NVFP4 | CASE_OUTLIERS | CASE_REPEAT, LONG_AND_SHORT},
     {"random_1",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_2",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_3",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
@@ -135,7 +178,8 @@ const size_t num_test_cases = sizeof test_cases / sizeof test_cases[0];
 
 /* Flags that may be combined freely, and how often each is drawn: once in so many. */
 static const struct {
-    uint32_t flag, one_in;
+    uint64_t flag;
+    uint32_t one_in;
 } drawn_flags[] = {{CASE_LSE, 2},
                    {CASE_SINKS, 3},
                    {CASE_WINDOW, 3},
@@ -160,40 +204,64 @@ static const struct {
                    {CASE_INFINITE_SINKS, 4},
                    {CASE_ODD_LENGTHS, 3},
                    {CASE_HUGE_SCORES, 8},
-                   {CASE_OTHER_OUT, 4}};
+                   {CASE_OTHER_OUT, 4},
+                   {CASE_OUT_E4M3, 4},
+                   {CASE_OUT_NVFP4, 5},
+                   {CASE_NARROW_HEAD, 3},
+                   {CASE_INTERLEAVED, 3},
+                   {CASE_SPECIAL_VALUES, 6},
+                   {CASE_QUERY_RANGE, 6},
+                   {CASE_QUERY_HUGE, 3},
+                   {CASE_QUERY_TINY, 3}};
 
 /* What excludes each other, or does nothing alone. */
-static uint32_t reconciled(uint32_t flags) {
+static uint64_t reconciled(uint64_t flags) {
     if ((flags & CASE_PADDED_STRIDES) != 0)
-        flags &= ~(uint32_t)(CASE_COMBINED_POOL | CASE_NHD);
+        flags &= ~(CASE_COMBINED_POOL | CASE_NHD);
     if ((flags & CASE_UNKNOWN_POOL) != 0)
-        flags &= ~(uint32_t)CASE_FOREIGN_IDS;
+        flags &= ~CASE_FOREIGN_IDS;
     if ((flags & CASE_DEVICE_SCALE_LOG2) == 0)
-        flags &= ~(uint32_t)CASE_HUGE_SCORES;
+        flags &= ~CASE_HUGE_SCORES;
     if ((flags & CASE_HUGE_SCORES) != 0)
-        flags &= ~(uint32_t)(CASE_ZERO_SCALE | CASE_OUTLIERS);
+        flags &= ~(CASE_ZERO_SCALE | CASE_OUTLIERS | CASE_SPECIAL_VALUES | CASE_QUERY_RANGE);
+    if ((flags & (CASE_SPECIAL_VALUES | CASE_QUERY_RANGE)) != 0)
+        flags &= ~CASE_OUTLIERS;
+    if ((flags & CASE_SPECIAL_VALUES) != 0)
+        flags &= ~CASE_QUERY_RANGE;
     return flags;
 }
 
-static int32_t drawn_length(struct random *random, uint32_t flags) {
+static int32_t drawn_page_size(struct random *random) {
+    const uint32_t kind = random_below(random, 8);
+    if (kind < 3)
+        return 1 << random_below(random, 4); /* 1 to 8 */
+    return 16 << random_below(random, kind == 3 ? 7 : 4);
+}
+
+static int32_t drawn_length(struct random *random, uint64_t flags) {
     if ((flags & CASE_ODD_LENGTHS) != 0 && random_below(random, 4) == 0)
         return random_below(random, 2) == 0 ? BEYOND_TABLE : BELOW_ZERO;
     static const uint32_t limits[] = {300, 300, 300, 3000};
     return (int32_t)random_below(random, limits[random_below(random, 4)]);
 }
 
-void draw_test_case(const struct test_case *test, uint64_t seed, struct test_case *ret_drawn, int32_t lens[MAX_DRAWN_LENS]) {
-    static const int32_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 40};
+struct random case_random(const struct test_case *test, uint64_t seed) {
     struct random random = {seed};
-    struct test_case drawn = *test;
     for (const char *letter = test->name; *letter != '\0'; letter++)
         random.state = random.state * 31 + (unsigned char)*letter;
+    return random;
+}
+
+void draw_test_case(const struct test_case *test, uint64_t seed, struct test_case *ret_drawn, int32_t lens[MAX_DRAWN_LENS]) {
+    static const int32_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 40};
+    struct random random = case_random(test, seed);
+    struct test_case drawn = *test;
     drawn.num_kv_heads = 1 + (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 9 : 4);
     drawn.group_size = groups[random_below(&random, sizeof groups / sizeof groups[0])];
-    drawn.page_size = 16 << random_below(&random, random_below(&random, 4) == 0 ? 7 : 4);
+    drawn.page_size = drawn_page_size(&random);
     drawn.window_left = (int32_t)random_below(&random, 400);
     for (size_t index = 0; index < sizeof drawn_flags / sizeof drawn_flags[0]; index++)
-        drawn.flags |= random_below(&random, drawn_flags[index].one_in) == 0 ? drawn_flags[index].flag : 0u;
+        drawn.flags |= random_below(&random, drawn_flags[index].one_in) == 0 ? drawn_flags[index].flag : 0;
     drawn.flags = reconciled(drawn.flags);
     drawn.num_lens = 1 + (int32_t)random_below(&random, random_below(&random, 8) == 0 ? MAX_DRAWN_LENS : 24);
     for (int32_t request = 0; request < drawn.num_lens; request++)

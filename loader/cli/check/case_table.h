@@ -7,38 +7,49 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum {
-    CASE_LSE = 1u << 0,
-    CASE_SINKS = 1u << 1,
-    CASE_WINDOW = 1u << 2,
-    CASE_NHD = 1u << 3,
-    CASE_COMBINED_POOL = 1u << 4,   /* a page of K and the page of V side by side */
-    CASE_PADDED_STRIDES = 1u << 5,  /* K as HND, V as NHD, gaps in every axis, query and out strided */
-    CASE_PER_HEAD = 1u << 6,        /* a length and a page table for every KV head */
-    CASE_V_PAGE_TABLE = 1u << 7,    /* V has page ids of its own */
-    CASE_QUERY_POSITIONS = 1u << 8, /* before, at and after the last token, one before every token */
-    CASE_POSITION_RULE = 1u << 9,   /* position_stride 3, position_offset 2 */
-    CASE_NEGATIVE_IDS = 1u << 10,   /* every third page: zero rows */
-    CASE_FOREIGN_IDS = 1u << 11,    /* every third page lies outside the pool: zero rows */
-    CASE_OUTLIERS = 1u << 12,       /* a few huge channels, and huge keys at the borders of tiles */
-    CASE_DEVICE_SCALES = 1u << 13,
-    CASE_DEVICE_SCALE_LOG2 = 1u << 14,
-    CASE_PAGE_EDGES = 1u << 15,   /* lengths 0, 1, page - 1, page, page + 1, ... */
-    CASE_SPLIT_EDGES = 1u << 16,  /* one request of two tiles for every SM, and lens[0] tokens more */
-    CASE_LOW_HINT = 1u << 17,     /* max_seq_len says far less than there is */
-    CASE_UNKNOWN_POOL = 1u << 18, /* num_pages is 0 */
-    CASE_REPEAT = 1u << 19,       /* also repeated under load for equal bits */
-    CASE_GRAPH = 1u << 20,        /* launched from a CUDA graph */
-    CASE_PROGRAMMATIC = 1u << 21, /* launched with programmatic dependent launch, also back to back */
-    CASE_QUICK = 1u << 22,        /* part of --quick */
-    CASE_RANDOM = 1u << 23,       /* everything drawn from the seed */
-    CASE_NEGATIVE_SCALE = 1u << 24,
-    CASE_ZERO_SCALE = 1u << 25,     /* with a device scale: a host scale of 0 means 1 */
-    CASE_INFINITE_SINKS = 1u << 26, /* of every three heads one +infinity, one -infinity */
-    CASE_ODD_LENGTHS = 1u << 27,    /* BEYOND_TABLE and BELOW_ZERO stand among the lengths */
-    CASE_HUGE_SCORES = 1u << 28,    /* with CASE_DEVICE_SCALE_LOG2: 2^27 and some steps of 16 */
-    CASE_OTHER_OUT = 1u << 29       /* out of the other 16-bit dtype */
-};
+#include "random.h"
+
+/* What is special about a case. */
+#define CASE_FLAG(bit) (UINT64_C(1) << (bit))
+#define CASE_LSE CASE_FLAG(0)
+#define CASE_SINKS CASE_FLAG(1)
+#define CASE_WINDOW CASE_FLAG(2)
+#define CASE_NHD CASE_FLAG(3)
+#define CASE_COMBINED_POOL CASE_FLAG(4)   /* a page of K and the page of V side by side */
+#define CASE_PADDED_STRIDES CASE_FLAG(5)  /* K as HND, V as NHD, gaps in every axis, query and out strided */
+#define CASE_PER_HEAD CASE_FLAG(6)        /* a length and a page table for every KV head */
+#define CASE_V_PAGE_TABLE CASE_FLAG(7)    /* V has page ids of its own */
+#define CASE_QUERY_POSITIONS CASE_FLAG(8) /* before, at and after the last token, one before every token */
+#define CASE_POSITION_RULE CASE_FLAG(9)   /* position_stride 3, position_offset 2 */
+#define CASE_NEGATIVE_IDS CASE_FLAG(10)   /* every third page: zero rows */
+#define CASE_FOREIGN_IDS CASE_FLAG(11)    /* every third page lies outside the pool: zero rows */
+#define CASE_OUTLIERS CASE_FLAG(12)       /* a few huge channels, and huge keys at the borders of tiles */
+#define CASE_DEVICE_SCALES CASE_FLAG(13)
+#define CASE_DEVICE_SCALE_LOG2 CASE_FLAG(14)
+#define CASE_PAGE_EDGES CASE_FLAG(15)   /* lengths 0, 1, page - 1, page, page + 1, ... */
+#define CASE_SPLIT_EDGES CASE_FLAG(16)  /* one request of two tiles for every SM, and lens[0] tokens more */
+#define CASE_LOW_HINT CASE_FLAG(17)     /* max_seq_len says far less than there is */
+#define CASE_UNKNOWN_POOL CASE_FLAG(18) /* num_pages is 0 */
+#define CASE_REPEAT CASE_FLAG(19)       /* also repeated under load for equal bits */
+#define CASE_GRAPH CASE_FLAG(20)        /* launched from a CUDA graph */
+#define CASE_PROGRAMMATIC CASE_FLAG(21) /* launched with programmatic dependent launch, also back to back */
+#define CASE_QUICK CASE_FLAG(22)        /* part of --quick */
+#define CASE_RANDOM CASE_FLAG(23)       /* everything drawn from the seed */
+#define CASE_NEGATIVE_SCALE CASE_FLAG(24)
+#define CASE_ZERO_SCALE CASE_FLAG(25)     /* with a device scale: a host scale of 0 means 1 */
+#define CASE_INFINITE_SINKS CASE_FLAG(26) /* of every three heads one +infinity, one -infinity */
+#define CASE_ODD_LENGTHS CASE_FLAG(27)    /* BEYOND_TABLE and BELOW_ZERO stand among the lengths */
+#define CASE_HUGE_SCORES CASE_FLAG(28)    /* with CASE_DEVICE_SCALE_LOG2: 2^27 and some steps of 16 */
+#define CASE_OTHER_OUT CASE_FLAG(29)      /* out of another dtype than the query */
+#define CASE_OUT_E4M3 CASE_FLAG(30)       /* out of e4m3 where the operation has it, else CASE_OTHER_OUT */
+#define CASE_OUT_NVFP4 CASE_FLAG(31)      /* likewise, of NVFP4 */
+#define CASE_NARROW_HEAD CASE_FLAG(32)    /* a head_dim that is less than the kernel's */
+#define CASE_INTERLEAVED CASE_FLAG(33)    /* V scales by V_INTERLEAVE4 where that can be, else linear; without: drawn */
+#define CASE_SPECIAL_VALUES CASE_FLAG(34) /* every finite e4m3 number, every e2m1 code with every scale */
+#define CASE_VISIBLE_NAN CASE_FLAG(35)    /* here and there a NaN that the query sees, in K, in V or in a scale */
+#define CASE_QUERY_RANGE CASE_FLAG(36)    /* rows of one batch are tiny, huge, zero, or of all magnitudes */
+#define CASE_QUERY_HUGE CASE_FLAG(37)     /* with CASE_QUERY_RANGE: ordinary scores come from queries of 1e30 */
+#define CASE_QUERY_TINY CASE_FLAG(38)     /* likewise, of 1e-30 */
 
 /* Lengths of a case with CASE_ODD_LENGTHS that stand for several: they count as what the page table holds, and as 0. */
 #define BEYOND_TABLE INT32_MAX
@@ -47,12 +58,15 @@ enum {
 struct test_case {
     const char *name;
     int32_t num_kv_heads, group_size, page_size, window_left;
-    uint32_t flags;
+    uint64_t flags;
     const int32_t *lens;
     int32_t num_lens;
 };
 extern const struct test_case test_cases[];
 extern const size_t num_test_cases;
+
+/* What a case of that name draws from. */
+struct random case_random(const struct test_case *test, uint64_t seed);
 
 /* Fills the fields that a random case draws from seed and name; `lens` has room for MAX_DRAWN_LENS. */
 #define MAX_DRAWN_LENS 100

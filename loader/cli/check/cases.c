@@ -15,6 +15,7 @@
 #include "problem.h"
 #include "reference.h"
 
+#define MAX_HEAD_DIM 1024
 #define POISON_PAGES 3    /* pages of the pool that nobody owns */
 #define SPARE_ENTRIES 3   /* of a page table row, behind its last page */
 #define POISON_ENTRIES 40 /* behind the page table: pages that nobody owns, too */
@@ -152,24 +153,83 @@ static bool make_query_positions(struct making *making) {
 
 /* ------------------------------------------------------------------------------------------------ query and scalars */
 
+/* Magnitudes of queries in cases with CASE_QUERY_RANGE: of ordinary scores, of all but equal ones, and of one that is all. */
+struct query_range {
+    double ordinary, tiny, huge;
+};
+
+static struct query_range query_range(const struct making *making) {
+    static const struct query_range ranges[LIBDECODE_DTYPE_NVFP4][3] = {
+        [LIBDECODE_DTYPE_BF16] = {{1, 1e-30, 1e30}, {1e30, 1e-30, 1e38}, {1e-30, 1e-38, 1e-22}},
+        [LIBDECODE_DTYPE_FP16] = {{1, 1e-7, 3e4}, {2048, 1e-7, 6e4}, {0x1p-10, 1e-7, 1}},
+        [LIBDECODE_DTYPE_E4M3] = {{1, 0x1p-9, 448}, {64, 0x1p-9, 448}, {0x1p-4, 0x1p-9, 4}},
+    };
+    if (!has(making, CASE_QUERY_RANGE))
+        return (struct query_range){.ordinary = has(making, CASE_SPECIAL_VALUES) ? 0x1p-5 : 1};
+    return ranges[making->formats->query_dtype][has(making, CASE_QUERY_HUGE) ? 1 : has(making, CASE_QUERY_TINY) ? 2 : 0];
+}
+
+/*
+ * A row out of the range: ordinary; tiny; one channel alone, so that scores are huge and yet as exact as K; of all magnitudes
+ * down to 2^-40 of the largest; zero.
+ */
+static void make_ranged_row(struct making *making, int64_t row, uint8_t *to) {
+    const struct query_range range = query_range(making);
+    const int32_t head_dim = making->problem->head_dim, channel = (int32_t)(row * 7 % head_dim);
+    double values[MAX_HEAD_DIM] = {0};
+    for (int32_t element = 0; element < head_dim; element++) {
+        const double value = random_normal(&making->random);
+        const int shrink = (int)random_below(&making->random, 41);
+        values[element] = row % 5 == 0   ? value * range.ordinary
+                          : row % 5 == 1 ? value * range.tiny
+                          : row % 5 == 3 ? ldexp(value * range.ordinary, -shrink)
+                                         : 0.0;
+    }
+    if (row % 5 == 2)
+        values[channel] = row % 2 == 0 ? range.huge : -range.huge;
+    element_encode_row(making->problem->query_dtype, values, (size_t)head_dim, to);
+}
+
+static void make_query_row(struct making *making, int64_t row, uint8_t *to) {
+    const libdecode_problem *problem = making->problem;
+    const size_t bytes = (size_t)dtype_bits(problem->query_dtype) / 8;
+    if (has(making, CASE_QUERY_RANGE)) {
+        make_ranged_row(making, row, to);
+        return;
+    }
+    palette_fill(&making->palettes->query[problem->query_dtype], problem->query_dtype, &making->random, to,
+                 (size_t)problem->head_dim * bytes);
+    if (has(making, CASE_SPECIAL_VALUES)) {
+        double values[MAX_HEAD_DIM];
+        element_decode_row(problem->query_dtype, to, (size_t)problem->head_dim, values);
+        for (int32_t element = 0; element < problem->head_dim; element++)
+            values[element] *= query_range(making).ordinary;
+        element_encode_row(problem->query_dtype, values, (size_t)problem->head_dim, to);
+    }
+    if (has(making, CASE_HUGE_SCORES)) {
+        element_encode_row(problem->query_dtype, (const double[]){HUGE_QUERY}, 1, to);
+        element_encode_row(problem->query_dtype, (const double[]){HUGE_QUERY_STEP}, 1, to + HUGE_STEP_CHANNEL * bytes);
+    }
+}
+
 static bool make_query(struct making *making) {
     libdecode_problem *problem = making->problem;
-    const int64_t gap = has(making, CASE_PADDED_STRIDES) ? 8 : 0, num_tokens = query_tokens(problem, NULL);
-    problem->query_head_stride = problem->head_dim + gap;
-    problem->query_token_stride = problem->num_qo_heads * problem->query_head_stride + gap;
-    problem->out_head_stride = problem->head_dim + 2 * gap;
-    problem->out_token_stride = problem->num_qo_heads * problem->out_head_stride + gap;
-    problem->lse_head_stride = gap > 0 ? num_tokens + 1 : 1; /* padded: one row for each head instead */
-    problem->lse_token_stride = gap > 0 ? 1 : problem->num_qo_heads;
+    const bool padded = has(making, CASE_PADDED_STRIDES);
+    const int64_t num_tokens = query_tokens(problem, NULL);
+    const int64_t unit = ROW_ALIGNMENT_BYTES * 8 / dtype_bits(problem->query_dtype);
+    const int64_t out_unit = ROW_ALIGNMENT_BYTES * 8 / dtype_bits(problem->out_dtype);
+    problem->query_head_stride = problem->head_dim + (padded ? unit : 0);
+    problem->query_token_stride = problem->num_qo_heads * problem->query_head_stride + (padded ? unit : 0);
+    problem->out_head_stride = (problem->head_dim + out_unit - 1) / out_unit * out_unit + (padded ? 2 * out_unit : 0);
+    problem->out_token_stride = problem->num_qo_heads * problem->out_head_stride + (padded ? out_unit : 0);
+    problem->lse_head_stride = padded ? num_tokens + 1 : 1; /* padded: one row for each head instead */
+    problem->lse_token_stride = padded ? 1 : problem->num_qo_heads;
     const size_t bytes = (size_t)dtype_bits(problem->query_dtype) / 8;
     uint8_t *query = NEW_BUFFER(making, num_tokens * problem->query_token_stride, bytes, query);
     for (int64_t row = 0; query != NULL && row < num_tokens * problem->num_qo_heads; row++) {
         int64_t offset =
             row / problem->num_qo_heads * problem->query_token_stride + row % problem->num_qo_heads * problem->query_head_stride;
-        palette_fill(&making->palettes->query, problem->query_dtype, &making->random, query + (size_t)offset * bytes,
-                     (size_t)problem->head_dim * bytes);
-        if (has(making, CASE_HUGE_SCORES))
-            element_encode_row(problem->query_dtype, (const double[]){HUGE_QUERY, 1.0}, 2, query + (size_t)offset * bytes);
+        make_query_row(making, row, query + (size_t)offset * bytes);
     }
     return query != NULL;
 }
@@ -188,12 +248,32 @@ static bool make_sinks(struct making *making) {
     return true;
 }
 
+/* Results of few bits get magnitudes from subnormal to saturated. */
+static float drawn_bmm2_scale(struct making *making) {
+    static const float scales[] = {0.75f, 8.0f, 200.0f};
+    const uint32_t draw = random_below(&making->random, 3);
+    if (dtype_bits(making->problem->out_dtype) < 16)
+        return scales[draw];
+    return has(making, CASE_DEVICE_SCALES | CASE_DEVICE_SCALE_LOG2 | CASE_SINKS) ? 0.75f : 1.0f;
+}
+
+static void make_out_scales(struct making *making) {
+    static const float factors[] = {1.0f, 100.0f, 900.0f, 0.125f};
+    static const int32_t starts[] = {0, 0, 1, 100, 127, 130};
+    libdecode_tensors *tensors = &making->result->tensors;
+    if (making->problem->out_dtype != LIBDECODE_DTYPE_NVFP4)
+        return;
+    tensors->out_sf_scale = factors[random_below(&making->random, 4)];
+    tensors->out_sf_start_token = starts[random_below(&making->random, 6)];
+}
+
 /* Scalars in device memory; whatever they override gets a value that would be noticed. */
 static bool make_scales(struct making *making) {
     struct host_case *result = making->result;
     const float sign = has(making, CASE_NEGATIVE_SCALE) ? -1.0f : 1.0f;
-    const float bmm1_scale = sign * (float)(1.0 / sqrt((double)making->problem->head_dim));
-    const float bmm2_scale = has(making, CASE_DEVICE_SCALES | CASE_DEVICE_SCALE_LOG2 | CASE_SINKS) ? 0.75f : 1.0f;
+    const double ordinary = has(making, CASE_QUERY_RANGE) ? query_range(making).ordinary : 1.0;
+    const float bmm1_scale = sign * (float)(1.0 / (sqrt((double)making->problem->head_dim) * ordinary));
+    const float bmm2_scale = drawn_bmm2_scale(making);
     result->tensors.bmm1_scale = bmm1_scale;
     result->tensors.bmm2_scale = bmm2_scale;
     if (!has(making, CASE_DEVICE_SCALES | CASE_DEVICE_SCALE_LOG2))
@@ -218,23 +298,23 @@ static bool make_scales(struct making *making) {
     return true;
 }
 
-static void set_problem(struct making *making, const struct case_shape *shape) {
+static void set_problem(struct making *making) {
     libdecode_problem *problem = making->problem;
     const struct test_case *test = making->test;
     *problem = (libdecode_problem){.struct_size = sizeof *problem, .op = LIBDECODE_OP_BATCH_DECODE, .q_len = 1};
-    problem->query_dtype = shape->query_dtype;
-    problem->kv_dtype = shape->kv_dtype;
-    problem->out_dtype = shape->query_dtype;
-    if (has(making, CASE_OTHER_OUT))
-        problem->out_dtype = shape->query_dtype == LIBDECODE_DTYPE_BF16 ? LIBDECODE_DTYPE_FP16 : LIBDECODE_DTYPE_BF16;
-    problem->head_dim = shape->head_dim;
+    problem->query_dtype = making->formats->query_dtype;
+    problem->kv_dtype = making->formats->kv_dtype;
+    problem->out_dtype = making->formats->out_dtype;
+    problem->head_dim = making->formats->head_dim;
+    problem->v_sf_layout = making->formats->v_sf_layout;
     problem->num_kv_heads = test->num_kv_heads;
     problem->num_qo_heads = test->num_kv_heads * test->group_size;
     problem->page_size = test->page_size;
     problem->position_stride = has(making, CASE_POSITION_RULE) ? 3 : 1;
     problem->position_offset = has(making, CASE_POSITION_RULE) ? 2 : 0;
     static const struct {
-        uint32_t flag, feature;
+        uint64_t flag;
+        uint32_t feature;
     } features[] = {{CASE_LSE, LIBDECODE_FEATURE_LSE},
                     {CASE_SINKS, LIBDECODE_FEATURE_SINKS},
                     {CASE_WINDOW, LIBDECODE_FEATURE_WINDOW},
@@ -245,7 +325,7 @@ static void set_problem(struct making *making, const struct case_shape *shape) {
     problem->window_left = has(making, CASE_WINDOW) ? test->window_left : 0;
 }
 
-bool host_case_make(const struct test_case *test, const struct case_shape *shape, const struct case_palettes *palettes,
+bool host_case_make(const struct test_case *test, const struct case_kind *kind, const struct case_palettes *palettes,
                     uint64_t seed, int sm_count, struct host_case *ret_case) {
     struct host_case *result = ret_case;
     *result = (struct host_case){.test = test, .seed = seed};
@@ -253,14 +333,16 @@ bool host_case_make(const struct test_case *test, const struct case_shape *shape
         draw_test_case(test, seed, &result->drawn, result->drawn_lens);
     else
         result->drawn = *test;
+    result->formats = draw_case_formats(kind, &result->drawn, seed);
     result->tensors.struct_size = sizeof result->tensors;
-    struct making making = {.result = result, .test = &result->drawn, .palettes = palettes, .random = {seed}};
+    struct making making = {
+        .result = result, .test = &result->drawn, .palettes = palettes, .formats = &result->formats, .random = {seed}};
     making.problem = &result->problem;
-    making.element_bytes = (size_t)dtype_bits(shape->kv_dtype) / 8;
-    set_problem(&making, shape);
+    set_problem(&making);
     if (!make_lengths(&making, sm_count) || !make_page_table(&making) || !make_query_positions(&making) || !make_query(&making) ||
         !make_kv_cache(&making) || !make_sinks(&making) || !make_scales(&making))
         return false;
+    make_out_scales(&making);
     if (has(&making, CASE_PROGRAMMATIC))
         result->tensors.launch_flags = LIBDECODE_LAUNCH_PROGRAMMATIC;
     result->problem.max_seq_len = has(&making, CASE_LOW_HINT) ? result->problem.page_size
@@ -274,7 +356,6 @@ bool host_case_make(const struct test_case *test, const struct case_shape *shape
 void host_case_free(struct host_case *host_case) {
     for (size_t buffer = 0; buffer < host_case->num_buffers; buffer++)
         free(host_case->buffers[buffer].data);
-    free(host_case->squared_buffer);
     free(host_case->lens);
     *host_case = (struct host_case){0};
 }

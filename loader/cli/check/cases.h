@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "case_formats.h"
 #include "case_palettes.h"
 #include "case_table.h"
 #include "libdecode.h"
@@ -22,26 +23,24 @@ struct case_buffer {
     size_t second_field; /* likewise, to its begin + second_offset; 0: none */
     size_t second_offset;
 };
-#define CASE_MAX_BUFFERS 12
+#define CASE_MAX_BUFFERS 16
 
 struct host_case {
     const struct test_case *test;
     uint64_t seed;
     libdecode_problem problem;
-    libdecode_tensors tensors; /* host pointers; out, lse and workspace are the caller's */
+    libdecode_tensors tensors; /* host pointers; out, out_sf, lse and workspace are the caller's */
     struct case_buffer buffers[CASE_MAX_BUFFERS];
     size_t num_buffers;
-    const void *v_cache_squared; /* v_cache with every element squared: compare.c measures the spread of the sum with it */
-    double largest_v;
     int32_t longest;
+    struct case_formats formats;
     struct test_case drawn; /* what a random case came to */
     int32_t drawn_lens[MAX_DRAWN_LENS];
     int32_t *lens; /* [request][table] as they count: 0 to what the page table holds */
-    void *squared_buffer;
 };
 
 /* `sm_count` places the split borders. False: out of memory. Free with host_case_free in any case. */
-bool host_case_make(const struct test_case *test, const struct case_shape *shape, const struct case_palettes *palettes,
+bool host_case_make(const struct test_case *test, const struct case_kind *kind, const struct case_palettes *palettes,
                     uint64_t seed, int sm_count, struct host_case *ret_case);
 void host_case_free(struct host_case *host_case);
 

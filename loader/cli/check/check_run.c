@@ -10,12 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "element.h"
 #include "options.h"
 #include "problem.h"
 #include "reference.h"
 
 #define GUARD_BYTES 4096
-#define POISON_BYTE 0xff /* NaN in bf16, fp16 and f32 */
+#define POISON_BYTE 0xff /* NaN in bf16, fp16, e4m3 and f32 */
 #define LOAD_LAUNCHES 3  /* on the second stream, for every repeated launch */
 #define ROW_LAUNCHES 16  /* back to back on one stream */
 #define CHAIN_ROUNDS 8
@@ -65,6 +66,7 @@ void check_rig_close(struct check_rig *rig) {
     struct results *both[] = {&rig->results, &rig->load};
     for (int index = 0; index < 2; index++) {
         gpu_free(rig->gpu, &both[index]->out.base);
+        gpu_free(rig->gpu, &both[index]->out_sf.base);
         gpu_free(rig->gpu, &both[index]->lse.base);
         gpu_free(rig->gpu, &both[index]->workspace.base);
     }
@@ -83,11 +85,25 @@ static void set_pointer(libdecode_tensors *tensors, size_t field, uint64_t addre
 }
 
 /* Bytes from the first to behind the last element of a tensor [tokens, heads, row]. */
-static size_t extent(int64_t tokens, int64_t token_stride, int64_t heads, int64_t head_stride, int64_t row,
-                     size_t element_bytes) {
+static size_t extent(int64_t tokens, int64_t token_stride, int64_t heads, int64_t head_stride, int64_t row, int element_bits) {
     if (tokens == 0)
         return 0;
-    return (size_t)((tokens - 1) * token_stride + (heads - 1) * head_stride + row) * element_bytes;
+    return (size_t)((tokens - 1) * token_stride + (heads - 1) * head_stride + row) * (size_t)element_bits / 8;
+}
+
+static size_t scale_columns(const libdecode_problem *problem) {
+    return ((size_t)problem->num_qo_heads * (size_t)problem->head_dim / NVFP4_BLOCK + 3) / 4 * 4;
+}
+
+/* Of an NVFP4 result: whole tiles of 128 rows, up to the last token's. */
+static size_t scale_bytes(const libdecode_problem *problem, const libdecode_tensors *tensors, int64_t num_tokens) {
+    if (problem->out_dtype != LIBDECODE_DTYPE_NVFP4)
+        return 0;
+    return (size_t)(num_tokens + tensors->out_sf_start_token + 127) / 128 * 128 * scale_columns(problem);
+}
+
+static size_t result_bytes(const struct device_case *device_case) {
+    return device_case->out_bytes + device_case->out_sf_bytes + device_case->lse_bytes;
 }
 
 bool device_case_make(struct gpu *gpu, const struct host_case *host, const struct expectation *expectation,
@@ -100,10 +116,10 @@ bool device_case_make(struct gpu *gpu, const struct host_case *host, const struc
     const libdecode_problem *given = &checked.given;
     const int64_t num_tokens = query_tokens(given, host->tensors.cum_seq_lens_q);
     made->out_bytes = extent(num_tokens, given->out_token_stride, given->num_qo_heads, given->out_head_stride, given->head_dim,
-                             (size_t)dtype_bits(given->out_dtype) / 8);
+                             dtype_bits(given->out_dtype));
+    made->out_sf_bytes = scale_bytes(given, &host->tensors, num_tokens);
     if ((given->features & LIBDECODE_FEATURE_LSE) != 0)
-        made->lse_bytes =
-            extent(num_tokens, given->lse_token_stride, given->num_qo_heads, given->lse_head_stride, 1, sizeof(float));
+        made->lse_bytes = extent(num_tokens, given->lse_token_stride, given->num_qo_heads, given->lse_head_stride, 1, 32);
     for (size_t index = 0; index < host->num_buffers; index++) {
         const struct case_buffer *buffer = &host->buffers[index];
         if (!gpu_alloc(gpu, buffer->bytes, "a test case", &made->buffers[index]) ||
@@ -120,11 +136,11 @@ bool device_case_unchanged(struct gpu *gpu, const struct device_case *device_cas
     static const struct {
         size_t field;
         const char *name;
-    } names[] = {{offsetof(libdecode_tensors, k_cache), "the KV cache"},
-                 {offsetof(libdecode_tensors, v_cache), "the KV cache"},
-                 {offsetof(libdecode_tensors, query), "the query"},
-                 {offsetof(libdecode_tensors, page_table), "the page table"},
-                 {offsetof(libdecode_tensors, seq_lens), "the lengths"}};
+    } names[] = {
+        {offsetof(libdecode_tensors, k_cache), "the KV cache"}, {offsetof(libdecode_tensors, v_cache), "the KV cache"},
+        {offsetof(libdecode_tensors, k_sf), "the scales of K"}, {offsetof(libdecode_tensors, v_sf), "the scales of V"},
+        {offsetof(libdecode_tensors, query), "the query"},      {offsetof(libdecode_tensors, page_table), "the page table"},
+        {offsetof(libdecode_tensors, seq_lens), "the lengths"}};
     const struct host_case *host = device_case->host;
     bool same = true;
     for (size_t index = 0; same && index < host->num_buffers; index++) {
@@ -159,6 +175,7 @@ static bool prepare_results(struct check_rig *rig, const struct device_case *dev
                             struct results *results, libdecode_stream stream, struct failure *failure) {
     size_t workspace_bytes = libdecode_plan_workspace_bytes(plan);
     if (!guarded_prepare(rig->gpu, &results->out, device_case->out_bytes, "out") ||
+        !guarded_prepare(rig->gpu, &results->out_sf, device_case->out_sf_bytes, "out_sf") ||
         !guarded_prepare(rig->gpu, &results->lse, device_case->lse_bytes, "lse") ||
         !guarded_prepare(rig->gpu, &results->workspace, workspace_bytes, "the workspace")) {
         fail_as(failure, "launch", "device memory could not be prepared");
@@ -175,6 +192,7 @@ static bool prepare_results(struct check_rig *rig, const struct device_case *dev
 static libdecode_tensors tensors_with(const struct device_case *device_case, const struct results *results) {
     libdecode_tensors tensors = device_case->tensors;
     tensors.out = gpu_pointer(guarded_address(&results->out));
+    tensors.out_sf = device_case->out_sf_bytes > 0 ? gpu_pointer(guarded_address(&results->out_sf)) : NULL;
     tensors.lse = device_case->lse_bytes > 0 ? (float *)gpu_pointer(guarded_address(&results->lse)) : NULL;
     tensors.workspace = gpu_pointer(guarded_address(&results->workspace));
     tensors.workspace_bytes = results->workspace.bytes;
@@ -216,13 +234,26 @@ static bool launch_in_graph(struct check_rig *rig, const struct device_case *dev
     return good;
 }
 
-/* Reads out, then lse, one behind the other, into `to`; both without their bands. */
+/* Reads out, out_sf and lse, one behind the other, into `to`; all without their bands. */
 static bool read_results(struct check_rig *rig, const struct results *results, uint8_t *to, struct failure *failure) {
+    uint8_t *out_sf = to + results->out.bytes, *lse = out_sf + results->out_sf.bytes;
     bool good = gpu_download(rig->gpu, to, guarded_address(&results->out), results->out.bytes) &&
-                gpu_download(rig->gpu, to + results->out.bytes, guarded_address(&results->lse), results->lse.bytes);
+                gpu_download(rig->gpu, out_sf, guarded_address(&results->out_sf), results->out_sf.bytes) &&
+                gpu_download(rig->gpu, lse, guarded_address(&results->lse), results->lse.bytes);
     if (!good)
         fail_as(failure, "launch", "the kernel crashed: the GPU reported an error after it was launched");
     return good;
+}
+
+/* Which tensor a byte of what read_results reads belongs to; *offset becomes that inside the tensor. */
+static const char *tensor_at(const struct device_case *device_case, size_t *offset) {
+    if (*offset < device_case->out_bytes)
+        return "out";
+    *offset -= device_case->out_bytes;
+    if (*offset < device_case->out_sf_bytes)
+        return "out_sf";
+    *offset -= device_case->out_sf_bytes;
+    return "lse";
 }
 
 static bool bands_intact(struct check_rig *rig, const struct guarded *memory, const char *name, struct failure *failure) {
@@ -244,30 +275,33 @@ static bool bands_intact(struct check_rig *rig, const struct guarded *memory, co
     return true;
 }
 
-/* Whether anything but the rows of out and lse was written; spoils `data`. */
+/* Whether anything but the rows of the results was written; spoils `data`. */
 static bool gaps_intact(const struct device_case *device_case, uint8_t *data, struct failure *failure) {
     struct problem checked;
     if (problem_check(&device_case->host->problem, &checked) != LIBDECODE_OK)
         return true; /* it was launched, so it is good */
     const libdecode_problem *given = &checked.given;
-    const size_t element_bytes = (size_t)dtype_bits(given->out_dtype) / 8;
+    const size_t bits = (size_t)dtype_bits(given->out_dtype), columns = scale_columns(given);
     const int64_t num_tokens = query_tokens(given, device_case->host->tensors.cum_seq_lens_q);
+    uint8_t *out_sf = data + device_case->out_bytes, *lse = out_sf + device_case->out_sf_bytes;
     for (int64_t token = 0; token < num_tokens; token++) {
         for (int64_t head = 0; head < given->num_qo_heads; head++) {
             int64_t row = token * given->out_token_stride + head * given->out_head_stride;
-            memset(data + (size_t)row * element_bytes, POISON_BYTE, (size_t)given->head_dim * element_bytes);
+            memset(data + (size_t)row * bits / 8, POISON_BYTE, (size_t)given->head_dim * bits / 8);
             row = token * given->lse_token_stride + head * given->lse_head_stride;
             if (device_case->lse_bytes > 0)
-                memset(data + device_case->out_bytes + (size_t)row * sizeof(float), POISON_BYTE, sizeof(float));
+                memset(lse + (size_t)row * sizeof(float), POISON_BYTE, sizeof(float));
         }
+        const size_t scale_row = (size_t)token + (size_t)device_case->host->tensors.out_sf_start_token;
+        for (size_t column = 0; device_case->out_sf_bytes > 0 && column < columns; column++)
+            out_sf[nvfp4_swizzled_offset(scale_row, column, columns)] = POISON_BYTE;
     }
-    size_t bytes = device_case->out_bytes + device_case->lse_bytes, offset = first_written(data, bytes);
+    size_t bytes = result_bytes(device_case), offset = first_written(data, bytes);
     if (offset == bytes)
         return true;
+    const char *tensor = tensor_at(device_case, &offset);
     fail_as(failure, "bounds", "");
-    snprintf(failure->text, sizeof failure->text, "wrote between the rows of %s, at byte %zu",
-             offset < device_case->out_bytes ? "out" : "lse",
-             offset < device_case->out_bytes ? offset : offset - device_case->out_bytes);
+    snprintf(failure->text, sizeof failure->text, "wrote between the rows of %s, at byte %zu", tensor, offset);
     return false;
 }
 
@@ -276,15 +310,19 @@ static bool compare_results(struct check_rig *rig, const struct device_case *dev
     const struct host_case *host = device_case->host;
     if (device_case->out_bytes == 0)
         return true;
-    /* lse behind out may be misaligned for a float */
+    /* lse behind the others may be misaligned for a float */
     float *lse = malloc(device_case->lse_bytes + 1);
     if (lse == NULL) {
         fail_as(failure, "launch", "out of memory");
         return false;
     }
-    memcpy(lse, rig->first + device_case->out_bytes, device_case->lse_bytes);
+    memcpy(lse, rig->first + device_case->out_bytes + device_case->out_sf_bytes, device_case->lse_bytes);
+    libdecode_tensors results = host->tensors;
+    results.out = rig->first;
+    results.out_sf = rig->first + device_case->out_bytes;
+    results.lse = device_case->lse_bytes > 0 ? lse : NULL;
     struct mismatch mismatch = {0};
-    expectation_compare(device_case->expectation, &host->problem, rig->first, device_case->lse_bytes > 0 ? lse : NULL, &mismatch);
+    expectation_compare(device_case->expectation, &host->problem, &results, &mismatch);
     free(lse);
     *ret_worst = mismatch.worst_ratio;
     if (mismatch.count == 0)
@@ -297,7 +335,7 @@ static bool compare_results(struct check_rig *rig, const struct device_case *dev
 
 static bool same_bits(struct check_rig *rig, const struct device_case *device_case, const struct results *results,
                       const char *when, struct failure *failure) {
-    const size_t bytes = device_case->out_bytes + device_case->lse_bytes;
+    const size_t bytes = result_bytes(device_case);
     if (!read_results(rig, results, rig->host, failure))
         return false;
     if (memcmp(rig->host, rig->first, bytes) == 0)
@@ -305,16 +343,17 @@ static bool same_bits(struct check_rig *rig, const struct device_case *device_ca
     size_t offset = 0;
     while (rig->host[offset] == rig->first[offset])
         offset++;
+    const uint8_t is = rig->host[offset], was = rig->first[offset];
+    const char *tensor = tensor_at(device_case, &offset);
     fail_as(failure, "bits", "");
     snprintf(failure->text, sizeof failure->text,
-             "%s gave other bits than the first launch: byte %zu of %s is 0x%02x, was 0x%02x", when,
-             offset < device_case->out_bytes ? offset : offset - device_case->out_bytes,
-             offset < device_case->out_bytes ? "out" : "lse", rig->host[offset], rig->first[offset]);
+             "%s gave other bits than the first launch: byte %zu of %s is 0x%02x, was 0x%02x", when, offset, tensor, is, was);
     return false;
 }
 
 static bool poison_results(struct check_rig *rig, struct results *results, struct failure *failure) {
     if (gpu_fill(rig->gpu, guarded_address(&results->out), POISON_BYTE, results->out.bytes) &&
+        gpu_fill(rig->gpu, guarded_address(&results->out_sf), POISON_BYTE, results->out_sf.bytes) &&
         gpu_fill(rig->gpu, guarded_address(&results->lse), POISON_BYTE, results->lse.bytes))
         return true;
     fail_as(failure, "launch", "device memory could not be prepared");
@@ -387,8 +426,8 @@ static void run_chain(struct check_rig *rig, const struct device_case *device_ca
 
 static void run_steps(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan, int repeats,
                       struct failure *failure, double *ret_worst) {
-    const uint32_t flags = device_case->host->drawn.flags;
-    if (!grow_host(rig, device_case->out_bytes + device_case->lse_bytes + 1)) {
+    const uint64_t flags = device_case->host->drawn.flags;
+    if (!grow_host(rig, result_bytes(device_case) + 1)) {
         fail_as(failure, "launch", "out of memory");
         return;
     }
@@ -410,7 +449,7 @@ static void run_steps(struct check_rig *rig, const struct device_case *device_ca
     if (repeats > 0 && (flags & CASE_REPEAT) != 0)
         repeat_under_load(rig, device_case, plan, repeats, failure);
     if (failed(failure) || !bands_intact(rig, &rig->results.out, "out", failure) ||
-        !bands_intact(rig, &rig->results.lse, "lse", failure) ||
+        !bands_intact(rig, &rig->results.out_sf, "out_sf", failure) || !bands_intact(rig, &rig->results.lse, "lse", failure) ||
         !bands_intact(rig, &rig->results.workspace, "the workspace", failure))
         return;
     if (!gaps_intact(device_case, rig->host, failure)) /* same_bits left what was read last */

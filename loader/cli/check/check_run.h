@@ -18,7 +18,7 @@ struct guarded {
 
 /* What one stream of launches writes. */
 struct results {
-    struct guarded out, lse, workspace;
+    struct guarded out, out_sf, lse, workspace;
 };
 
 /* Everything that outlives one case. */
@@ -38,9 +38,9 @@ void check_rig_close(struct check_rig *rig);
 struct device_case {
     const struct host_case *host;
     const struct expectation *expectation;
-    libdecode_tensors tensors; /* device pointers; out, lse and workspace not set */
+    libdecode_tensors tensors; /* device pointers; out, out_sf, lse and workspace not set */
     uint64_t buffers[CASE_MAX_BUFFERS];
-    size_t out_bytes, lse_bytes;
+    size_t out_bytes, out_sf_bytes, lse_bytes; /* read back one behind the other */
 };
 bool device_case_make(struct gpu *gpu, const struct host_case *host, const struct expectation *expectation,
                       struct device_case *ret_case);

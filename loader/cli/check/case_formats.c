@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * case_formats.c: what a test case leaves open, drawn from seed and name among what problem.c accepts. So every combination comes
+ * up over cases and seeds, and each case still has one expectation for all kernels of a kind.
+ */
+#include "case_formats.h"
+
+#include "problem.h"
+
+#define NUM_DTYPES LIBDECODE_DTYPE_NVFP4
+
+/* A dtype and a layout are possible if the smallest problem with them is. */
+static bool is_accepted(const struct case_formats *formats, int32_t page_size) {
+    const libdecode_problem problem = {.struct_size = sizeof problem,
+                                       .query_dtype = formats->query_dtype,
+                                       .kv_dtype = formats->kv_dtype,
+                                       .out_dtype = formats->out_dtype,
+                                       .batch_size = 1,
+                                       .num_qo_heads = 1,
+                                       .num_kv_heads = 1,
+                                       .head_dim = formats->head_dim,
+                                       .page_size = page_size,
+                                       .max_seq_len = 1,
+                                       .out_head_stride = (formats->head_dim + 31) / 32 * 32, /* of NVFP4: whole 16 bytes */
+                                       .v_sf_layout = formats->v_sf_layout};
+    struct problem checked;
+    return problem_check(&problem, &checked) == LIBDECODE_OK;
+}
+
+/* Head dims that models have between a kernel's and the next narrower one's; then some that none has. */
+static int32_t narrow_head_dim(struct random *random, const struct case_kind *kind) {
+    static const struct {
+        int32_t kernel, served[4];
+    } narrow[] = {{64, {48, 32, 48, 32}}, {128, {80, 96, 112, 96}}, {256, {192, 192, 144, 240}}, {512, {320, 384, 448, 272}}};
+    const uint32_t draw = random_below(random, 4);
+    for (size_t index = 0; index < sizeof narrow / sizeof narrow[0]; index++) {
+        if (narrow[index].kernel == kind->head_dim)
+            return narrow[index].served[draw];
+    }
+    return kind->head_dim;
+}
+
+/* One of those that can be, but not `query_dtype` if `other`. */
+static libdecode_dtype drawn_out_dtype(struct random *random, struct case_formats formats, int32_t page_size, bool other) {
+    libdecode_dtype possible[NUM_DTYPES];
+    uint32_t count = 0;
+    for (libdecode_dtype dtype = LIBDECODE_DTYPE_BF16; dtype <= LIBDECODE_DTYPE_NVFP4; dtype++) {
+        formats.out_dtype = dtype;
+        if (is_accepted(&formats, page_size) && !(other && dtype == formats.query_dtype))
+            possible[count++] = dtype;
+    }
+    return count > 0 ? possible[random_below(random, count)] : formats.query_dtype;
+}
+
+struct case_formats draw_case_formats(const struct case_kind *kind, const struct test_case *test, uint64_t seed) {
+    struct random random = case_random(test, seed ^ 0x5eed);
+    const bool is_narrow = kind->kv_dtype == LIBDECODE_DTYPE_E4M3 || kind->kv_dtype == LIBDECODE_DTYPE_NVFP4;
+    const uint64_t out_flags = CASE_OTHER_OUT | CASE_OUT_E4M3 | CASE_OUT_NVFP4;
+    struct case_formats formats = {.query_dtype = kind->kv_dtype, .kv_dtype = kind->kv_dtype, .head_dim = kind->head_dim};
+    if (is_narrow)
+        formats.query_dtype = (libdecode_dtype)(LIBDECODE_DTYPE_BF16 + (int)random_below(&random, LIBDECODE_DTYPE_E4M3));
+    if (is_narrow && (test->flags & CASE_OUT_NVFP4) != 0)
+        formats.query_dtype = LIBDECODE_DTYPE_E4M3;
+    if (is_narrow && (test->flags & (CASE_QUERY_HUGE | CASE_QUERY_TINY)) != 0)
+        formats.query_dtype = LIBDECODE_DTYPE_BF16; /* the others have no such numbers */
+
+    const int32_t drawn_dim = narrow_head_dim(&random, kind);
+    if ((test->flags & CASE_NARROW_HEAD) != 0)
+        formats.head_dim = drawn_dim;
+    formats.out_dtype = LIBDECODE_DTYPE_BF16 == formats.query_dtype ? LIBDECODE_DTYPE_BF16 : LIBDECODE_DTYPE_FP16;
+    if (!is_accepted(&formats, test->page_size))
+        formats.head_dim = kind->head_dim == 256 ? 192 : kind->head_dim; /* whole words of scales */
+    const bool interleaved = random_below(&random, 2) == 0 || (test->flags & CASE_INTERLEAVED) != 0;
+    if (kind->kv_dtype == LIBDECODE_DTYPE_NVFP4 && interleaved) {
+        formats.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
+        if (!is_accepted(&formats, test->page_size))
+            formats.v_sf_layout = LIBDECODE_SF_LINEAR;
+    }
+
+    const libdecode_dtype drawn_out = drawn_out_dtype(&random, formats, test->page_size, (test->flags & out_flags) != 0);
+    const bool as_query = (test->flags & (out_flags | CASE_RANDOM)) == 0 && random_below(&random, 2) == 0;
+    formats.out_dtype = formats.query_dtype;
+    if (!as_query || !is_accepted(&formats, test->page_size))
+        formats.out_dtype = drawn_out;
+    struct case_formats wanted = formats;
+    wanted.out_dtype = (test->flags & CASE_OUT_NVFP4) != 0 ? LIBDECODE_DTYPE_NVFP4 : LIBDECODE_DTYPE_E4M3;
+    if ((test->flags & (CASE_OUT_E4M3 | CASE_OUT_NVFP4)) != 0 && is_accepted(&wanted, test->page_size))
+        return wanted;
+    wanted.out_dtype = formats.query_dtype;
+    if ((test->flags & CASE_PROGRAMMATIC) != 0 && is_accepted(&wanted, test->page_size))
+        return wanted; /* the result of one launch is the query of the next */
+    return formats;
+}
