@@ -11,6 +11,12 @@ A manifest (the same):
     target  <sm number>
     image   <file name>
     kernel  <name>  <GPUs that it serves, comma-separated>  <reason why it may spill, or nothing>
+
+--grid cover chooses, for each family and target, few variants that among them have all that a grid consists of: every [[grid]],
+every value of every axis, and every pair of values of the axes that the family's .toml names:
+
+    [cover]
+    pairs = [["kv_dtype", "head_dim"]]
 """
 
 import argparse
@@ -69,6 +75,9 @@ class Variant(NamedTuple):
     may_spill: str
     grid: str  # where it was declared, for messages
     initializer: str  # of loader/grid.h's struct grid_variant
+    family: str
+    point: tuple[tuple[str, str], ...]  # its value of every axis
+    cover_pairs: tuple[tuple[str, ...], ...]
 
     def nvcc_arguments(self) -> list[str]:
         target = TARGETS[self.target]
@@ -134,7 +143,19 @@ def read_values(where: str, key: str, values: object) -> list[str]:
     return texts
 
 
-def enumerate_grid(where: str, table: object, family: str, source: str, axes: list[Axis], known_names: str) -> list[Variant]:
+def read_cover(where: str, table: object, axes: list[Axis]) -> tuple[tuple[str, ...], ...]:
+    """The pairs of axes whose values are to meet in a cover."""
+    check_keys(where, table, {"pairs"})
+    names = [axis.name for axis in axes]
+    pairs = table["pairs"]
+    for pair in pairs if isinstance(pairs, list) else [pairs]:
+        if not isinstance(pair, list) or len(pair) != 2 or pair[0] == pair[1] or not all(name in names for name in pair):
+            raise GridError(f"{where}: pairs has {pair!r}; accepted are two of the axes {', '.join(names)}")
+    return tuple(tuple(pair) for pair in pairs)
+
+
+def enumerate_grid(where: str, table: object, family: str, source: str, axes: list[Axis], known_names: str,
+                   cover_pairs: tuple[tuple[str, ...], ...]) -> list[Variant]:
     check_keys(where, table, {"targets"} | {axis.name for axis in axes}, {"may_spill"})
     targets = read_values(where, "targets", table["targets"])
     for target in targets:
@@ -156,7 +177,8 @@ def enumerate_grid(where: str, table: object, family: str, source: str, axes: li
         members = [f".family = KERNEL_FAMILY_{family.upper()}", f".target = {TARGETS[target].sm}",
                    *(axis.initializer(value) for axis, value in zip(axes, point, strict=True))]
         variants.append(Variant("_".join([family, *fields, target]), target, source, macros, may_spill, where,
-                                "{" + ", ".join(members) + "},"))
+                                "{" + ", ".join(members) + "},", family,
+                                tuple((axis.name, value) for axis, value in zip(axes, point, strict=True)), cover_pairs))
     return variants
 
 
@@ -165,7 +187,7 @@ def read_family(path: pathlib.Path, known_names: str) -> list[Variant]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise GridError(f"{path}: {error}") from None
-    check_keys(str(path), document, {"family", "grid"}, {"axis"})
+    check_keys(str(path), document, {"family", "grid"}, {"axis", "cover"})
     check_keys(f"{path}: family", document["family"], {"name", "source"})
     name = check_word(f"{path}: family", "name", document["family"]["name"], r"[a-z][a-z0-9_]*")
     source = check_word(f"{path}: family", "source", document["family"]["source"], r"[a-z0-9_]+\.cu")
@@ -174,9 +196,10 @@ def read_family(path: pathlib.Path, known_names: str) -> list[Variant]:
     if not isinstance(document["grid"], list):
         raise GridError(f"{path}: a grid is written [[grid]]")
     axes = read_axes(str(path), document.get("axis", []), known_names)
+    cover_pairs = read_cover(f"{path}: cover", document["cover"], axes) if "cover" in document else ()
     variants = []
     for number, table in enumerate(document["grid"], 1):
-        variants += enumerate_grid(f"{path}: grid {number}", table, name, source, axes, known_names)
+        variants += enumerate_grid(f"{path}: grid {number}", table, name, source, axes, known_names, cover_pairs)
     return variants
 
 
@@ -186,6 +209,36 @@ def check_no_duplicates(variants: list[Variant]) -> None:
         if variant.name in seen:
             raise GridError(f"{variant.grid}: variant '{variant.name}' is also in {seen[variant.name].grid}")
         seen[variant.name] = variant
+
+
+def covered_by(variant: Variant) -> set[tuple]:
+    """What a cover must have, as far as this variant has it."""
+    value = dict(variant.point)
+    return {variant.grid, *variant.point, *((pair, value[pair[0]], value[pair[1]]) for pair in variant.cover_pairs)}
+
+
+def cover_of(variants: list[Variant]) -> list[Variant]:
+    """
+    Of one family and target: as long as something is missing, the variant that has most of it; of several the one that brings
+    most values together which have not met yet, then the first that was declared: small tiles stand in front, and compile faster.
+    """
+    missing = set().union(*map(covered_by, variants))
+    met: set[tuple] = set()
+    chosen = []
+    while missing:
+        best = max(variants, key=lambda variant: (len(covered_by(variant) & missing),
+                                                  len(set(itertools.combinations(variant.point, 2)) - met)))
+        missing -= covered_by(best)
+        met |= set(itertools.combinations(best.point, 2))
+        chosen.append(best)
+    return chosen
+
+
+def cover(variants: list[Variant]) -> list[Variant]:
+    groups: dict[tuple[str, str], list[Variant]] = {}
+    for variant in variants:
+        groups.setdefault((variant.family, variant.target), []).append(variant)
+    return [variant for group in groups.values() for variant in cover_of(group)]
 
 
 def choose(variants: list[Variant], gpus: list[str], globs: list[str]) -> list[Variant]:
@@ -219,6 +272,7 @@ def split_list(option: str, text: str) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--gpu-archs", default=",".join(GPUS), help="comma list of " + " ".join(GPUS))
+    parser.add_argument("--grid", choices=["full", "cover"], default="full", help="all variants, or few that have all of it")
     parser.add_argument("--variants", default="*", help="comma list of globs over variant names")
     parser.add_argument("--abi", type=pathlib.Path, required=True, help="kernels/abi.h, which owns the enumerators")
     parser.add_argument("--manifest", choices=TARGETS, metavar="TARGET", help="print the manifest of this target's bundle")
@@ -231,8 +285,9 @@ def main() -> int:
             if gpu not in GPUS:
                 raise GridError(f"gpu_archs: unknown GPU '{gpu}'; known are {', '.join(GPUS)}")
         known_names = arguments.abi.read_text(encoding="utf-8")
-        variants = sorted(variant for path in arguments.families for variant in read_family(path, known_names))
+        variants = [variant for path in arguments.families for variant in read_family(path, known_names)]
         check_no_duplicates(variants)
+        variants = sorted(cover(variants) if arguments.grid == "cover" else variants)
         chosen = choose(variants, gpus, split_list("variants", arguments.variants))
     except (GridError, OSError) as error:
         print(f"grid: {error}", file=sys.stderr)

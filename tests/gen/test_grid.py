@@ -122,6 +122,50 @@ class GridTest(unittest.TestCase):
     def test_an_unknown_gpu_is_refused(self):
         self.refused(FAMILY + SIMPLE_GRID, options=["--gpu-archs", "sm_80"], says=["'sm_80'", "sm_103"])
 
+    # ---- the cover
+
+    WIDE = ('[cover]\npairs = [["kv_dtype", "head_dim"]]\n'
+            '[[axis]]\nname = "row_tile"\nprefix = "r"\nmacro = "VARIANT_ROW_TILE"\n'
+            '[[grid]]\ntargets = ["sm90", "sm100"]\nkv_dtype = ["bf16", "fp16", "e4m3"]\nhead_dim = [64, 128, 256]\n'
+            'row_tile = [8, 16, 32]\n'
+            '[[grid]]\ntargets = ["sm90"]\nkv_dtype = ["nvfp4"]\nhead_dim = [64]\nrow_tile = [64]\nmay_spill = "why"\n')
+
+    def test_a_cover_has_every_value_every_pair_and_every_grid_on_each_target(self):
+        full, few = self.names(FAMILY + self.WIDE), self.names(FAMILY + self.WIDE, options=["--grid", "cover"])
+        self.assertEqual(len(full), 2 * 27 + 1)
+        self.assertEqual(len(few), 2 * 9 + 1) # as many as there are pairs
+        self.assertLess(set(few), set(full))
+        for target in ("sm90", "sm100"):
+            parts = lambda names: {part for name in names if name.endswith("_" + target) for part in name.split("_")}
+            pairs = lambda names: {tuple(name.split("_")[1:3]) for name in names if name.endswith("_" + target)}
+            self.assertEqual(parts(few), parts(full))
+            self.assertEqual(pairs(few), pairs(full))
+
+    def test_a_cover_brings_other_values_together_where_it_costs_nothing(self):
+        few = self.names(FAMILY + self.WIDE, options=["--grid", "cover"])
+        meetings = {(name.split("_")[1], name.split("_")[3]) for name in few if name.endswith("_sm100")}
+        self.assertEqual(len(meetings), 9) # every kv_dtype with every row_tile, though no pair asks for it
+
+    def test_a_cover_without_pairs_has_every_value(self):
+        grid = '[[grid]]\ntargets = ["sm90"]\nkv_dtype = ["bf16", "fp16"]\nhead_dim = [64, 128, 256]\n'
+        few = self.names(FAMILY + grid, options=["--grid", "cover"])
+        self.assertEqual(few, ["tiny_kvbf16_d256_sm90", "tiny_kvbf16_d64_sm90", "tiny_kvfp16_d128_sm90"])
+
+    def test_a_cover_does_not_depend_on_the_gpus_and_globs_that_choose_of_it(self):
+        few = self.names(FAMILY + self.WIDE, options=["--grid", "cover"])
+        of_one = self.names(FAMILY + self.WIDE, options=["--grid", "cover", "--gpu-archs", "sm_100", "--variants", "*_d64_*"])
+        self.assertEqual(of_one, [name for name in few if "_d64_" in name and name.endswith("_sm100")])
+
+    def test_the_table_and_the_full_grid_do_not_know_of_the_cover(self):
+        without = self.WIDE.replace('[cover]\npairs = [["kv_dtype", "head_dim"]]\n', "")
+        self.assertEqual(self.names(FAMILY + self.WIDE), self.names(FAMILY + without))
+
+    def test_mistakes_in_a_cover_are_named(self):
+        for pairs in ('[["kv_dtype"]]', '[["kv_dtype", "kv_dtype"]]', '[["kv_dtype", "pages"]]', '"kv_dtype"', '["kv_dtype", "head_dim"]'):
+            with self.subTest(pairs):
+                self.refused(FAMILY + f"[cover]\npairs = {pairs}\n" + SIMPLE_GRID, says=["cover", "pairs", "kv_dtype, head_dim"])
+        self.refused(FAMILY + "[cover]\n" + SIMPLE_GRID, says=["cover", "'pairs' is missing"])
+
     # ---- mistakes in a .toml
 
     def test_a_variant_that_is_declared_twice_is_refused(self):
