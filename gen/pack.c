@@ -18,6 +18,7 @@
 #include <zstd.h>
 
 #include "bundle_format.h"
+#include "family.h"
 #include "image.h"
 #include "lift.h"
 #include "sha256.h"
@@ -33,6 +34,7 @@ struct packed_image {
     const char *file;
     uint8_t *bytes; /* uncompressed, until the frame is there */
     uint8_t *frame;
+    uint32_t family; /* of its kernels */
     struct bundle_image record;
 };
 
@@ -48,7 +50,7 @@ struct packing {
 };
 
 struct options {
-    const char *manifest, *images, *output;
+    const char *manifest, *images, *output, *tally;
     uint32_t toolkit; /* 13000 */
     int level;
     uint32_t dictionary_bytes; /* 0: none */
@@ -196,6 +198,7 @@ static bool lift_kernels(const char *path, const struct image_kernels *recorded,
             return refuse("%s: the cubin holds no kernel '%s'", path, kernel->name);
         if (!lift_contract(path, found, packing->target, kernel->may_spill, &kernel->record.contract, &kernel->record.registers))
             return false;
+        packing->images[image].family = kernel->record.contract.family;
     }
     return true;
 }
@@ -271,8 +274,8 @@ static bool train_dictionary(const struct options *options, struct packing *pack
         size_t trained = ZDICT_trainFromBuffer(packing->dictionary, options->dictionary_bytes, samples, sample_bytes,
                                                (unsigned)packing->num_images);
         done = !ZDICT_isError(trained) ||
-               refuse("%s: %zu images of %zu bytes make no dictionary of %u bytes: %s", options->manifest, packing->num_images,
-                      all_bytes, options->dictionary_bytes, ZDICT_getErrorName(trained));
+               refuse("%s: %zu images of %zu bytes make no dictionary of %u bytes (%s); leave it out", options->manifest,
+                      packing->num_images, all_bytes, options->dictionary_bytes, ZDICT_getErrorName(trained));
         packing->dictionary_bytes = (uint32_t)trained;
     }
     free(samples);
@@ -393,6 +396,38 @@ static uint8_t *build_bundle(const struct packing *packing, struct bundle_header
     return bytes;
 }
 
+/* What tally.py makes a table of. Kernels of one family have names that begin alike, so they stand together. */
+static void print_tally(const struct packing *packing, const struct bundle_header *header, FILE *file) {
+    fprintf(file, "bundle\t%u\t%llu\t%llu\t%u\n", packing->target, (unsigned long long)header->file_bytes,
+            (unsigned long long)header->tables_bytes, header->dictionary_bytes);
+    for (size_t first = 0, end; first < packing->num_kernels; first = end) {
+        uint32_t family = packing->kernels[first].record.contract.family;
+        uint64_t num_images = 0, image_bytes = 0, frame_bytes = 0;
+        for (end = first; end < packing->num_kernels && packing->kernels[end].record.contract.family == family; end++)
+            continue;
+        for (size_t image = 0; image < packing->num_images; image++) {
+            if (packing->images[image].family != family)
+                continue;
+            num_images++;
+            image_bytes += packing->images[image].record.image_bytes;
+            frame_bytes += packing->images[image].record.frame_bytes;
+        }
+        fprintf(file, "family\t%s\t%u\t%zu\t%llu\t%llu\t%llu\n", family_find(family)->name, packing->target, end - first,
+                (unsigned long long)num_images, (unsigned long long)image_bytes, (unsigned long long)frame_bytes);
+    }
+}
+
+static bool write_tally(const struct options *options, const struct packing *packing, const struct bundle_header *header) {
+    if (options->tally == NULL)
+        return true;
+    FILE *file = fopen(options->tally, "w");
+    if (file != NULL)
+        print_tally(packing, header, file);
+    bool done = file != NULL && !ferror(file);
+    done = file != NULL && fclose(file) == 0 && done;
+    return done || refuse("%s: %s", options->tally, strerror(errno));
+}
+
 static bool write_bundle(const struct options *options, struct packing *packing) {
     struct bundle_header header;
 
@@ -400,6 +435,8 @@ static bool write_bundle(const struct options *options, struct packing *packing)
     if (header.strings_bytes > BUNDLE_MAX_STRINGS_BYTES)
         return refuse("%s: %llu bytes of names, at most %u are allowed", options->manifest,
                       (unsigned long long)header.strings_bytes, BUNDLE_MAX_STRINGS_BYTES);
+    if (!write_tally(options, packing, &header))
+        return false;
     uint8_t *bytes = build_bundle(packing, &header);
     if (bytes == NULL)
         return refuse("%s: out of memory for %llu bytes", options->output, (unsigned long long)header.file_bytes);
@@ -417,22 +454,20 @@ static bool write_bundle(const struct options *options, struct packing *packing)
 
 /* -------------------------------------------------------------------------------------------------------------- command line */
 
-static const char usage[] =
-    "usage: pack --manifest FILE --images FOLDER --toolkit MAJOR.MINOR --level N [--dictionary BYTES] --output FILE\n"
-    "Checks the images that the manifest names and packs them into one bundle.\n"
-    "  --toolkit     version of the nvcc that made the images, 13.0\n"
-    "  --level       of zstd, 1 to 22\n"
-    "  --dictionary  size of the zstd dictionary that the images share; 0, the default: none\n";
+static const char usage[] = "usage: pack --manifest FILE --images FOLDER --toolkit MAJOR.MINOR --level N [--dictionary BYTES]\n"
+                            "            [--tally FILE] --output FILE\n"
+                            "Checks the images that the manifest names and packs them into one bundle.\n"
+                            "  --toolkit     version of the nvcc that made the images, 13.0\n"
+                            "  --level       of zstd, 1 to 22\n"
+                            "  --dictionary  size of the zstd dictionary that the images share; 0, the default: none\n"
+                            "  --tally       where to write what the bundle holds, for tally.py\n";
 
 static bool parse_options(int argc, char **argv, struct options *ret_options) {
     static const struct option known[] = {
-        {"manifest", required_argument, NULL, 'm'},
-        {"images", required_argument, NULL, 'i'},
-        {"output", required_argument, NULL, 'o'},
-        {"toolkit", required_argument, NULL, 't'},
-        {"level", required_argument, NULL, 'l'},
-        {"dictionary", required_argument, NULL, 'd'},
-        {NULL, 0, NULL, 0},
+        {"manifest", required_argument, NULL, 'm'}, {"images", required_argument, NULL, 'i'},
+        {"output", required_argument, NULL, 'o'},   {"toolkit", required_argument, NULL, 't'},
+        {"level", required_argument, NULL, 'l'},    {"dictionary", required_argument, NULL, 'd'},
+        {"tally", required_argument, NULL, 'y'},    {NULL, 0, NULL, 0},
     };
     struct options options = {0};
     unsigned major = 0, minor = 0;
@@ -451,6 +486,9 @@ static bool parse_options(int argc, char **argv, struct options *ret_options) {
             break;
         case 'l':
             options.level = (int)strtol(optarg, NULL, 10);
+            break;
+        case 'y':
+            options.tally = optarg;
             break;
         case 'd':
             if (sscanf(optarg, "%ld", &dictionary_bytes) != 1)

@@ -42,10 +42,11 @@ class PackTest(unittest.TestCase):
     def image(self, file, data):
         (self.folder / file).write_bytes(data)
 
-    def pack(self, level=3, folder=None, dictionary=0):
+    def pack(self, level=3, folder=None, dictionary=0, tally=None):
         folder = folder or self.folder
+        options = ["--tally", folder / tally] if tally else []
         return subprocess.run([PACK, "--manifest", folder / "manifest", "--images", folder, "--toolkit", "13.0",
-                               "--level", str(level), "--dictionary", str(dictionary), "--output", folder / "out.bundle"],
+                               "--level", str(level), "--dictionary", str(dictionary), "--output", folder / "out.bundle", *options],
                               capture_output=True, text=True, check=False)
 
     def packed(self, **options):
@@ -150,6 +151,28 @@ class PackTest(unittest.TestCase):
             image = subprocess.run(command, input=bundle[offset:offset + frame_bytes], capture_output=True, check=True).stdout
             self.assertEqual(image, (self.folder / "read_ceiling_000.fatbin").read_bytes())
         self.assertEqual(self.packed(dictionary=2048), bundle)
+
+    def test_a_tally_counts_what_the_bundle_holds(self):
+        gqa = {"family": ABI.constants["KERNEL_FAMILY_GQA_DECODE"], "parameter_bytes": GQA_PARAMETER_BYTES}
+        images = {
+            "a.fatbin": fatbin.image(90, *(kernel(f"gqa_decode_r{rows}", gqa | {"row_tile": rows}, parameter_bytes=GQA_PARAMETER_BYTES)
+                                           for rows in (8, 16))),
+            "b.fatbin": fatbin.image(90, kernel("gqa_decode_r32", gqa | {"row_tile": 32}, parameter_bytes=GQA_PARAMETER_BYTES)),
+            "c.fatbin": fatbin.image(90, kernel("read_ceiling_sm90"))}
+        for file, data in images.items():
+            self.image(file, data)
+        self.manifest("target\t90\nimage\tc.fatbin\nkernel\tread_ceiling_sm90\tsm_90\t\n"
+                      "image\ta.fatbin\nkernel\tgqa_decode_r8\tsm_90\t\nkernel\tgqa_decode_r16\tsm_90\t\n"
+                      "image\tb.fatbin\nkernel\tgqa_decode_r32\tsm_90\t\n")
+        bundle = self.packed(tally="out.tally")
+        tables_bytes, = struct.unpack_from("<Q", bundle, 24)
+        frames = [struct.unpack_from("<QQ", bundle, 128 + 4 * (16 + 4 * len(ABI.fields)) + 64 * image)[1] for image in range(3)]
+        self.assertEqual((self.folder / "out.tally").read_text(encoding="utf-8"),
+                         f"bundle\t90\t{len(bundle)}\t{tables_bytes}\t0\n"
+                         f"family\tgqa_decode\t90\t3\t2\t{len(images['a.fatbin']) + len(images['b.fatbin'])}\t{frames[1] + frames[2]}\n"
+                         f"family\tread_ceiling\t90\t1\t1\t{len(images['c.fatbin'])}\t{frames[0]}\n")
+        (self.folder / "out.bundle").unlink()
+        self.refused("no such folder/tally: No such file", tally="no such folder/tally")
 
     def test_a_dictionary_that_cannot_be_is_refused(self):
         self.one()

@@ -68,6 +68,8 @@ class InstalledTest(unittest.TestCase):
         expected = {INCLUDEDIR / "libdecode.h", LIBDIR / "pkgconfig" / "libdecode.pc", BINDIR / "libdecode",
                     DATADIR / "libdecode" / "mooncake_64.csv"}
         expected |= {BUNDLE_DIR / bundle for bundle in BUNDLES}
+        if NUM_KERNELS > 0:
+            expected.add(DATADIR / "doc" / "libdecode" / "kernels.md")
         found = {path.relative_to(self.prefix) for path in self.prefix.rglob("*") if not path.is_dir()}
         libraries = {path for path in found if path.name.startswith("libdecode.so") or path.name == "libdecode.a"}
         self.assertEqual(found - libraries, {pathlib.Path(path) for path in expected})
