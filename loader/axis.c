@@ -81,26 +81,44 @@ static void asks_out_dtype(const struct problem *problem, char *text) {
 static void offers_out_dtype(const contract_t *contract, char *text) { name_dtypes(contract->out_dtypes, text); }
 const struct axis axis_out_dtype = {"out_dtype", fits_out_dtype, asks_out_dtype, offers_out_dtype};
 
+enum { NARROWEST_HEAD_DIM = 64 };
+
+uint32_t kernel_head_dim(int32_t head_dim) {
+    uint32_t kernel = NARROWEST_HEAD_DIM;
+    while (kernel < (uint32_t)head_dim)
+        kernel *= 2;
+    return kernel;
+}
+
+bool is_kernel_head_dim(uint32_t head_dim) {
+    return head_dim >= NARROWEST_HEAD_DIM && head_dim <= PROBLEM_MAX_HEAD_DIM && kernel_head_dim((int32_t)head_dim) == head_dim;
+}
+
 static bool fits_head_dim(const struct problem *problem, const contract_t *contract) {
-    return contract->head_dim == (uint32_t)problem->given.head_dim;
+    return contract->head_dim == kernel_head_dim(problem->given.head_dim);
 }
 static void asks_head_dim(const struct problem *problem, char *text) {
     text_append(text, AXIS_TEXT_BYTES, "%d", problem->given.head_dim);
 }
 static void offers_head_dim(const contract_t *contract, char *text) {
-    text_append(text, AXIS_TEXT_BYTES, "%u", contract->head_dim);
+    uint32_t narrower = contract->head_dim > NARROWEST_HEAD_DIM ? contract->head_dim / 2 : 0;
+    text_append(text, AXIS_TEXT_BYTES, "%u to %u", narrower + 16, contract->head_dim);
 }
 const struct axis axis_head_dim = {"head_dim", fits_head_dim, asks_head_dim, offers_head_dim};
 
 static bool fits_page_size(const struct problem *problem, const contract_t *contract) {
     uint32_t page_size = (uint32_t)problem->given.page_size;
-    return page_size >= contract->min_page_size && page_size <= contract->max_page_size;
+    if (page_size < contract->min_page_size || page_size > contract->max_page_size)
+        return false;
+    return (contract->flags & CONTRACT_FLAG_ROW_GATHER) != 0 || (page_size & (page_size - 1)) == 0;
 }
 static void asks_page_size(const struct problem *problem, char *text) {
     text_append(text, AXIS_TEXT_BYTES, "%d", problem->given.page_size);
 }
 static void offers_page_size(const contract_t *contract, char *text) {
-    text_append(text, AXIS_TEXT_BYTES, "%u to %u", contract->min_page_size, contract->max_page_size);
+    bool any_size = (contract->flags & CONTRACT_FLAG_ROW_GATHER) != 0;
+    text_append(text, AXIS_TEXT_BYTES, "%s%u to %u", any_size ? "" : "powers of two from ", contract->min_page_size,
+                contract->max_page_size);
 }
 const struct axis axis_page_size = {"page_size", fits_page_size, asks_page_size, offers_page_size};
 

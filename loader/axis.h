@@ -13,6 +13,10 @@
 
 #define AXIS_TEXT_BYTES 96
 
+/* The head_dim of the kernels that serve rows of `head_dim` elements: the next of 64, 128, 256, 512. */
+uint32_t kernel_head_dim(int32_t head_dim);
+bool is_kernel_head_dim(uint32_t head_dim);
+
 struct axis {
     const char *name; /* "head_dim" */
     bool (*fits)(const struct problem *problem, const struct libdecode_launch_contract *contract);

@@ -22,14 +22,20 @@ static bool is_power_of_two(uint32_t value) { return value != 0 && (value & (val
 
 static bool within(uint32_t value, uint32_t least, uint32_t most) { return value >= least && value <= most; }
 
+static bool has_sane_page_sizes(const struct libdecode_launch_contract *contract) {
+    if ((contract->flags & CONTRACT_FLAG_ROW_GATHER) == 0 &&
+        (!is_power_of_two(contract->min_page_size) || !is_power_of_two(contract->max_page_size)))
+        return false;
+    return contract->min_page_size != 0 && contract->min_page_size <= contract->max_page_size;
+}
+
 /* What cost.c and every family that decodes compute with: no zero to divide by, no product that overflows. */
 static bool has_sane_tiles(const struct libdecode_launch_contract *contract) {
     return within(contract->row_tile, 1, MAX_THREADS) && within(contract->tile_tokens, 1, MAX_TILE) &&
            within(contract->max_box_tokens, 1, MAX_TILE) && within(contract->stages, 1, MAX_STAGES) &&
-           is_power_of_two(contract->min_page_size) && is_power_of_two(contract->max_page_size) &&
-           contract->min_page_size <= contract->max_page_size && within(contract->max_q_len, 1, MAX_TILE) &&
-           contract->head_dim != 0 && contract->query_dtypes != 0 && contract->out_dtypes != 0 &&
-           within(contract->record_bytes, 1, MAX_RECORD_BYTES) && contract->record_bytes % sizeof(uint64_t) == 0;
+           has_sane_page_sizes(contract) && within(contract->max_q_len, 1, MAX_TILE) && contract->head_dim != 0 &&
+           contract->query_dtypes != 0 && contract->out_dtypes != 0 && within(contract->record_bytes, 1, MAX_RECORD_BYTES) &&
+           contract->record_bytes % sizeof(uint64_t) == 0;
 }
 
 bool contract_is_sane(const struct libdecode_launch_contract *contract) {

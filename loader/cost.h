@@ -17,7 +17,8 @@ struct workload {
     int64_t row_passes;    /* over the KV of each, since a pass computes row_tile query rows; a sequence and a pass are a unit */
     int64_t tokens;        /* of the longest sequence that are visible, */
     int64_t total_tokens;  /* and of all */
-    int64_t token_bytes;   /* of K and V */
+    int64_t token_bytes;   /* of K and V, as memory gives them, */
+    int64_t computed_token_bytes; /* and with what the kernel computes beside: zeros that pad a row */
 };
 
 struct cost {

@@ -35,9 +35,9 @@ libdecode_status workspace_check(const void *workspace, size_t given_bytes, size
 
 static libdecode_status encode_map(const struct driver *driver, const struct tensor_map *map,
                                    struct libdecode_tensor_map *ret_encoded) {
-    static const uint32_t element_strides[TENSOR_MAP_RANK] = {1, 1, 1, 1, 1};
+    static const uint32_t element_strides[TENSOR_MAP_MAX_RANK] = {1, 1, 1, 1, 1};
     cuda_result result = driver->tensor_map_encode_tiled(
-        ret_encoded, map->data_type, TENSOR_MAP_RANK, (void *)(uintptr_t)map->address, map->dims, map->strides_bytes, map->box,
+        ret_encoded, map->data_type, map->rank, (void *)(uintptr_t)map->address, map->dims, map->strides_bytes, map->box,
         element_strides, TENSOR_MAP_INTERLEAVE_NONE, map->swizzle, TENSOR_MAP_PROMOTION_L2_128B, TENSOR_MAP_FILL_ZEROS);
     if (result != CUDA_RESULT_SUCCESS)
         return driver_fail(driver, result, "cuTensorMapEncodeTiled",

@@ -29,7 +29,7 @@ enum { PROBLEM_MAX_HEADS = 65535, PROBLEM_MAX_HEAD_DIM = 512, PROBLEM_MAX_PAGE_S
     RANGE(num_qo_heads, 1, PROBLEM_MAX_HEADS, "", "")                                                                            \
     RANGE(num_kv_heads, 1, PROBLEM_MAX_HEADS, "", "")                                                                            \
     RANGE(head_dim, 16, PROBLEM_MAX_HEAD_DIM, "the multiples of 16 from ", "")                                                   \
-    RANGE(page_size, 1, PROBLEM_MAX_PAGE_SIZE, "the powers of two from ", "")                                                    \
+    RANGE(page_size, 1, PROBLEM_MAX_PAGE_SIZE, "", "")                                                                           \
     RANGE(q_len, 1, INT32_MAX, "", ", 0 for 1")                                                                                  \
     RANGE(max_seq_len, 1, INT32_MAX, "", ", 0 for what the page table has room for")                                             \
     OTHER(window_left)                                                                                                           \
@@ -69,12 +69,12 @@ enum { PROBLEM_MAX_HEADS = 65535, PROBLEM_MAX_HEAD_DIM = 512, PROBLEM_MAX_PAGE_S
     POINTER(query, ROW_ALIGNMENT_BYTES)                                                                                          \
     POINTER(k_cache, ROW_ALIGNMENT_BYTES)                                                                                        \
     POINTER(v_cache, ROW_ALIGNMENT_BYTES)                                                                                        \
-    POINTER(k_sf, 1)                                                                                                             \
-    POINTER(v_sf, 1)                                                                                                             \
+    POINTER(k_sf, ROW_ALIGNMENT_BYTES)                                                                                           \
+    POINTER(v_sf, ROW_ALIGNMENT_BYTES)                                                                                           \
     POINTER(page_table, sizeof(int32_t))                                                                                         \
     POINTER(seq_lens, sizeof(int32_t))                                                                                           \
     POINTER(out, ROW_ALIGNMENT_BYTES)                                                                                            \
-    POINTER(out_sf, 1)                                                                                                           \
+    POINTER(out_sf, ROW_ALIGNMENT_BYTES)                                                                                         \
     POINTER(lse, sizeof(float))                                                                                                  \
     POINTER(sinks, sizeof(float))                                                                                                \
     POINTER(cum_seq_lens_q, sizeof(int32_t))                                                                                     \

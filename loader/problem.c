@@ -59,8 +59,6 @@ int dtype_bits(libdecode_dtype dtype) {
 
 static bool is_16_bit(libdecode_dtype dtype) { return dtype == LIBDECODE_DTYPE_BF16 || dtype == LIBDECODE_DTYPE_FP16; }
 
-static bool is_power_of_two(int32_t value) { return value > 0 && (value & (value - 1)) == 0; }
-
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* -------------------------------------------------------------------------------------------------- scalar fields */
@@ -83,6 +81,9 @@ static libdecode_status check_dtypes(libdecode_problem *given) {
     REQUIRE(given->out_dtype != LIBDECODE_DTYPE_NVFP4 || given->query_dtype == LIBDECODE_DTYPE_E4M3,
             "problem.out_dtype is nvfp4 with query_dtype %s: an nvfp4 result needs an e4m3 query",
             dtype_name(given->query_dtype));
+    REQUIRE(given->kv_dtype != LIBDECODE_DTYPE_NVFP4 || given->head_dim % 32 == 0,
+            "problem.head_dim is %d with kv_dtype nvfp4: it must be a multiple of 32, whose rows are whole units of %d bytes",
+            given->head_dim, ROW_ALIGNMENT_BYTES);
     return LIBDECODE_OK;
 }
 
@@ -93,8 +94,6 @@ static libdecode_status check_shape(libdecode_problem *given) {
         given->num_kv_heads, given->num_qo_heads);
     if (given->head_dim % 16 != 0)
         return operation_refuse_field(PROBLEM_FIELD_head_dim, given);
-    if (!is_power_of_two(given->page_size))
-        return operation_refuse_field(PROBLEM_FIELD_page_size, given);
     if (given->q_len == 0)
         given->q_len = 1;
     REQUIRE((int64_t)given->batch_size * given->q_len <= INT32_MAX,
@@ -134,17 +133,30 @@ static libdecode_status check_layouts(const libdecode_problem *given) {
 
 /* ------------------------------------------------------------------------------------------------------- strides */
 
-/* 0 becomes `dense`. `count` steps of the stride stay within MAX_SPAN; `bits` 0: no alignment asked. */
-static libdecode_status check_stride(const char *name, int64_t count, int64_t dense, int bits, int64_t *stride) {
+/* What a stride must be a multiple of. */
+struct alignment {
+    int elements, bytes;
+};
+static const struct alignment not_aligned = {1, 0};
+/* A block of 16 with a scale of its own: rows of the result are stored in small pieces, not copied. */
+static const struct alignment nvfp4_out_alignment = {16, 8};
+
+static struct alignment row_alignment(libdecode_dtype dtype) {
+    return (struct alignment){ROW_ALIGNMENT_BYTES * 8 / dtype_bits(dtype), ROW_ALIGNMENT_BYTES};
+}
+
+/* 0 becomes `dense`. `count` steps of the stride stay within MAX_SPAN. */
+static libdecode_status check_stride(const char *name, int64_t count, int64_t dense, struct alignment alignment,
+                                     int64_t *stride) {
     REQUIRE(*stride >= 0, "problem.%s is %lld: strides are 0 (dense: %lld) or more", name, (long long)*stride, (long long)dense);
     if (*stride == 0)
         *stride = dense;
     int64_t limit = count > 1 ? MAX_SPAN / count : MAX_SPAN;
     REQUIRE(*stride <= limit, "problem.%s is %lld: %lld steps of it leave the address space, at most %lld is accepted", name,
             (long long)*stride, (long long)count, (long long)limit);
-    int multiple = bits == 0 ? 1 : ROW_ALIGNMENT_BYTES * 8 / bits;
-    REQUIRE(*stride % multiple == 0, "problem.%s is %lld elements: it must be a multiple of %d elements, which are %d bytes",
-            name, (long long)*stride, multiple, ROW_ALIGNMENT_BYTES);
+    REQUIRE(*stride % alignment.elements == 0,
+            "problem.%s is %lld elements: it must be a multiple of %d elements, which are %d bytes", name, (long long)*stride,
+            alignment.elements, alignment.bytes);
     return LIBDECODE_OK;
 }
 
@@ -155,17 +167,17 @@ struct stride_names {
 
 /* Each stride defaults to what is dense over the ones inside it, so giving one alone is enough. */
 static libdecode_status check_kv_strides(const libdecode_problem *given, libdecode_kv_layout layout,
-                                         const struct stride_names *names, int64_t row, int bits, int64_t *page, int64_t *head,
-                                         int64_t *token) {
+                                         const struct stride_names *names, int64_t row, struct alignment alignment, int64_t *page,
+                                         int64_t *head, int64_t *token) {
     int64_t num_pages = given->num_pages != 0 ? given->num_pages : INT32_MAX;
     if (layout == LIBDECODE_KV_HND) {
-        FORWARD(check_stride(names->token, given->page_size, row, bits, token));
-        FORWARD(check_stride(names->head, given->num_kv_heads, *token * given->page_size, bits, head));
-        return check_stride(names->page, num_pages, *head * given->num_kv_heads, bits, page);
+        FORWARD(check_stride(names->token, given->page_size, row, alignment, token));
+        FORWARD(check_stride(names->head, given->num_kv_heads, *token * given->page_size, alignment, head));
+        return check_stride(names->page, num_pages, *head * given->num_kv_heads, alignment, page);
     }
-    FORWARD(check_stride(names->head, given->num_kv_heads, row, bits, head));
-    FORWARD(check_stride(names->token, given->page_size, *head * given->num_kv_heads, bits, token));
-    return check_stride(names->page, num_pages, *token * given->page_size, bits, page);
+    FORWARD(check_stride(names->head, given->num_kv_heads, row, alignment, head));
+    FORWARD(check_stride(names->token, given->page_size, *head * given->num_kv_heads, alignment, token));
+    return check_stride(names->page, num_pages, *token * given->page_size, alignment, page);
 }
 
 static void default_to(int64_t *stride, int64_t other) {
@@ -176,14 +188,37 @@ static void default_to(int64_t *stride, int64_t other) {
 static libdecode_status check_kv(libdecode_problem *given) {
     static const struct stride_names k_names = {"k_page_stride", "k_head_stride", "k_token_stride"};
     static const struct stride_names v_names = {"v_page_stride", "v_head_stride", "v_token_stride"};
-    int bits = dtype_bits(given->kv_dtype);
-    FORWARD(check_kv_strides(given, given->kv_layout, &k_names, given->head_dim, bits, &given->k_page_stride,
+    struct alignment alignment = row_alignment(given->kv_dtype);
+    FORWARD(check_kv_strides(given, given->kv_layout, &k_names, given->head_dim, alignment, &given->k_page_stride,
                              &given->k_head_stride, &given->k_token_stride));
     default_to(&given->v_page_stride, given->k_page_stride);
     default_to(&given->v_head_stride, given->k_head_stride);
     default_to(&given->v_token_stride, given->k_token_stride);
-    return check_kv_strides(given, given->kv_layout, &v_names, given->head_dim, bits, &given->v_page_stride,
+    return check_kv_strides(given, given->kv_layout, &v_names, given->head_dim, alignment, &given->v_page_stride,
                             &given->v_head_stride, &given->v_token_stride);
+}
+
+/*
+ * A copy takes scales from where strides of 16 bytes lead: those of a page and head where they lie without a gap, else those of a
+ * token. Which of the two, tensor_map.c decides by the same rule.
+ */
+static libdecode_status check_scale_copies(const libdecode_problem *given, const struct stride_names *names, bool interleaved,
+                                           int64_t page, int64_t head, int64_t token) {
+    int64_t row = given->head_dim / 16;
+    bool heads_aligned = given->num_kv_heads == 1 || head % ROW_ALIGNMENT_BYTES == 0;
+    bool tokens_aligned = given->page_size == 1 || token % ROW_ALIGNMENT_BYTES == 0;
+    REQUIRE(page % ROW_ALIGNMENT_BYTES == 0,
+            "problem.%s is %lld (0 takes what is dense): it must be a multiple of %d scales, which are %d bytes", names->page,
+            (long long)page, ROW_ALIGNMENT_BYTES, ROW_ALIGNMENT_BYTES);
+    REQUIRE(!interleaved || heads_aligned,
+            "problem.%s is %lld with v_sf_layout V_INTERLEAVE4: it must be a multiple of %d scales, which are %d bytes",
+            names->head, (long long)head, ROW_ALIGNMENT_BYTES, ROW_ALIGNMENT_BYTES);
+    REQUIRE(tokens_aligned || (token == row && heads_aligned),
+            "problem.%s is %lld and %s %lld (0 takes what is dense): accepted are a token stride of a multiple of %d scales, "
+            "which are %d bytes, or one of head_dim / 16 = %lld with a head stride of such a multiple",
+            names->token, (long long)token, names->head, (long long)head, ROW_ALIGNMENT_BYTES, ROW_ALIGNMENT_BYTES,
+            (long long)row);
+    return LIBDECODE_OK;
 }
 
 static libdecode_status check_kv_scales(libdecode_problem *given) {
@@ -193,8 +228,8 @@ static libdecode_status check_kv_scales(libdecode_problem *given) {
         return LIBDECODE_OK;
     int64_t row = given->head_dim / 16, block = row * given->page_size;
     bool interleaved = given->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4;
-    FORWARD(check_kv_strides(given, given->kv_layout, &k_names, row, 0, &given->k_sf_page_stride, &given->k_sf_head_stride,
-                             &given->k_sf_token_stride));
+    FORWARD(check_kv_strides(given, given->kv_layout, &k_names, row, not_aligned, &given->k_sf_page_stride,
+                             &given->k_sf_head_stride, &given->k_sf_token_stride));
     /* Interleaving mixes the tokens of a page and head, so their scales are one block. K's token stride does not fit that, nor
      * in NHD its head stride, since there all heads of a token come before the next token. */
     if (interleaved)
@@ -204,8 +239,8 @@ static libdecode_status check_kv_scales(libdecode_problem *given) {
     default_to(&given->v_sf_page_stride, given->k_sf_page_stride);
     default_to(&given->v_sf_head_stride, given->k_sf_head_stride);
     default_to(&given->v_sf_token_stride, given->k_sf_token_stride);
-    FORWARD(check_kv_strides(given, interleaved ? LIBDECODE_KV_HND : given->kv_layout, &v_names, row, 0, &given->v_sf_page_stride,
-                             &given->v_sf_head_stride, &given->v_sf_token_stride));
+    FORWARD(check_kv_strides(given, interleaved ? LIBDECODE_KV_HND : given->kv_layout, &v_names, row, not_aligned,
+                             &given->v_sf_page_stride, &given->v_sf_head_stride, &given->v_sf_token_stride));
     REQUIRE(!interleaved || given->v_sf_token_stride == row,
             "problem.v_sf_token_stride is %lld with v_sf_layout V_INTERLEAVE4: it must be dense, head_dim / 16 = %lld",
             (long long)given->v_sf_token_stride, (long long)row);
@@ -213,19 +248,23 @@ static libdecode_status check_kv_scales(libdecode_problem *given) {
             "problem.v_sf_head_stride is %lld (0 takes k_sf_head_stride in HND) with v_sf_layout V_INTERLEAVE4: a page and head "
             "is one block of page_size * head_dim / 16 scales, so it must be %lld or more",
             (long long)given->v_sf_head_stride, (long long)block);
-    return LIBDECODE_OK;
+    FORWARD(
+        check_scale_copies(given, &k_names, false, given->k_sf_page_stride, given->k_sf_head_stride, given->k_sf_token_stride));
+    return check_scale_copies(given, &v_names, interleaved, given->v_sf_page_stride, given->v_sf_head_stride,
+                              given->v_sf_token_stride);
 }
 
 static libdecode_status check_row_strides(libdecode_problem *given) {
     int64_t tokens = (int64_t)given->batch_size * given->q_len;
     int64_t heads = given->num_qo_heads;
-    int query_bits = dtype_bits(given->query_dtype), out_bits = dtype_bits(given->out_dtype);
-    FORWARD(check_stride("query_head_stride", heads, given->head_dim, query_bits, &given->query_head_stride));
-    FORWARD(check_stride("query_token_stride", tokens, heads * given->query_head_stride, query_bits, &given->query_token_stride));
-    FORWARD(check_stride("out_head_stride", heads, given->head_dim, out_bits, &given->out_head_stride));
-    FORWARD(check_stride("out_token_stride", tokens, heads * given->out_head_stride, out_bits, &given->out_token_stride));
-    FORWARD(check_stride("lse_head_stride", heads, 1, 0, &given->lse_head_stride));
-    return check_stride("lse_token_stride", tokens, heads * given->lse_head_stride, 0, &given->lse_token_stride);
+    struct alignment query = row_alignment(given->query_dtype);
+    struct alignment out = given->out_dtype == LIBDECODE_DTYPE_NVFP4 ? nvfp4_out_alignment : row_alignment(given->out_dtype);
+    FORWARD(check_stride("query_head_stride", heads, given->head_dim, query, &given->query_head_stride));
+    FORWARD(check_stride("query_token_stride", tokens, heads * given->query_head_stride, query, &given->query_token_stride));
+    FORWARD(check_stride("out_head_stride", heads, given->head_dim, out, &given->out_head_stride));
+    FORWARD(check_stride("out_token_stride", tokens, heads * given->out_head_stride, out, &given->out_token_stride));
+    FORWARD(check_stride("lse_head_stride", heads, 1, not_aligned, &given->lse_head_stride));
+    return check_stride("lse_token_stride", tokens, heads * given->lse_head_stride, not_aligned, &given->lse_token_stride);
 }
 
 /* Entries of a row of the page table that belong to one request, head and tensor: rows nest, so the smallest distance. */
@@ -245,7 +284,7 @@ static libdecode_status check_page_table(libdecode_problem *given) {
         "problem.page_table_v_offset is %lld with LIBDECODE_FEATURE_V_PAGE_TABLE: it must be the distance from K's entries to "
         "V's, 1 to 2^60 (n for a table [batch_size, 2, n])",
         (long long)given->page_table_v_offset);
-    FORWARD(check_stride("page_table_head_stride", given->num_kv_heads, 0, 0, &given->page_table_head_stride));
+    FORWARD(check_stride("page_table_head_stride", given->num_kv_heads, 0, not_aligned, &given->page_table_head_stride));
 
     int64_t pages = given->max_seq_len / given->page_size + (given->max_seq_len % given->page_size != 0);
     if (given->page_table_request_stride == 0) {
@@ -258,12 +297,12 @@ static libdecode_status check_page_table(libdecode_problem *given) {
                 "these it has no default, give it",
                 (long long)given->page_table_head_stride, (long long)given->page_table_v_offset);
     }
-    FORWARD(check_stride("page_table_request_stride", given->batch_size, pages, 0, &given->page_table_request_stride));
+    FORWARD(check_stride("page_table_request_stride", given->batch_size, pages, not_aligned, &given->page_table_request_stride));
     if (given->max_seq_len == 0)
         given->max_seq_len = (int32_t)smaller(smaller(page_table_width(given), INT32_MAX) * given->page_size, INT32_MAX);
 
-    FORWARD(check_stride("seq_lens_request_stride", given->batch_size, 1, 0, &given->seq_lens_request_stride));
-    return check_stride("seq_lens_head_stride", given->num_kv_heads, 0, 0, &given->seq_lens_head_stride);
+    FORWARD(check_stride("seq_lens_request_stride", given->batch_size, 1, not_aligned, &given->seq_lens_request_stride));
+    return check_stride("seq_lens_head_stride", given->num_kv_heads, 0, not_aligned, &given->seq_lens_head_stride);
 }
 
 static libdecode_status check_positions(libdecode_problem *given) {
@@ -353,6 +392,10 @@ libdecode_status tensors_check(const struct problem *problem, const libdecode_te
     REQUIRE(checked.out_sf_start_token >= 0 && (checked.out_sf_start_token == 0 || given->out_dtype == LIBDECODE_DTYPE_NVFP4),
             "tensors.out_sf_start_token is %d with out_dtype %s: it must be 0, or with an nvfp4 result 0 or more",
             checked.out_sf_start_token, dtype_name(given->out_dtype));
+    int64_t tokens = (int64_t)given->batch_size * given->q_len;
+    REQUIRE(checked.out_sf_start_token <= INT32_MAX - tokens,
+            "tensors.out_sf_start_token is %d with %lld query tokens: the rows of out_sf must be less than 2^31",
+            checked.out_sf_start_token, (long long)tokens);
     REQUIRE((checked.launch_flags & ~(uint32_t)LIBDECODE_LAUNCH_PROGRAMMATIC) == 0,
             "tensors.launch_flags has unknown bits 0x%x: accepted is 0x1 (LIBDECODE_LAUNCH_PROGRAMMATIC)",
             checked.launch_flags & ~(uint32_t)LIBDECODE_LAUNCH_PROGRAMMATIC);

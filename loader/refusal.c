@@ -22,12 +22,14 @@
 struct axis_cover {
     const struct axis *axis;
     bool covered;
+    bool near; /* all that stands in the way of a variant, or one of the few things that do */
 };
 #define MAX_COVERS (2 * FAMILY_MAX_AXES)
 struct cover {
     struct axis_cover axes[MAX_COVERS];
     size_t count;
-    bool whole; /* one variant does it all */
+    bool whole;   /* one variant does it all */
+    int nearness; /* axes that fail of the nearest variants */
 };
 
 /* For a GPU that is none of the five, every variant counts: what is missing then is the image. */
@@ -41,7 +43,7 @@ static const struct family *family_for(const struct grid_variant *variant, const
     return family->op == question->problem->given.op && is_for(variant, question->device) ? family : NULL;
 }
 
-static void note_axis(struct cover *cover, const struct axis *axis, bool fits) {
+static void note_axis(struct cover *cover, const struct axis *axis, bool fits, bool is_nearest) {
     size_t place = 0;
     while (place < cover->count && cover->axes[place].axis != axis)
         place++;
@@ -50,21 +52,26 @@ static void note_axis(struct cover *cover, const struct axis *axis, bool fits) {
     if (place == cover->count)
         cover->axes[cover->count++] = (struct axis_cover){.axis = axis, .covered = false};
     cover->axes[place].covered = cover->axes[place].covered || fits;
+    cover->axes[place].near = cover->axes[place].near || (is_nearest && !fits);
 }
 
 static void survey_grid(const struct question *question, struct cover *ret_cover) {
     size_t count;
     const struct grid_variant *variants = grid_variants(&count);
-    *ret_cover = (struct cover){.count = 0};
+    *ret_cover = (struct cover){.nearness = INT32_MAX};
     for (size_t i = 0; i < count && !ret_cover->whole; i++) {
         const struct family *family = family_for(&variants[i], question);
         if (!family)
             continue;
         const struct libdecode_launch_contract contract = grid_contract(&variants[i]);
         uint32_t failing = judge_axes(family, question->problem, &contract);
+        int nearness = __builtin_popcount(failing);
+        for (size_t place = 0; nearness < ret_cover->nearness && place < ret_cover->count; place++)
+            ret_cover->axes[place].near = false;
+        ret_cover->nearness = nearness < ret_cover->nearness ? nearness : ret_cover->nearness;
         ret_cover->whole = failing == 0;
         for (size_t axis = 0; family->axes[axis]; axis++)
-            note_axis(ret_cover, family->axes[axis], (failing >> axis & 1u) == 0);
+            note_axis(ret_cover, family->axes[axis], (failing >> axis & 1u) == 0, nearness == ret_cover->nearness);
     }
 }
 
@@ -93,6 +100,18 @@ static void list_built(const struct question *question, const struct axis *axis,
     }
 }
 
+/* Each of it is built, but not together: "page_size 8 together with v_sf_layout V_INTERLEAVE4". */
+static void word_combination(const struct question *question, const struct cover *cover, char ret_text[LIST_BYTES]) {
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < cover->count; i++) {
+        char asked[AXIS_TEXT_BYTES] = "";
+        if (!cover->axes[i].near)
+            continue;
+        cover->axes[i].axis->asks(question->problem, asked);
+        text_append(ret_text, LIST_BYTES, "%s%s %s", ret_text[0] ? " together with " : "", cover->axes[i].axis->name, asked);
+    }
+}
+
 static libdecode_status fail_unsupported(const struct question *question, const struct cover *cover,
                                          const struct judgement *nearest) {
     char missing[LIST_BYTES] = "";
@@ -106,7 +125,7 @@ static libdecode_status fail_unsupported(const struct question *question, const 
                     built);
     }
     if (!missing[0])
-        text_append(missing, sizeof missing, "this combination of dtypes and sizes");
+        word_combination(question, cover, missing);
     return fail(LIBDECODE_ERROR_UNSUPPORTED,
                 "%s: no kernel of libdecode does %s%s%s; change the problem, or use libdecode_reference on the host",
                 question->problem->operation->name, missing, nearest->record ? "; nearest is " : "",

@@ -8,9 +8,10 @@
 
 #include <stdbool.h>
 
+#include "abi.h"
 #include "problem.h"
 
-#define TENSOR_MAP_RANK 5
+#define TENSOR_MAP_MAX_RANK 5
 #define TENSOR_MAP_MAX_BOX 256u                        /* elements of a box along one dimension */
 #define TENSOR_MAP_MAX_STRIDE_BYTES ((int64_t)1 << 40) /* less than this */
 
@@ -18,27 +19,29 @@
 struct tensor_map {
     const void *address;
     int data_type, swizzle; /* of cuda.h */
-    uint64_t dims[TENSOR_MAP_RANK];
-    uint64_t strides_bytes[TENSOR_MAP_RANK - 1];
-    uint32_t box[TENSOR_MAP_RANK];
+    uint32_t rank;
+    uint64_t dims[TENSOR_MAP_MAX_RANK];
+    uint64_t strides_bytes[TENSOR_MAP_MAX_RANK - 1];
+    uint32_t box[TENSOR_MAP_MAX_RANK];
 };
 
-/* Whether the copy engine can bring rows of this dtype and length: whole swizzle rows of them. `dtype` is any number. */
-bool tensor_map_serves(uint32_t dtype, uint32_t row_elements);
+/* Whether the copy engine can bring rows of this dtype for a kernel of this head_dim. Both are any number. */
+bool tensor_map_serves(uint32_t dtype, uint32_t kernel_head_dim);
 
-/* K or V of a paged cache, by its strides in elements. */
+/* K or V of a paged cache, by its strides in elements, and the boxes in which a kernel takes it. */
 struct paged_cache {
     const void *address;
     libdecode_dtype dtype;
-    int32_t row_elements, page_size, num_kv_heads;
+    int32_t head_dim, page_size, num_kv_heads;
     int64_t num_pages; /* 0: not known */
     int64_t page_stride, head_stride, token_stride;
+    uint32_t kernel_head_dim, box_tokens;
 };
 
 /*
- * {elements of a swizzle row, tokens of a page, swizzle rows of a row, KV heads, pages}, the box one head's `box_tokens` of a
- * page. A page id outside the pool is outside the map: its rows are zeros. `cache` is one that tensor_map_serves.
+ * As struct gqa_decode_params describes it (kernels/abi.h). A page id outside the pool is outside the map: its rows are zeros.
+ * Returns the copies that a box takes. `cache` is one that tensor_map_serves.
  */
-void tensor_map_of_pages(const struct paged_cache *cache, uint32_t box_tokens, struct tensor_map *ret_map);
+int32_t tensor_map_of_pages(const struct paged_cache *cache, struct tensor_map *ret_map);
 
 #endif

@@ -20,7 +20,7 @@ const struct option problem_options[] = {
     {"--kv", "DTYPE", OPTION_TEXT, FIELD(kv), 0, 0, "what the KV cache holds: bf16, fp16, e4m3, nvfp4 (default: as --query)"},
     {"--query", "DTYPE", OPTION_TEXT, FIELD(query), 0, 0, "bf16, fp16 or e4m3 (default: bf16, or fp16 with --kv fp16)"},
     {"--out", "DTYPE", OPTION_TEXT, FIELD(out), 0, 0, "what is written (default: as --query)"},
-    {"--page", "TOKENS", OPTION_INT, FIELD(page), 1, 1 << 16, "KV tokens in a page: a power of two (default 16)"},
+    {"--page", "TOKENS", OPTION_INT, FIELD(page), 1, 1 << 16, "KV tokens in a page (default 16)"},
     {"--layout", "hnd|nhd", OPTION_TEXT, FIELD(layout), 0, 0,
      "order inside a page: hnd = head, token, element (default); nhd = token, head, element"},
     {"--len", "TOKENS", OPTION_INT, FIELD(len), 0, MAX_LEN, "KV tokens of every request (default 8192)"},

@@ -15,17 +15,26 @@ _Static_assert(sizeof(struct gqa_decode_params) <= FAMILY_MAX_PARAMETER_BYTES, "
 
 static const double log2_e = 1.4426950408889634074;
 
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t quotient_up(int64_t dividend, int64_t divisor) { return dividend / divisor + (dividend % divisor != 0); }
 
 /* -------------------------------------------------------------------------------------------------------- contracts */
 
+/* What one matrix instruction takes, which never straddles a box. */
+enum { MIN_BOX_TOKENS = 16 };
+
 static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYTES]) {
     uint32_t box = contract->max_box_tokens;
-    if (!tensor_map_serves(contract->kv_dtype, contract->head_dim))
+    bool known_rows = is_kernel_head_dim(contract->head_dim) && tensor_map_serves(contract->kv_dtype, contract->head_dim) &&
+                      contract->kv_dtype != KERNEL_DTYPE_NVFP4; /* whose scales `fill` does not describe */
+    if (!known_rows)
         text_append(ret_reason, FAMILY_REASON_BYTES, "copies KV rows of %u elements of dtype %u", contract->head_dim,
                     contract->kv_dtype);
-    else if (box > TENSOR_MAP_MAX_BOX || (box & (box - 1)) != 0)
-        text_append(ret_reason, FAMILY_REASON_BYTES, "copies boxes of %u tokens", box);
+    else if (box > TENSOR_MAP_MAX_BOX || (box & (box - 1)) != 0 || box > contract->tile_tokens)
+        text_append(ret_reason, FAMILY_REASON_BYTES, "copies boxes of %u tokens to tiles of %u", box, contract->tile_tokens);
+    else if (contract->min_page_size < MIN_BOX_TOKENS)
+        text_append(ret_reason, FAMILY_REASON_BYTES, "copies boxes of pages of %u tokens", contract->min_page_size);
     else
         return true;
     return false;
@@ -39,7 +48,7 @@ static int64_t longest_kv_stride_bytes(const struct problem *problem) {
                                given->v_page_stride, given->v_head_stride, given->v_token_stride};
     int64_t longest = 0;
     for (size_t i = 0; i < sizeof strides / sizeof strides[0]; i++)
-        longest = strides[i] > longest ? strides[i] : longest;
+        longest = larger(longest, strides[i]);
     return longest / 8 * dtype_bits(given->kv_dtype); /* strides are multiples of 16 bytes, so of 8 elements */
 }
 static bool fits_strides(const struct problem *problem, const contract_t *contract) {
@@ -55,41 +64,42 @@ static void offers_strides(const contract_t *contract, char *text) {
 }
 static const struct axis axis_kv_strides = {"K and V strides", fits_strides, asks_strides, offers_strides};
 
+static uint32_t box_tokens(const struct problem *problem, const contract_t *contract) {
+    return (uint32_t)smaller(contract->max_box_tokens, problem->given.page_size);
+}
+
 static int64_t row_passes(const struct problem *problem, const contract_t *contract) {
     return quotient_up((int64_t)problem->group_size * problem->given.q_len, contract->row_tile);
 }
 
 /*
- * Kernels number what their copies bring, boxes of a page, over all units (request, KV head, pass) with 31 bits. No length
- * exceeds the width of the page table.
+ * Kernels number boxes over all units (request, KV head, pass) with 31 bits. No length exceeds the width of the page table.
  */
-static int64_t most_copies(const struct problem *problem, const contract_t *contract) {
+static int64_t most_boxes(const struct problem *problem, const contract_t *contract) {
     const libdecode_problem *given = &problem->given;
-    int64_t boxes = quotient_up(given->page_size, contract->max_box_tokens), copies;
-    if (__builtin_mul_overflow((int64_t)given->batch_size * given->num_kv_heads, row_passes(problem, contract), &copies) ||
-        __builtin_mul_overflow(copies, boxes, &copies) ||
-        __builtin_mul_overflow(copies, given->page_table_request_stride, &copies))
+    int64_t units, tokens, boxes;
+    if (__builtin_mul_overflow((int64_t)given->batch_size * given->num_kv_heads, row_passes(problem, contract), &units) ||
+        __builtin_mul_overflow(given->page_table_request_stride, given->page_size, &tokens) ||
+        __builtin_mul_overflow(quotient_up(tokens, box_tokens(problem, contract)), units, &boxes))
         return INT64_MAX;
-    return copies;
+    return boxes;
 }
-static bool fits_copies(const struct problem *problem, const contract_t *contract) {
-    return most_copies(problem, contract) <= INT32_MAX;
+static bool fits_boxes(const struct problem *problem, const contract_t *contract) {
+    return most_boxes(problem, contract) <= INT32_MAX;
 }
-static void asks_copies(const struct problem *problem, char *text) {
+static void asks_boxes(const struct problem *problem, char *text) {
     text_append(text, AXIS_TEXT_BYTES, "%d requests of up to %lld pages", problem->given.batch_size,
                 (long long)problem->given.page_table_request_stride);
 }
-static void offers_copies(const contract_t *contract, char *text) {
-    text_append(text, AXIS_TEXT_BYTES, "less than 2^31 copies of %u tokens", contract->max_box_tokens);
+static void offers_boxes(const contract_t *contract, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "less than 2^31 boxes of up to %u tokens", contract->max_box_tokens);
 }
-static const struct axis axis_copies = {"size of the batch", fits_copies, asks_copies, offers_copies};
+static const struct axis axis_boxes = {"size of the batch", fits_boxes, asks_boxes, offers_boxes};
 
 static const struct axis *const axes[] = {&axis_query_dtype, &axis_kv_dtype, &axis_out_dtype,  &axis_head_dim, &axis_page_size,
-                                          &axis_q_len,       &axis_features, &axis_kv_strides, &axis_copies,   NULL};
+                                          &axis_q_len,       &axis_features, &axis_kv_strides, &axis_boxes,    NULL};
 
 /* ------------------------------------------------------------------------------------------------------------- cost */
-
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Of at most `tokens` KV tokens of a request, those that its query tokens see. */
 static int64_t visible_tokens(const libdecode_problem *given, int64_t tokens) {
@@ -109,7 +119,8 @@ static bool cost(const struct problem *problem, const libdecode_device *device, 
                                   .row_passes = row_passes(problem, contract),
                                   .tokens = longest,
                                   .total_tokens = total,
-                                  .token_bytes = problem->kv_token_bytes};
+                                  .token_bytes = problem->kv_token_bytes,
+                                  .computed_token_bytes = problem->kv_token_bytes * contract->head_dim / given->head_dim};
     return cost_estimate(&work, device, contract, ret_cost);
 }
 
@@ -129,9 +140,8 @@ static struct schedule_params schedule_params(const struct problem *problem, con
                                               const libdecode_tensors *tensors) {
     const libdecode_problem *given = &problem->given;
     const contract_t *contract = &selection->record->kernel->contract;
-    uint32_t page_size = (uint32_t)given->page_size;
-    uint32_t box_tokens = page_size < contract->max_box_tokens ? page_size : contract->max_box_tokens;
-    uint32_t min_boxes = (uint32_t)selection->min_tiles_per_worker * contract->tile_tokens / box_tokens;
+    uint32_t box = box_tokens(problem, contract);
+    uint32_t min_boxes = (uint32_t)selection->min_tiles_per_worker * contract->tile_tokens / box;
     return (struct schedule_params){
         .seq_lens = tensors->seq_lens,
         .page_table = tensors->page_table,
@@ -148,7 +158,7 @@ static struct schedule_params schedule_params(const struct problem *problem, con
         .num_workers = divisor(selection->num_workers),
         .min_boxes_per_worker = min_boxes > 0 ? min_boxes : 1,
         .page_size = divisor(given->page_size),
-        .box_tokens = (int32_t)box_tokens,
+        .box_tokens = (int32_t)box,
         .max_tokens = max_tokens(problem),
         .window_reach = given->window_left < 0 ? INT32_MAX : given->window_left / given->position_stride,
         .window_left = given->window_left,
@@ -184,38 +194,56 @@ static struct output_params output_params(const struct problem *problem, const l
         .bmm2_scale_device = tensors->bmm2_scale_device,
         .bmm2_scale = tensors->bmm2_scale,
         .dtype = (int32_t)given->out_dtype,
+        .scales = tensors->out_sf,
+        .scale_factor = tensors->out_sf_scale,
+        .first_scale_row = tensors->out_sf_start_token,
+        .scale_columns = given->num_qo_heads * (given->head_dim / 16),
     };
+}
+
+static struct paged_cache paged_cache(const struct problem *problem, const contract_t *contract) {
+    const libdecode_problem *given = &problem->given;
+    return (struct paged_cache){.dtype = given->kv_dtype,
+                                .head_dim = given->head_dim,
+                                .page_size = given->page_size,
+                                .num_kv_heads = given->num_kv_heads,
+                                .num_pages = given->num_pages,
+                                .kernel_head_dim = contract->head_dim,
+                                .box_tokens = box_tokens(problem, contract)};
+}
+
+static struct tensor_map *add_map(struct kernel_arguments *arguments, size_t offset) {
+    arguments->maps[arguments->num_maps].offset = offset;
+    return &arguments->maps[arguments->num_maps++].map;
+}
+
+/* Returns the copies that a box of rows takes, alike for K and V. */
+static int32_t map_rows(const struct problem *problem, const contract_t *contract, const libdecode_tensors *tensors,
+                        struct kernel_arguments *ret) {
+    const libdecode_problem *given = &problem->given;
+    struct paged_cache k = paged_cache(problem, contract), v = k;
+    k.address = tensors->k_cache;
+    k.page_stride = given->k_page_stride;
+    k.head_stride = given->k_head_stride;
+    k.token_stride = given->k_token_stride;
+    v.address = tensors->v_cache;
+    v.page_stride = given->v_page_stride;
+    v.head_stride = given->v_head_stride;
+    v.token_stride = given->v_token_stride;
+    (void)tensor_map_of_pages(&k, add_map(ret, offsetof(struct gqa_decode_params, k_map)));
+    return tensor_map_of_pages(&v, add_map(ret, offsetof(struct gqa_decode_params, v_map)));
 }
 
 static void fill(const struct problem *problem, const struct selection *selection, const libdecode_tensors *tensors,
                  struct kernel_arguments *ret) {
-    const libdecode_problem *given = &problem->given;
+    const contract_t *contract = &selection->record->kernel->contract;
     struct gqa_decode_params params = {.schedule = schedule_params(problem, selection, tensors),
                                        .query = query_params(problem, tensors),
                                        .output = output_params(problem, tensors),
-                                       .records = tensors->workspace,
-                                       .copies_per_box = 1};
+                                       .records = tensors->workspace};
+    ret->num_maps = 0;
+    params.copies_per_box = map_rows(problem, contract, tensors, ret);
     memcpy(ret->block, &params, sizeof params);
-
-    struct paged_cache cache = {.address = tensors->k_cache,
-                                .dtype = given->kv_dtype,
-                                .row_elements = given->head_dim,
-                                .page_size = given->page_size,
-                                .num_kv_heads = given->num_kv_heads,
-                                .num_pages = given->num_pages,
-                                .page_stride = given->k_page_stride,
-                                .head_stride = given->k_head_stride,
-                                .token_stride = given->k_token_stride};
-    uint32_t box_tokens = (uint32_t)params.schedule.box_tokens;
-    ret->num_maps = 2;
-    ret->maps[0].offset = offsetof(struct gqa_decode_params, k_map);
-    tensor_map_of_pages(&cache, box_tokens, &ret->maps[0].map);
-    cache.address = tensors->v_cache;
-    cache.page_stride = given->v_page_stride;
-    cache.head_stride = given->v_head_stride;
-    cache.token_stride = given->v_token_stride;
-    ret->maps[1].offset = offsetof(struct gqa_decode_params, v_map);
-    tensor_map_of_pages(&cache, box_tokens, &ret->maps[1].map);
 }
 
 const struct family family_gqa_decode = {
@@ -223,8 +251,9 @@ const struct family family_gqa_decode = {
     .name = "gqa_decode",
     .op = LIBDECODE_OP_BATCH_DECODE,
     .parameter_bytes = sizeof(struct gqa_decode_params),
-    .reach = {.query_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16,
-              .out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16,
+    .reach = {.query_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3,
+              .out_dtypes =
+                  1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3 | 1u << KERNEL_DTYPE_NVFP4,
               .max_box_tokens = TENSOR_MAP_MAX_BOX,
               .min_page_size = 16,
               .max_page_size = 1024,

@@ -4,7 +4,6 @@
  * the query, tile by tile with a running maximum. Written from abi.h, not from reference.c, so that the two check each other.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "abi.h"
@@ -20,12 +19,6 @@ size_t host_gpu_parameter_bytes(const char *kernel) {
     if (strncmp(kernel, "read_ceiling_", 13) == 0)
         return sizeof(struct read_ceiling_params);
     return 0;
-}
-
-/* The number behind `prefix` in a variant's name. */
-static int name_number(const char *kernel, const char *prefix) {
-    const char *found = strstr(kernel, prefix);
-    return found != NULL ? atoi(found + strlen(prefix)) : 0;
 }
 
 /* One KV head of one request, and one of its query heads. */
@@ -204,7 +197,7 @@ static void damage(const struct gqa_decode_params *params, int head_dim) {
 }
 
 static void gqa_decode(const char *kernel, const struct gqa_decode_params *params) {
-    struct row row = {.params = params, .head_dim = name_number(kernel + 11, "_d"), .is_bf16 = strstr(kernel, "kvbf16") != NULL};
+    struct row row = {.params = params, .head_dim = params->query.head_dim, .is_bf16 = strstr(kernel, "kvbf16") != NULL};
     for (row.request = 0; row.request < params->schedule.batch_size; row.request++) {
         for (row.kv_head = 0; row.kv_head < num_kv_heads(params); row.kv_head++) {
             row.seq_len = params->schedule.seq_lens[row.request * params->schedule.seq_lens_request_stride +

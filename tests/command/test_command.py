@@ -88,7 +88,7 @@ class CommandLine(CommandTest):
     def test_values_out_of_range_name_what_is_accepted(self):
         for arguments, words in [
             (["--batch", "-1"], "from 0 to"), (["--batch", "many"], "whole number"), (["--heads", "32"], "like 32/8"),
-            (["--heads", "32/5"], "num_kv_heads"), (["--page", "24"], "page_size"), (["--kv", "bf15"], "bf16"),
+            (["--heads", "32/5"], "num_kv_heads"), (["--page", "1025"], "page_size"), (["--kv", "bf15"], "bf16"),
             (["--layout", "dhn"], "hnd"), (["--lens", "1,,2"], "commas"), (["--trace", "/nowhere"], "/nowhere"),
             (["--batch"], "needs a value"), (["--sinks=1"], "no value"), (["--gpu", "sm_91"], "sm_90"), (["word"], "word"),
         ]:
@@ -152,9 +152,9 @@ class WithoutGpu(CommandTest):
             self.assertTrue(all(candidate["reason"] for candidate in gpu["candidates"]))
 
     def test_explain_says_why_no_kernel_fits(self):
-        result = self.check_run(run("explain", "--gpu", "sm_90", "--head-dim", 80), FAILED)
+        result = self.check_run(run("explain", "--gpu", "sm_90", "--kv", "nvfp4", "--head-dim", 512), FAILED)
         self.assertIn("no kernel", result.stdout)
-        self.assertIn("80", result.stdout)
+        self.assertIn("512", result.stdout)
 
     def test_explain_refuses_a_policy_that_matches_nothing(self):
         self.assertIn("'nothing'", self.check_run(run("explain", "--policy", "force=nothing"), FAILED).stderr)

@@ -29,12 +29,15 @@ static cuda_result take_map(struct libdecode_tensor_map *map, int data_type, uin
                             const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave,
                             int swizzle, int promotion, int fill) {
     (void)address, (void)interleave, (void)promotion, (void)fill;
-    require((uintptr_t)map % 64 == 0 && data_type > 0 && rank == 5 && swizzle == 3);
+    static const uint32_t element_bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2}, swizzle_bytes[] = {0, 32, 64, 128};
+    require((uintptr_t)map % 64 == 0 && data_type >= 0 && data_type < 10 && swizzle >= 0 && swizzle < 4);
+    require(rank == (swizzle == 0 ? 3 : 5)); /* scales, rows */
     for (uint32_t i = 0; i < rank; i++) {
         require(dims[i] >= 1 && dims[i] <= (uint64_t)UINT32_MAX + 1 && box[i] >= 1 && box[i] <= 256 && element_strides[i] == 1);
         require(i == 0 || (strides[i - 1] % 16 == 0 && strides[i - 1] < (uint64_t)1 << 40));
     }
-    require(box[0] * 2 == 128); /* a row of the swizzle */
+    require(box[0] * element_bytes[data_type] % 16 == 0);
+    require(swizzle == 0 || box[0] * element_bytes[data_type] == swizzle_bytes[swizzle]);
     return CUDA_RESULT_SUCCESS;
 }
 
@@ -45,8 +48,9 @@ static cuda_result take_launch(const struct cuda_launch_config *config, cuda_fun
     require(config->grid_x >= 1 && config->grid_x % contract->cluster_size == 0 && config->block_x == contract->threads);
     require((size_t)config->grid_x * 2 * contract->record_bytes <= launched.records_bytes);
     require(schedule->num_workers.value * contract->cluster_size == config->grid_x && schedule->row_passes.value >= 1);
-    require(schedule->box_tokens >= 1 && schedule->page_size.value % (uint32_t)schedule->box_tokens == 0 &&
-            schedule->min_boxes_per_worker >= 1);
+    require(schedule->box_tokens >= 1 && (schedule->box_tokens & (schedule->box_tokens - 1)) == 0 &&
+            (uint32_t)schedule->box_tokens <= contract->tile_tokens && schedule->min_boxes_per_worker >= 1);
+    require((contract->flags & CONTRACT_FLAG_ROW_GATHER) != 0 || schedule->page_size.value % (uint32_t)schedule->box_tokens == 0);
     require(schedule->sequences_per_request.value >= 1 && schedule->position_stride.value >= 1);
     return CUDA_RESULT_SUCCESS;
 }

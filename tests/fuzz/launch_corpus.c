@@ -38,5 +38,19 @@ int main(int argc, char **argv) {
     input.problem.total_kv_tokens = 5000;
     input.problem.num_qo_heads = 71 * 8;
     write_input(argv[1], "features", &input);
+    input = (struct launch_input){.contract = fixture_contract(), .problem = llama3_8b(), .device = preset("sm_90")};
+    input.contract.kv_dtype = KERNEL_DTYPE_NVFP4;
+    input.contract.query_dtypes = 1u << KERNEL_DTYPE_E4M3;
+    input.problem.query_dtype = LIBDECODE_DTYPE_E4M3;
+    input.problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    input.problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
+    input.problem.out_dtype = LIBDECODE_DTYPE_BF16;
+    write_input(argv[1], "nvfp4", &input);
+    input.contract.flags = CONTRACT_FLAG_ROW_GATHER;
+    input.contract.min_page_size = 1;
+    input.problem.v_sf_layout = LIBDECODE_SF_LINEAR;
+    input.problem.page_size = 6;
+    input.problem.max_seq_len = 1000;
+    write_input(argv[1], "rows", &input);
     return 0;
 }

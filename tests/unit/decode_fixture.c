@@ -104,7 +104,7 @@ static struct libdecode_launch_contract grid_contract(const char *dtype, uint32_
     contract.head_dim = head_dim;
     contract.row_tile = row_tile;
     contract.tile_tokens = 8192 / head_dim;
-    contract.max_box_tokens = 64;
+    contract.max_box_tokens = contract.tile_tokens < 64 ? contract.tile_tokens : 64;
     contract.features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_V_PAGE_TABLE |
                         CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX;
     return contract;

@@ -31,19 +31,24 @@ static const struct {
     SAYING(family, 77, "is of family 77"),
     SAYING(parameter_bytes, sizeof(struct gqa_decode_params) + 64, "takes a parameter block of"),
     SAYING(reserved[0], 1, "reserved words"),
-    SAYING(flags, CONTRACT_FLAG_MAY_SPILL | 1u << 2, "has flags 0x4"),
+    SAYING(flags, CONTRACT_FLAG_MAY_SPILL | CONTRACT_FLAG_ROW_GATHER, "has flags 0x2"),
     SAYING(features, CONTRACT_FEATURE_LSE | 1u << 9, "computes features 0x200"),
     SAYING(features, LIBDECODE_FEATURE_DRAFT_MASK, "computes features 0x10"), /* known, but no field carries it */
-    SAYING(out_dtypes, 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_E4M3, "writes dtypes 0x8"),
+    SAYING(out_dtypes, 1u << KERNEL_DTYPE_BF16 | 1u << 5, "writes dtypes 0x20"),
     SAYING(out_dtypes, 1u << 31, "writes dtypes 0x80000000"),
     SAYING(max_q_len, 8, "up to 8 query tokens"),
     SAYING(query_dtypes, 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_NVFP4, "queries of dtypes 0x10"),
-    SAYING(kv_dtype, KERNEL_DTYPE_E4M3, "KV rows of 128 elements of dtype 3"),  /* not to be copied as if it were fp16 */
-    SAYING(kv_dtype, KERNEL_DTYPE_NVFP4, "KV rows of 128 elements of dtype 4"), /* half a byte: nothing to divide by */
+    SAYING(kv_dtype, 0, "KV rows of 128 elements of dtype 0"),
+    SAYING(kv_dtype, KERNEL_DTYPE_NVFP4, "KV rows of 128 elements of dtype 4"),
+    SAYING(kv_dtype, 5, "KV rows of 128 elements of dtype 5"), /* not to be copied as if it were another */
     SAYING(kv_dtype, UINT32_MAX, "of dtype 4294967295"),
-    SAYING(head_dim, 80, "KV rows of 80 elements"), /* no whole number of swizzle rows */
+    SAYING(head_dim, 80, "KV rows of 80 elements"),   /* no whole number of swizzle rows */
+    SAYING(head_dim, 192, "KV rows of 192 elements"), /* a problem of that head_dim runs on 256 */
+    SAYING(head_dim, 1024, "KV rows of 1024 elements"),
     SAYING(max_box_tokens, 48, "boxes of 48 tokens"),
     SAYING(max_box_tokens, 512, "boxes of 512 tokens"),
+    SAYING(max_box_tokens, 128, "boxes of 128 tokens to tiles of 64"),
+    SAYING(min_page_size, 8, "pages of 8 tokens"), /* a matrix instruction would straddle two boxes */
 };
 #define NUM_SAYINGS (sizeof sayings / sizeof sayings[0])
 

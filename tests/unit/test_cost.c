@@ -36,7 +36,8 @@ static struct workload work_of(int64_t num_sequences, int64_t tokens) {
                              .row_passes = 1,
                              .tokens = tokens,
                              .total_tokens = num_sequences * tokens,
-                             .token_bytes = 512};
+                             .token_bytes = 512,
+                             .computed_token_bytes = 512};
 }
 
 /* ------------------------------------------------------------------------------------------------------------ measured */
@@ -81,7 +82,7 @@ static int read_shapes(void **state) {
 
 static struct workload work_of_shape(const struct shape *shape) {
     struct workload work = work_of((int64_t)shape->batch_size * shape->num_kv_heads, shape->seq_len);
-    work.token_bytes = 4 * shape->head_dim;
+    work.token_bytes = work.computed_token_bytes = 4 * shape->head_dim;
     return work;
 }
 
@@ -208,7 +209,8 @@ static void what_no_number_can_hold_counts_as_the_largest(void **state) {
                                 .tokens = tokens[i / 4 % 4],
                                 .total_tokens = i % 5 == 0 ? INT64_MAX : tokens[i / 4 % 4],
                                 .row_passes = i / 16 % 2 == 0 ? 1 : INT64_MAX,
-                                .token_bytes = 512};
+                                .token_bytes = 512,
+                                .computed_token_bytes = 512};
         device.memory_bandwidth_gbps = bandwidths[i / 32 % 3];
         for (uint32_t cluster = 1; cluster <= 16; cluster *= 2) {
             struct libdecode_launch_contract contract = contract_of(cluster);

@@ -330,7 +330,7 @@ static void each_log_level_says_its_part(void **state) {
     libdecode_memory_bundle memory = {data, data_bytes};
     libdecode_problem problem = llama3_8b(), bad = llama3_8b();
     libdecode_device device = preset("sm_90");
-    bad.head_dim = 80;
+    bad.q_len = 2;
     for (int level = LIBDECODE_LOG_DEFAULT; level <= LIBDECODE_LOG_DEBUG; level++) {
         struct log log = {0};
         libdecode_open_options options = no_environment();
@@ -432,7 +432,7 @@ static void explain_answers_as_a_plan_would(void **state) {
     device = preset("sm_100");
     assert_int_equal(libdecode_explain(context, &problem, &device, count_verdict, &verdicts), LIBDECODE_ERROR_NO_GPU_IMAGE);
     assert_int_equal(verdicts, 4);
-    problem.page_size = 3;
+    problem.page_size = 1025;
     assert_int_equal(libdecode_explain(context, &problem, &device, count_verdict, &verdicts), LIBDECODE_ERROR_INVALID_ARGUMENT);
     assert_int_equal(verdicts, 4);
     libdecode_close(context);

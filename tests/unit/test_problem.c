@@ -66,10 +66,9 @@ static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(voi
         {FIELD(head_dim), 8, "16 to 512"},
         {FIELD(head_dim), 72, "multiples of 16"},
         {FIELD(head_dim), 528, "16 to 512"},
-        {FIELD(page_size), 0, "powers of two"},
-        {FIELD(page_size), 48, "powers of two"},
+        {FIELD(page_size), 0, "1 to 1024"},
         {FIELD(page_size), 2048, "1 to 1024"},
-        {FIELD(page_size), -16, "powers of two"},
+        {FIELD(page_size), -16, "1 to 1024"},
         {FIELD(q_len), -1, "1 to 2147483647, 0 for 1"},
         {FIELD(q_len), INT32_MAX, "less than 2^31"},
         {FIELD(max_seq_len), -1, "0 for what the page table"},
@@ -308,9 +307,47 @@ static void nvfp4_scales_have_strides_of_their_own(void **state) {
     problem.head_dim = 96;
     expect_refused(&problem, "head_dim 96", "of 64");
     problem.v_sf_layout = LIBDECODE_SF_LINEAR;
+    problem.page_size = 8; /* blocks of 8 x 6 scales: with 4 of 24 bytes */
     (void)expect_accepted(&problem);
     problem.head_dim = 48; /* rows of 24 bytes */
-    expect_refused(&problem, "k_token_stride is 48", "multiple of 32");
+    expect_refused(&problem, "head_dim is 48 with kv_dtype nvfp4", "multiple of 32");
+}
+
+/* Where copies of 16 bytes lead: a page, and in it either a head whose tokens have no gap, or a token. */
+static void nvfp4_scales_lie_where_copies_find_them(void **state) {
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    problem.k_sf_page_stride = 1032;
+    expect_refused(&problem, "k_sf_page_stride is 1032", "multiple of 16 scales, which are 16 bytes");
+    problem.k_sf_page_stride = 0;
+    problem.v_sf_page_stride = 1032;
+    expect_refused(&problem, "v_sf_page_stride is 1032", "multiple of 16 scales");
+    problem.v_sf_page_stride = 0;
+    problem.k_sf_head_stride = 136; /* dense tokens, at which no copy can start */
+    problem.k_sf_page_stride = 2048;
+    expect_refused(&problem, "k_sf_token_stride is 8 and k_sf_head_stride 136", "head_dim / 16 = 8");
+    problem.k_sf_token_stride = 12;
+    problem.k_sf_head_stride = 192;
+    expect_refused(&problem, "k_sf_token_stride is 12", "multiple of 16 scales");
+    problem.k_sf_token_stride = 16;
+    problem.k_sf_head_stride = 136; /* of a token's own: any */
+    (void)expect_accepted(&problem);
+
+    problem = llama3_8b();
+    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    problem.kv_layout = LIBDECODE_KV_NHD;
+    (void)expect_accepted(&problem); /* 8 heads of 8 scales */
+    problem.num_qo_heads = problem.num_kv_heads = 3;
+    expect_refused(&problem, "k_sf_token_stride is 24", "multiple of 16 scales");
+    problem.num_qo_heads = problem.num_kv_heads = 1; /* without a gap, and no other head */
+    (void)expect_accepted(&problem);
+    problem.num_qo_heads = problem.num_kv_heads = 2;
+    problem.page_size = 1; /* one token: its stride leads nowhere */
+    (void)expect_accepted(&problem);
+    problem.kv_layout = LIBDECODE_KV_HND;
+    problem.page_size = 5;
+    expect_refused(&problem, "k_sf_token_stride is 8 and k_sf_head_stride 40", "head stride of such a multiple");
 }
 
 static libdecode_problem nvfp4_nhd_interleaved(void) {
@@ -319,6 +356,31 @@ static libdecode_problem nvfp4_nhd_interleaved(void) {
     problem.kv_layout = LIBDECODE_KV_NHD;
     problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
     return problem;
+}
+
+static void nvfp4_results_are_aligned_to_a_block_and_others_to_16_bytes(void **state) {
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.query_dtype = LIBDECODE_DTYPE_E4M3;
+    problem.out_dtype = LIBDECODE_DTYPE_NVFP4;
+    problem.head_dim = 80; /* 40 bytes */
+    (void)expect_accepted(&problem);
+    problem.out_head_stride = 88;
+    expect_refused(&problem, "out_head_stride is 88", "multiple of 16 elements, which are 8 bytes");
+    problem.out_dtype = LIBDECODE_DTYPE_E4M3;
+    expect_refused(&problem, "out_head_stride is 88", "multiple of 16 elements, which are 16 bytes");
+    problem.out_head_stride = 96;
+    (void)expect_accepted(&problem);
+}
+
+static void pages_may_have_any_size(void **state) {
+    (void)state;
+    for (int32_t page_size = 1; page_size <= 1024; page_size++) {
+        libdecode_problem problem = llama3_8b();
+        problem.page_size = page_size;
+        struct problem checked = expect_accepted(&problem);
+        assert_int_equal(checked.given.page_table_request_stride, (4096 + page_size - 1) / page_size);
+    }
 }
 
 /* 16 tokens of 128 / 16 scales are one block, in which tokens are mixed: no other head may lie between them. */
@@ -353,6 +415,8 @@ static void heads_whose_interleaved_v_scales_would_overlap_are_refused(void **st
     expect_refused(&problem, "v_sf_head_stride is 8", "128 or more");
     problem.v_sf_head_stride = 127;
     expect_refused(&problem, "v_sf_head_stride is 127", "128 or more");
+    problem.v_sf_head_stride = 136;
+    expect_refused(&problem, "v_sf_head_stride is 136 with v_sf_layout V_INTERLEAVE4", "multiple of 16 scales");
     problem.v_sf_head_stride = 128;
     (void)expect_accepted(&problem);
     problem.v_sf_head_stride = -1;
@@ -421,7 +485,10 @@ int main(void) {
         cmocka_unit_test(the_longest_sequence_follows_from_the_page_table),
         cmocka_unit_test(a_head_stride_of_lengths_gives_every_kv_head_its_own_sequence),
         cmocka_unit_test(everything_that_function_1_defines_is_accepted),
+        cmocka_unit_test(pages_may_have_any_size),
         cmocka_unit_test(nvfp4_scales_have_strides_of_their_own),
+        cmocka_unit_test(nvfp4_scales_lie_where_copies_find_them),
+        cmocka_unit_test(nvfp4_results_are_aligned_to_a_block_and_others_to_16_bytes),
         cmocka_unit_test(interleaved_v_scales_are_one_block_to_a_head_in_either_kv_layout),
         cmocka_unit_test(heads_whose_interleaved_v_scales_would_overlap_are_refused),
         cmocka_unit_test(a_checked_problem_checks_to_itself),

@@ -233,7 +233,7 @@ static void nvfp4_rows_are_codes_times_scales_in_both_layouts(void **state) {
 
 static void interleaved_scales_lie_head_by_head_in_an_nhd_cache_too(void **state) {
     enum { DIM = 64, BLOCKS = DIM / 16, HEADS = 2 };
-    static _Alignas(16) uint8_t codes[PAGE * HEADS * DIM / 2], scales[HEADS * PAGE * BLOCKS], k_scales[PAGE * HEADS * BLOCKS];
+    static _Alignas(16) uint8_t codes[PAGE * HEADS * DIM / 2], scales[HEADS * PAGE * BLOCKS], k_scales[PAGE * 16];
     (void)state;
     scene_of_single_rows(PAGE, DIM);
     scene.problem.query_dtype = LIBDECODE_DTYPE_E4M3;
@@ -241,6 +241,7 @@ static void interleaved_scales_lie_head_by_head_in_an_nhd_cache_too(void **state
     scene.problem.out_dtype = LIBDECODE_DTYPE_FP16;
     scene.problem.kv_layout = LIBDECODE_KV_NHD;
     scene.problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
+    scene.problem.k_sf_token_stride = 16;
     scene.problem.num_qo_heads = scene.problem.num_kv_heads = HEADS;
     memset(codes, 0x22, sizeof codes); /* 1 everywhere: results are the scales */
     for (size_t byte = 0; byte < sizeof scales; byte++)
@@ -279,8 +280,8 @@ static void nvfp4_k_enters_the_logit_with_its_linear_scales(void **state) {
 }
 
 static void nvfp4_scales_have_strides_of_their_own(void **state) {
-    enum { DIM = 32, HEADS = 2, SF_PAGE = 40, SF_HEAD = 20, SF_TOKEN = 3 };
-    static _Alignas(16) uint8_t codes[2 * PAGE * HEADS * DIM / 2], k_scales[2 * PAGE * HEADS * 2], v_scales[2 * SF_PAGE];
+    enum { DIM = 32, HEADS = 2, SF_PAGE = 80, SF_HEAD = 3, SF_TOKEN = 16 };
+    static _Alignas(16) uint8_t codes[2 * PAGE * HEADS * DIM / 2], k_scales[2 * PAGE * SF_TOKEN], v_scales[2 * SF_PAGE];
     (void)state;
     scene_of_single_rows(PAGE, DIM);
     scene.page_table[0] = 1;
@@ -289,6 +290,7 @@ static void nvfp4_scales_have_strides_of_their_own(void **state) {
     scene.problem.out_dtype = LIBDECODE_DTYPE_FP16;
     scene.problem.kv_layout = LIBDECODE_KV_NHD;
     scene.problem.num_qo_heads = scene.problem.num_kv_heads = HEADS;
+    scene.problem.k_sf_token_stride = SF_TOKEN;
     scene.problem.v_sf_page_stride = SF_PAGE;
     scene.problem.v_sf_head_stride = SF_HEAD;
     scene.problem.v_sf_token_stride = SF_TOKEN;
@@ -297,7 +299,7 @@ static void nvfp4_scales_have_strides_of_their_own(void **state) {
     for (size_t byte = 0; byte < sizeof v_scales; byte++)
         v_scales[byte] = (uint8_t)(byte + 1);
     for (size_t token = 0; token < PAGE; token++)
-        k_scales[((PAGE + token) * HEADS + 1) * 2 + 1] = (uint8_t)(0x38 + 8 * token); /* 2^token: NHD, page 1, head 1, block 1 */
+        k_scales[(PAGE + token) * SF_TOKEN + 2 + 1] = (uint8_t)(0x38 + 8 * token); /* 2^token: NHD, page 1, head 1, block 1 */
     static _Alignas(16) uint8_t query[PAGE * HEADS * DIM];
     for (size_t row = 0; row < PAGE * HEADS; row++)
         query[row * DIM + 16] = 0x38;

@@ -25,14 +25,9 @@ static void what_no_kernel_does_is_unsupported_and_says_what_is_built(void **sta
     problem.q_len = 4;
     expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 4", "built: up to 1", &problem, &device, &policy, &grid->table);
     problem = llama3_8b();
-    problem.kv_dtype = LIBDECODE_DTYPE_E4M3;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "kv_dtype e4m3", "built: bf16, fp16", &problem, &device, &policy, &grid->table);
-    problem = llama3_8b();
-    problem.head_dim = 80;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 80", "128, 64", &problem, &device, &policy, &grid->table);
-    problem = llama3_8b();
-    problem.page_size = 8;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "page_size 8", "16 to 1024", &problem, &device, &policy, &grid->table);
+    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    problem.head_dim = 512;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "kv_dtype nvfp4", "head_dim 512", &problem, &device, &policy, &grid->table);
     problem = llama3_8b();
     problem.features = LIBDECODE_FEATURE_DRAFT_MASK | LIBDECODE_FEATURE_LSE;
     expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "features lse+draft_mask", "window+sinks+lse", &problem, &device, &policy,
@@ -43,9 +38,9 @@ static void what_no_kernel_does_is_unsupported_and_says_what_is_built(void **sta
     expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "K and V strides 1099511627776 bytes", "2^40", &problem, &device, &policy,
                    &grid->table);
     problem = llama3_8b();
-    problem.head_dim = 80;
+    problem.features = LIBDECODE_FEATURE_DRAFT_MASK;
     problem.q_len = 2;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 80", "; q_len 2", &problem, &device, &policy, &grid->table);
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2", "; features draft_mask", &problem, &device, &policy, &grid->table);
 }
 
 static const struct kernel_record *find_record(const char *name) {
@@ -67,7 +62,7 @@ static void what_only_another_bundle_would_have_is_not_in_bundle(void **state) {
     libdecode_problem problem = llama3_8b();
     problem.head_dim = 64;
     expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_kvbf16_d128_r8_p16_c1_sm90",
-                   "head_dim 128, the problem has 64", &problem, &device, &policy, &table);
+                   "head_dim 80 to 128, the problem has 64", &problem, &device, &policy, &table);
     struct kernel_table empty = table_over(NULL, NULL, 0);
     expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "hold no kernel", "LIBDECODE_BUNDLE_PATH", &problem, &device, &policy, &empty);
     forget_table(&table);
@@ -88,13 +83,13 @@ static void a_small_bundle_does_not_speak_for_the_grid(void **state) {
                    "query_dtype bf16, the problem has fp16", &problem, &device, &policy, &table);
     problem = llama3_8b();
     problem.head_dim = 64;
-    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is", "head_dim 128, the problem has 64", &problem, &device, &policy,
-                   &table);
-    problem.head_dim = 80;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 80 (built: 128, 64)", "nearest is gqa_decode_kvbf16", &problem, &device,
+    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is", "head_dim 80 to 128, the problem has 64", &problem, &device,
+                   &policy, &table);
+    problem.q_len = 2;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2 (built: up to 1)", "nearest is gqa_decode_kvbf16", &problem, &device,
                    &policy, &table);
     struct kernel_table empty = table_over(NULL, NULL, 0);
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 80 (built: 128, 64)", "change the problem", &problem, &device, &policy,
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2 (built: up to 1)", "change the problem", &problem, &device, &policy,
                    &empty);
     forget_table(&table);
     forget_table(&empty);
@@ -110,14 +105,14 @@ static void the_nearest_kernel_is_one_of_this_gpu_where_there_is_one(void **stat
     struct kernel_table table = table_over(records, gpus, 2);
     libdecode_problem problem = llama3_8b();
     expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_kvbf16_d64_r8_p16_c1_sm90",
-                   "head_dim 64, the problem has 128", &problem, &device, &policy, &table);
-    problem.page_size = 8;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "page_size 8", "nearest is gqa_decode_kvbf16_d64_r8_p16_c1_sm90", &problem,
-                   &device, &policy, &table);
+                   "head_dim 16 to 64, the problem has 128", &problem, &device, &policy, &table);
+    problem.q_len = 2;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2", "nearest is gqa_decode_kvbf16_d64_r8_p16_c1_sm90", &problem, &device,
+                   &policy, &table);
     forget_table(&table);
     table = table_over(records, gpus, 1);
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "page_size 8", "nearest is gqa_decode_kvbf16_d128_r8_p16_c1_sm100", &problem,
-                   &device, &policy, &table);
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2", "nearest is gqa_decode_kvbf16_d128_r8_p16_c1_sm100", &problem, &device,
+                   &policy, &table);
     forget_table(&table);
 }
 

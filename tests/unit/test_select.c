@@ -104,7 +104,7 @@ static void the_order_of_records_never_changes_the_answer(void **state) {
         libdecode_device device = preset("sm_90");
         struct selection ignored;
         char message[1024];
-        unsupported.head_dim = 96;
+        unsupported.q_len = 2;
         assert_int_equal(choose(&unsupported, &device, &policy, &grid->table, &ignored), LIBDECODE_ERROR_UNSUPPORTED);
         (void)strncpy(message, libdecode_error_message(), sizeof message - 1);
         assert_int_equal(choose(&unsupported, &device, &policy, &table, &ignored), LIBDECODE_ERROR_UNSUPPORTED);
@@ -301,7 +301,7 @@ static void a_forced_kernel_that_cannot_run_is_an_error_with_its_reason(void **s
     libdecode_problem problem = llama3_8b();
     libdecode_device device = preset("sm_90");
     struct policy policy = parsed("force=gqa_decode_kvbf16_d64_*_sm90", false);
-    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "forces gqa_decode_kvbf16_d64_", "head_dim 64, the problem has 128", &problem,
+    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "forces gqa_decode_kvbf16_d64_", "head_dim 16 to 64, the problem has 128", &problem,
                    &device, &policy, &grid->table);
     policy_destroy(&policy);
     policy = parsed("force=gqa_decode_kvbf16_d128_r8_p16_c1_sm100", false);

@@ -102,6 +102,12 @@ static void scale_pointers_belong_to_nvfp4(void **state) {
     expect_tensors(&fp4, &tensors, "v_sf", "is NULL");
     tensors.v_sf = tensors.v_cache;
     expect_tensors(&fp4, &tensors, NULL, NULL);
+    const void *aligned = tensors.k_sf;
+    tensors.k_sf = (const char *)aligned + 8;
+    expect_tensors(&fp4, &tensors, "k_sf", "aligned to 16 bytes");
+    tensors.k_sf = aligned;
+    tensors.out_sf_start_token = INT32_MAX;
+    expect_tensors(&fp4, &tensors, "out_sf_start_token is 2147483647 with 16 query tokens", "less than 2^31");
     tensors.out_sf_start_token = -1;
     expect_tensors(&fp4, &tensors, "out_sf_start_token", "0 or more");
     tensors.out_sf_start_token = 5;
