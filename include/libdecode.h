@@ -254,9 +254,9 @@ typedef struct libdecode_problem {
     uint32_t features;           /* LIBDECODE_FEATURE_* */
     int32_t batch_size;          /* requests; 0: nothing is launched */
     int32_t num_qo_heads;
-    int32_t num_kv_heads; /* divides num_qo_heads */
-    int32_t head_dim;
-    int32_t page_size;       /* KV tokens a page: a power of two up to 1024; kernels exist from 16 on */
+    int32_t num_kv_heads;    /* divides num_qo_heads */
+    int32_t head_dim;        /* a multiple of 16 up to 512, with NVFP4 KV of 32; a kernel serves all up to its own width */
+    int32_t page_size;       /* KV tokens a page: 1 to 1024; kernels exist for powers of two from 16 on */
     int32_t q_len;           /* query tokens a request; default 1 */
     int32_t max_seq_len;     /* a hint for the choice of kernel; default: page_table_request_stride * page_size */
     int32_t window_left;     /* with FEATURE_WINDOW: the query's own position and this many before it; >= 0 */
@@ -272,9 +272,11 @@ typedef struct libdecode_problem {
     int64_t lse_token_stride, lse_head_stride;     /* default [tokens, num_qo_heads] */
     /* default: kv_layout, dense over the strides inside; in elements */
     int64_t k_page_stride, k_head_stride, k_token_stride;
-    int64_t v_page_stride, v_head_stride, v_token_stride;          /* default: as K's */
-    int64_t k_sf_page_stride, k_sf_head_stride, k_sf_token_stride; /* NVFP4 scales; default as kv_layout, dense */
-    /* default: as K's; V_INTERLEAVE4: the token stride is head_dim / 16, the head stride at least page_size times that,
+    int64_t v_page_stride, v_head_stride, v_token_stride; /* default: as K's */
+    /* NVFP4 scales; default as kv_layout, dense. Pages: a multiple of 16. Tokens: a multiple of 16 (of a page of one token
+     * any), or head_dim / 16 with heads a multiple of 16 apart. */
+    int64_t k_sf_page_stride, k_sf_head_stride, k_sf_token_stride;
+    /* likewise; default: as K's; V_INTERLEAVE4: the token stride is head_dim / 16, the head stride at least page_size times that,
      * which in NHD is the default */
     int64_t v_sf_page_stride, v_sf_head_stride, v_sf_token_stride;
     /* width of a row; default: max_seq_len / page_size rounded up (one of the two must be given); no default with a head
@@ -294,7 +296,8 @@ typedef enum libdecode_launch_flags {
 
 /*
  * Pointers, for one launch. Device memory for libdecode_plan_launch, host memory for libdecode_reference.
- * All KV rows, the query and out must be 16-byte aligned: base addresses and strides.
+ * All KV rows, the query, out and the scales of NVFP4 must be 16-byte aligned: base addresses, and strides of rows (NVFP4 out:
+ * strides of 8 bytes, which are 16 elements; scales: as libdecode_problem says).
  * tokens = batch_size * q_len, or cum_seq_lens_q[batch_size].
  */
 typedef struct libdecode_tensors {
@@ -320,7 +323,7 @@ typedef struct libdecode_tensors {
     float bmm2_scale;                    /* multiplies the result; default 1 */
     float o_scale;                       /* no effect, bmm2_scale already holds 1/o_scale; default 1, 16-bit out requires 1 */
     float out_sf_scale;                  /* NVFP4 out: the global factor; default 1 */
-    int32_t out_sf_start_token;          /* NVFP4 out: first row of out_sf */
+    int32_t out_sf_start_token;          /* NVFP4 out: first row of out_sf; rows are less than 2^31 */
     uint32_t launch_flags;               /* LIBDECODE_LAUNCH_* */
     const float *bmm1_scale_device;      /* if given, read on the device instead of bmm1_scale */
     const float *bmm1_scale_log2_device; /* likewise, already multiplied by log2(e); wins over both */
