@@ -31,7 +31,8 @@ bool bundle_runs_on(const struct bundle *bundle, int32_t driver_version);
 
 /*
  * Decompresses one image into fresh memory (free with free(); at least 64 zero bytes follow the image), then checks its
- * length, its SHA-256 against the table, and its headers (image.h). Only such bytes may reach the driver.
+ * length, its SHA-256 against the table, and its headers (image.h). Only such bytes may reach the driver. The first image
+ * brings the bundle's dictionary, if it has one, which stays until bundle_close. Threads may read at once.
  * Errors: BUNDLE_DAMAGED, IO, OUT_OF_MEMORY.
  */
 libdecode_status bundle_read_image(const struct bundle *bundle, uint32_t image, void **ret_bytes);

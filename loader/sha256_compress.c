@@ -191,36 +191,35 @@ static bool has_sha_instructions(void) { return (getauxval(AT_HWCAP) & HWCAP_SHA
 
 #ifdef SHA_INSTRUCTIONS
 
-/* A state and the block that goes into it, as four words of the schedule each. */
+/* A state, the block that goes into it as four words of the schedule each, and the block after that. */
 struct lane {
     struct vectors now, before;
     four_words w0, w4, w8, w12;
+    const uint8_t *next;
 };
 
-SHA_INSTRUCTIONS static inline void begin_block(struct lane *lane, const uint8_t *block) {
+SHA_INSTRUCTIONS static inline void begin_block(struct lane *lane) {
     lane->before = lane->now;
-    lane->w0 = load_words(block);
-    lane->w4 = load_words(block + 16);
-    lane->w8 = load_words(block + 32);
-    lane->w12 = load_words(block + 48);
+    lane->w0 = load_words(lane->next);
+    lane->w4 = load_words(lane->next + 16);
+    lane->w8 = load_words(lane->next + 32);
+    lane->w12 = load_words(lane->next + 48);
+    lane->next += 64;
 }
 
-/* One lane, or two that run through each other; `right_state` is NULL or not as the compiler sees where this is used. */
-SHA_INSTRUCTIONS static inline __attribute__((always_inline)) void compress_lanes(uint32_t left_state[8], uint32_t *right_state,
-                                                                                  const uint8_t *left_blocks,
-                                                                                  const uint8_t *right_blocks,
-                                                                                  size_t num_blocks) {
+/* One lane, or two that run through each other. `is_pair` is a constant where this is used. */
+SHA_INSTRUCTIONS __attribute__((always_inline)) static inline void compress_lanes(struct lane *left, struct lane *right,
+                                                                                  bool is_pair, size_t num_blocks) {
 #define IN_EACH_LANE(step)                                                                                                       \
     do {                                                                                                                         \
-        struct lane *lane = &left;                                                                                               \
+        struct lane *lane = left;                                                                                                \
         step;                                                                                                                    \
-        lane = &right;                                                                                                           \
-        if (right_state)                                                                                                         \
+        lane = right;                                                                                                            \
+        if (is_pair)                                                                                                             \
             step;                                                                                                                \
     } while (0)
-    struct lane left = {.now = load_state(left_state)}, right = {.now = load_state(right_state ? right_state : left_state)};
-    for (size_t offset = 0; offset < 64 * num_blocks; offset += 64) {
-        IN_EACH_LANE(begin_block(lane, (lane == &left ? left_blocks : right_blocks) + offset));
+    for (size_t block = 0; block < num_blocks; block++) {
+        IN_EACH_LANE(begin_block(lane));
         for (unsigned round = 0;; round += 16) {
             IN_EACH_LANE(four_rounds(&lane->now, lane->w0, round));
             IN_EACH_LANE(four_rounds(&lane->now, lane->w4, round + 4));
@@ -235,19 +234,21 @@ SHA_INSTRUCTIONS static inline __attribute__((always_inline)) void compress_lane
         }
         IN_EACH_LANE(lane->now = sum_of(lane->now, lane->before));
     }
-    store_state(left_state, left.now);
-    if (right_state)
-        store_state(right_state, right.now);
 #undef IN_EACH_LANE
 }
 
 SHA_INSTRUCTIONS static void compress_by_instructions(uint32_t state[8], const uint8_t *blocks, size_t num_blocks) {
-    compress_lanes(state, NULL, blocks, NULL, num_blocks);
+    struct lane lane = {.now = load_state(state), .next = blocks};
+    compress_lanes(&lane, &lane, false, num_blocks);
+    store_state(state, lane.now);
 }
 
 SHA_INSTRUCTIONS static void compress_pair_by_instructions(uint32_t left_state[8], uint32_t right_state[8], const uint8_t *left,
                                                            const uint8_t *right, size_t num_blocks) {
-    compress_lanes(left_state, right_state, left, right, num_blocks);
+    struct lane lanes[2] = {{.now = load_state(left_state), .next = left}, {.now = load_state(right_state), .next = right}};
+    compress_lanes(&lanes[0], &lanes[1], true, num_blocks);
+    store_state(left_state, lanes[0].now);
+    store_state(right_state, lanes[1].now);
 }
 
 const struct sha256_compressor *sha256_of_processor(void) {
