@@ -14,6 +14,8 @@
 #include <string.h>
 
 #include "abi.h"
+#include "bundle_fixture.h"
+#include "family.h"
 #include "launch.h"
 #include "select_scene.h"
 #include "target.h"
@@ -229,6 +231,32 @@ static void units_stay_whole_while_there_are_ctas_for_them(void **state) {
     }
 }
 
+/* Warps that copy rows compute nothing, and look like more of those that do. */
+static void whole_pages_are_copied_where_both_kinds_of_kernel_serve(void **state) {
+    (void)state;
+    static const uint32_t box_threads[] = {224, 352, 384};
+    struct policy policy = no_policy();
+    for (size_t i = 0; i < 3 * 5 * 3; i++) {
+        struct bundle_kernel kernels[2] = {{.contract = fixture_contract()}, {.contract = fixture_contract()}};
+        struct kernel_record records[2] = {{.name = "a_rows", .kernel = &kernels[0], .family = &family_gqa_decode},
+                                           {.name = "b_boxes", .kernel = &kernels[1], .family = &family_gqa_decode}};
+        uint32_t gpus[2] = {0x1f, 0x1f};
+        kernels[0].contract.dynamic_shared_bytes = kernels[1].contract.dynamic_shared_bytes = 90 * 1024;
+        kernels[0].contract.threads = 448;
+        kernels[0].contract.min_page_size = 1;
+        kernels[0].contract.flags = CONTRACT_FLAG_ROW_GATHER;
+        kernels[1].contract.threads = box_threads[i % 3];
+        struct kernel_table table = table_over(records, gpus, 2);
+        libdecode_device device = preset(gpu_names[i / 3 % 5]);
+        libdecode_problem problem = llama3_8b();
+        problem.batch_size = 1 << 3 * (i / 15);
+        assert_string_equal(expect_choice(&problem, &device, &policy, &table).record->name, "b_boxes");
+        problem.page_size = 24;
+        assert_string_equal(expect_choice(&problem, &device, &policy, &table).record->name, "a_rows");
+        forget_table(&table);
+    }
+}
+
 static void a_prediction_follows_the_bytes_and_the_window(void **state) {
     (void)state;
     struct policy policy = no_policy();
@@ -340,6 +368,7 @@ int main(void) {
         cmocka_unit_test(a_worse_kernel_never_changes_the_answer),
         cmocka_unit_test(the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_widest),
         cmocka_unit_test(units_stay_whole_while_there_are_ctas_for_them),
+        cmocka_unit_test(whole_pages_are_copied_where_both_kinds_of_kernel_serve),
         cmocka_unit_test(a_prediction_follows_the_bytes_and_the_window),
         cmocka_unit_test(a_batch_beyond_what_a_kernel_can_count_is_refused),
         cmocka_unit_test(force_prefer_and_deny_decide_before_the_cost),
