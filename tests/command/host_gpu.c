@@ -214,7 +214,7 @@ CALL cuModuleUnload(cuda_module module);
 CALL cuModuleUnload(cuda_module module) { return answer(module != NULL ? SUCCESS : INVALID_HANDLE); }
 CALL cuModuleGetFunction(cuda_function *function, cuda_module module, const char *name);
 CALL cuModuleGetFunction(cuda_function *function, cuda_module module, const char *name) {
-    static struct cuda_function functions[256]; /* handles that outlive their modules do no harm here */
+    static struct cuda_function functions[512]; /* handles that outlive their modules do no harm here */
     static size_t num_functions;
     if (module == NULL || host_gpu_parameter_bytes(name) == 0)
         return NOT_FOUND;
@@ -254,9 +254,8 @@ CALL cuTensorMapEncodeTiled(struct libdecode_tensor_map *map, int data_type, uin
                                     .num_pages = dims[4],
                                     .token_stride = strides[0],
                                     .head_stride = strides[2],
-                                    .page_stride = strides[3],
-                                    .is_bf16 = data_type == 9};
-    (void)interleave, (void)swizzle, (void)promotion;
+                                    .page_stride = strides[3]};
+    (void)data_type, (void)interleave, (void)swizzle, (void)promotion;
     if (rank != 5 || box[0] == 0 || element_strides[0] != 1 || fill != 0)
         return INVALID_VALUE;
     for (int axis = 0; axis < 4; axis++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * host_gpu: a libcuda.so.1 whose "GPU" is this processor: device memory is host memory, and a launch of a libdecode kernel is
- * computed at once from its parameter block and tensor maps, in f32 with P rounded to 16 bits, as a kernel would. So
+ * computed at once from its parameter block and tensor maps, in f32 with operands of 16 bits, as a kernel would. So
  * `libdecode check`, `bench` and `demo` run from end to end where there is no GPU, and can be seen to find what is wrong:
  *
  *     HOST_GPU_DEFECT=skip_token      the last visible token of every request of more than 40 is forgotten
@@ -16,6 +16,12 @@
  *     HOST_GPU_DEFECT=read_on         a length beyond the page table reads one entry on
  *     HOST_GPU_DEFECT=huge_scores     a maximum counts as new if it is more than the last one + 8, in f32
  *     HOST_GPU_DEFECT=lost_nan        tokens whose scores are all NaN or masked count as none
+ *     HOST_GPU_DEFECT=e4m3_operands   P is rounded to e4m3, as other libraries do
+ *     HOST_GPU_DEFECT=query_range     a bf16 query becomes fp16 as it is
+ *     HOST_GPU_DEFECT=next_scale      a block of an NVFP4 row gets the scale of the next one
+ *     HOST_GPU_DEFECT=linear_scales   interleaved scales of V are read as linear ones
+ *     HOST_GPU_DEFECT=swizzle         scales of an NVFP4 result lie a column off
+ *     HOST_GPU_DEFECT=padding         the padding columns of these scales are not written
  *     HOST_GPU_DEFECT=early           a programmatic launch is over before the one ahead of it begins
  *     HOST_GPU_DEFECT=crash           every call after the first launch answers CUDA_ERROR_ILLEGAL_ADDRESS
  *     HOST_GPU_CAPABILITY=120         another GPU than an H200
@@ -33,7 +39,6 @@
 /* What cuTensorMapEncodeTiled leaves in a map for host_gpu_kernels.c. Strides in bytes. */
 struct host_gpu_map {
     uint64_t address, num_pages, token_stride, head_stride, page_stride;
-    uint64_t is_bf16;
 };
 
 /* Whether HOST_GPU_DEFECT is this one. */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host_gpu_kernels.c: a parameter block of kernels/abi.h in, what the kernel computes out, in f32 with P rounded to the dtype of
- * the query, tile by tile with a running maximum. Written from abi.h, not from reference.c, so that the two check each other.
+ * host_gpu_kernels.c: a parameter block of kernels/abi.h in, what the kernel computes out, in f32 with operands of 16 bits: the
+ * query and P in bf16 with bf16 KV, in fp16 with every other. Tile by tile with a running maximum. Written from abi.h, not from
+ * reference.c, so that the two check each other; the elements alone are decoded and encoded by the same code.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "abi.h"
@@ -11,7 +13,8 @@
 #include "host_gpu.h"
 
 #define TILE_TOKENS 64
-#define MAX_HEAD_DIM 256
+#define MAX_HEAD_DIM 512
+#define BLOCK 16 /* elements that share a scale */
 
 size_t host_gpu_parameter_bytes(const char *kernel) {
     if (strncmp(kernel, "gqa_decode_", 11) == 0)
@@ -25,50 +28,110 @@ size_t host_gpu_parameter_bytes(const char *kernel) {
 struct row {
     const struct gqa_decode_params *params;
     int head_dim;
-    int is_bf16;
+    uint32_t kv_dtype;
     int request, kv_head, q_head;
     int seq_len;
     const int32_t *k_ids, *v_ids;
     float query[MAX_HEAD_DIM], output[MAX_HEAD_DIM];
-    float max, sum; /* base 2 */
+    float query_scale; /* what the query was divided by to become fp16 */
+    float max, sum;    /* base 2 */
 };
 
-/* Through a table: most of the time goes here. */
-static float decode(int is_bf16, const void *element) {
-    static float values[2][65536];
+static uint32_t kv_dtype_of(const char *kernel) {
+    static const char *const names[] = {"_kvbf16_", "_kvfp16_", "_kve4m3_", "_kvnvfp4_"};
+    for (uint32_t index = 0; index < 4; index++) {
+        if (strstr(kernel, names[index]) != NULL)
+            return KERNEL_DTYPE_BF16 + index;
+    }
+    return 0;
+}
+
+static size_t element_bits(uint32_t dtype) { return dtype == KERNEL_DTYPE_NVFP4 ? 4 : dtype == KERNEL_DTYPE_E4M3 ? 8 : 16; }
+
+/* Through tables: most of the time goes here. NVFP4: the code, without its scale. */
+static float decode(uint32_t dtype, const void *row, int element) {
+    static float bf16[65536], fp16[65536], e4m3[256], e2m1[16];
     static int is_filled;
     for (unsigned code = 0; is_filled == 0 && code < 65536; code++) {
-        values[0][code] = (float)fp16_decode((uint16_t)code);
-        values[1][code] = (float)bf16_decode((uint16_t)code);
+        fp16[code] = (float)fp16_decode((uint16_t)code);
+        bf16[code] = (float)bf16_decode((uint16_t)code);
+        e4m3[code % 256] = (float)e4m3_decode((uint8_t)(code % 256));
+        e2m1[code % 16] = (float)e2m1_decode((uint8_t)(code % 16));
     }
     is_filled = 1;
+    const uint8_t *bytes = row;
     uint16_t code;
-    memcpy(&code, element, sizeof code);
-    return values[is_bf16 != 0][code];
+    if (dtype == KERNEL_DTYPE_NVFP4)
+        return e2m1[bytes[element / 2] >> element % 2 * 4 & 15];
+    if (dtype == KERNEL_DTYPE_E4M3)
+        return e4m3[bytes[element]];
+    memcpy(&code, bytes + 2 * element, sizeof code);
+    return dtype == KERNEL_DTYPE_BF16 ? bf16[code] : fp16[code];
 }
 
-static float round_16(int is_bf16, float value) {
-    return (float)(is_bf16 != 0 ? bf16_decode(bf16_encode((double)value)) : fp16_decode(fp16_encode((double)value)));
+/* To the dtype of the matrix operands. */
+static float round_operand(uint32_t kv_dtype, float value) {
+    if (host_gpu_has_defect("e4m3_operands"))
+        return (float)e4m3_decode(e4m3_encode((double)value * 448)) / 448;
+    return (float)(kv_dtype == KERNEL_DTYPE_BF16 ? bf16_decode(bf16_encode((double)value))
+                                                 : fp16_decode(fp16_encode((double)value)));
 }
 
-/* The row of a token, or NULL where its page id names no page: zeros. */
-static const char *kv_row(const struct row *row, const struct libdecode_tensor_map *map, const int32_t *ids, int token) {
-    struct host_gpu_map host_map;
-    memcpy(&host_map, map->opaque, sizeof host_map);
-    int64_t page = ids[token / (int)row->params->schedule.page_size.value];
-    if (page < 0 || (uint64_t)page >= host_map.num_pages)
-        return NULL;
-    return (const char *)(uintptr_t)host_map.address + (uint64_t)page * host_map.page_stride +
-           (uint64_t)row->kv_head * host_map.head_stride +
-           (uint64_t)(token % (int)row->params->schedule.page_size.value) * host_map.token_stride;
+/* The elements of a token, and their scales. */
+struct kv_row {
+    const uint8_t *elements, *scales;
+    int scale_step;
+};
+
+static const uint8_t *row_address(const struct row_source *source, int64_t page, int head, int64_t token) {
+    return source->rows + page * source->page_stride + head * source->head_stride + token * source->token_stride;
+}
+
+/* Elements are NULL where the page id names no page: zeros. */
+static struct kv_row kv_row(const struct row *row, int of_v, int token) {
+    const struct gqa_decode_params *params = row->params;
+    const struct row_source *source = of_v != 0 ? &params->v_rows : &params->k_rows;
+    const struct row_source *scales = of_v != 0 ? &params->v_scales : &params->k_scales;
+    const int page_size = (int)params->schedule.page_size.value;
+    const int64_t page = (of_v != 0 ? row->v_ids : row->k_ids)[token / page_size], page_token = token % page_size;
+    struct host_gpu_map map;
+    struct kv_row found = {.scale_step = 1};
+    memcpy(&map, of_v != 0 ? params->v_map.opaque : params->k_map.opaque, sizeof map);
+    const int is_gathered = source->rows != NULL;
+    if (page < 0 || (uint64_t)page >= (is_gathered != 0 ? (uint64_t)params->num_pages : map.num_pages))
+        return found;
+    if (is_gathered != 0)
+        found.elements = row_address(source, page, row->kv_head, page_token);
+    else
+        found.elements = (const uint8_t *)(uintptr_t)map.address + (uint64_t)page * map.page_stride +
+                         (uint64_t)row->kv_head * map.head_stride + (uint64_t)page_token * map.token_stride;
+    if (row->kv_dtype != KERNEL_DTYPE_NVFP4)
+        return found;
+    if (of_v != 0 && params->v_scales_interleaved != 0 && !host_gpu_has_defect("linear_scales")) {
+        found.scales = row_address(scales, page, row->kv_head, page_token / 4 * 4) + page_token % 4;
+        found.scale_step = 4;
+    } else {
+        found.scales = row_address(scales, page, row->kv_head, page_token);
+    }
+    return found;
+}
+
+static float kv_element(const struct row *row, struct kv_row from, int element) {
+    const float value = decode(row->kv_dtype, from.elements, element);
+    if (row->kv_dtype != KERNEL_DTYPE_NVFP4)
+        return value;
+    int block = element / BLOCK;
+    if (host_gpu_has_defect("next_scale"))
+        block = (block + 1) % (row->head_dim / BLOCK);
+    return value * decode(KERNEL_DTYPE_E4M3, from.scales, block * from.scale_step);
 }
 
 static float score(const struct row *row, int token, float scale_log2) {
-    const char *k = kv_row(row, &row->params->k_map, row->k_ids, token);
+    const struct kv_row k = kv_row(row, 0, token);
     float sum = 0;
-    for (int element = 0; k != NULL && element < row->head_dim; element++)
-        sum += row->query[element] * decode(row->is_bf16, k + 2 * element);
-    return sum * scale_log2;
+    for (int element = 0; k.elements != NULL && element < row->head_dim; element++)
+        sum += row->query[element] * kv_element(row, k, element);
+    return sum * (scale_log2 * row->query_scale);
 }
 
 static int is_visible(const struct row *row, int64_t query_position, int token) {
@@ -108,20 +171,37 @@ static void add_tile(struct row *row, int first, int end, int64_t query_position
         row->output[element] *= shrink;
     for (int token = first; token < end; token++) {
         const float p = exp2f(scores[token - first] - tile_max);
-        const char *v = kv_row(row, &row->params->v_map, row->v_ids, token);
-        const float rounded = round_16(row->is_bf16, p);
+        const struct kv_row v = kv_row(row, 1, token);
+        const float rounded = round_operand(row->kv_dtype, p);
         row->sum += p;
-        if (v == NULL || (isinf(scores[token - first]) && !host_gpu_has_defect("leak")))
+        if (v.elements == NULL || (isinf(scores[token - first]) && !host_gpu_has_defect("leak")))
             continue;
         for (int element = 0; element < row->head_dim; element++)
-            row->output[element] += rounded * decode(row->is_bf16, v + 2 * element);
+            row->output[element] += rounded * kv_element(row, v, element);
     }
+}
+
+static void store_nvfp4(const struct row *row, const double *values, uint8_t *codes) {
+    const struct output_params *output = &row->params->output;
+    const size_t blocks = (size_t)row->head_dim / BLOCK, first = (size_t)row->q_head * blocks;
+    const size_t used = (size_t)output->scale_columns, columns = (used + 3) / 4 * 4;
+    const size_t scale_row = (size_t)(row->request + output->first_scale_row);
+    for (size_t block = 0; block < blocks; block++) {
+        const size_t column = host_gpu_has_defect("swizzle") ? (first + block) ^ 1 : first + block;
+        output->scales[nvfp4_swizzled_offset(scale_row, column, columns)] =
+            nvfp4_encode_block(values + block * BLOCK, (double)output->scale_factor, codes + block * BLOCK / 2);
+    }
+    for (size_t column = used; first + blocks == used && column < columns && !host_gpu_has_defect("padding"); column++)
+        output->scales[nvfp4_swizzled_offset(scale_row, column, columns)] = 0;
 }
 
 static void store(const struct row *row, float bmm2_scale) {
     const struct gqa_decode_params *params = row->params;
-    char *out =
-        (char *)params->output.rows + 2 * (row->request * params->output.token_stride + row->q_head * params->output.head_stride);
+    const uint32_t dtype = (uint32_t)params->output.dtype;
+    uint8_t *out =
+        (uint8_t *)params->output.rows + (row->request * params->output.token_stride + row->q_head * params->output.head_stride) *
+                                             (int64_t)element_bits(dtype) / 8;
+    double values[MAX_HEAD_DIM];
     static unsigned stores;
     const int is_unsteady = host_gpu_has_defect("unsteady");
     float max = row->max, sum = row->sum;
@@ -135,19 +215,42 @@ static void store(const struct row *row, float bmm2_scale) {
         max = larger;
     }
     const float rescale = isnan(sum) ? NAN : !isinf(row->max) && sum != 0 ? exp2f(row->max - max) / sum * bmm2_scale : 0.0f;
-    for (int element = 0; element < row->head_dim; element++) {
-        const double value = rescale != 0.0f ? (double)(row->output[element] * rescale) : 0.0;
-        uint16_t code = params->output.dtype == KERNEL_DTYPE_BF16 ? bf16_encode(value) : fp16_encode(value);
-        if (is_unsteady && ++stores % 100003 == 0)
-            code ^= 1;
-        memcpy(out + 2 * element, &code, sizeof code);
-    }
+    for (int element = 0; element < row->head_dim; element++)
+        values[element] = rescale != 0.0f ? (double)(row->output[element] * rescale) : 0.0;
+    if (dtype == KERNEL_DTYPE_NVFP4)
+        store_nvfp4(row, values, out);
+    else
+        element_encode_row((libdecode_dtype)dtype, values, (size_t)row->head_dim, out);
+    for (int element = 0; is_unsteady && element < row->head_dim; element++)
+        out[(size_t)element * element_bits(dtype) / 8] ^= ++stores % 100003 == 0;
     if (params->output.lse != NULL) {
         float lse = sum != 0 ? max + log2f(sum) : (float)-INFINITY;
         if (host_gpu_has_defect("wrong_lse"))
             lse *= 0.6931472f;
         params->output.lse[row->request * params->output.lse_token_stride + row->q_head * params->output.lse_head_stride] = lse;
     }
+}
+
+/* A bf16 row for fp16 operands is divided by a power of two that leaves its largest element below 2^15. */
+static void load_query(struct row *row) {
+    const struct query_params *query = &row->params->query;
+    const uint32_t dtype = (uint32_t)query->dtype;
+    const uint8_t *from = (const uint8_t *)query->rows + (row->request * query->token_stride + row->q_head * query->head_stride) *
+                                                             (int64_t)element_bits(dtype) / 8;
+    float largest = 0;
+    int exponent = 0;
+    for (int element = 0; element < row->head_dim; element++) {
+        row->query[element] = decode(dtype, from, element);
+        largest = fmaxf(largest, fabsf(row->query[element]));
+    }
+    row->query_scale = 1;
+    if (dtype != KERNEL_DTYPE_BF16 || row->kv_dtype == KERNEL_DTYPE_BF16)
+        return;
+    (void)frexpf(largest, &exponent);
+    if (largest > 0 && !host_gpu_has_defect("query_range"))
+        row->query_scale = ldexpf(1, exponent - 15);
+    for (int element = 0; element < row->head_dim; element++)
+        row->query[element] = (float)fp16_decode(fp16_encode((double)row->query[element] / (double)row->query_scale));
 }
 
 static void decode_row(const struct gqa_decode_params *params, struct row *row) {
@@ -159,12 +262,8 @@ static void decode_row(const struct gqa_decode_params *params, struct row *row) 
         scale_log2 = *params->query.bmm1_scale_log2_device;
     if (params->output.bmm2_scale_device != NULL)
         bmm2_scale = *params->output.bmm2_scale_device;
-    const char *query = (const char *)params->query.rows +
-                        2 * (row->request * params->query.token_stride + row->q_head * params->query.head_stride);
-    for (int element = 0; element < row->head_dim; element++) {
-        row->query[element] = decode(row->is_bf16, query + 2 * element);
-        row->output[element] = 0;
-    }
+    load_query(row);
+    memset(row->output, 0, sizeof row->output);
     row->max = (float)-INFINITY;
     row->sum = 0;
     int64_t query_position =
@@ -189,7 +288,7 @@ static void damage(const struct gqa_decode_params *params, int head_dim) {
     int64_t last = (params->schedule.batch_size - 1) * params->output.token_stride +
                    ((int64_t)num_kv_heads(params) * params->query.group_size - 1) * params->output.head_stride;
     if (host_gpu_has_defect("wild_write"))
-        memset((char *)params->output.rows + 2 * (last + head_dim), 0, 2);
+        memset((char *)params->output.rows + (last + head_dim) * (int64_t)element_bits((uint32_t)params->output.dtype) / 8, 0, 2);
     if (host_gpu_has_defect("workspace"))
         memset((char *)params->records - 4, 0, 4);
     if (host_gpu_has_defect("input")) /* behind the last page of the first request: no result changes */
@@ -197,7 +296,7 @@ static void damage(const struct gqa_decode_params *params, int head_dim) {
 }
 
 static void gqa_decode(const char *kernel, const struct gqa_decode_params *params) {
-    struct row row = {.params = params, .head_dim = params->query.head_dim, .is_bf16 = strstr(kernel, "kvbf16") != NULL};
+    struct row row = {.params = params, .head_dim = params->query.head_dim, .kv_dtype = kv_dtype_of(kernel)};
     for (row.request = 0; row.request < params->schedule.batch_size; row.request++) {
         for (row.kv_head = 0; row.kv_head < num_kv_heads(params); row.kv_head++) {
             row.seq_len = params->schedule.seq_lens[row.request * params->schedule.seq_lens_request_stride +

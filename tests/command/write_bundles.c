@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * write_bundles.c: a folder in; bundles of the whole grid in it, around no code, out. So test_command.py has kernels to list, to
- * explain and to run on the host GPU where there is no nvcc.
+ * write_bundles.c: a folder in; bundles of the whole grid in it, around no code, out, and in its folder "formats" one of kernels of
+ * every KV format and page kind for sm_90. So test_command.py has kernels to list, to explain and to run on the host GPU where there
+ * is no nvcc.
  */
+#define _POSIX_C_SOURCE 200809L /* mkdir */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "bundle_fixture.h"
 #include "decode_fixture.h"
@@ -18,6 +21,50 @@ static void write_read_ceiling(const char *folder, uint32_t target) {
     kernel.contract.family = KERNEL_FAMILY_READ_CEILING;
     kernel.contract.parameter_bytes = sizeof(struct read_ceiling_params);
     uint8_t *data = fixture_bundle(&kernel, 1, &bytes);
+    fixture_write_file(path, data, bytes);
+    free(data);
+}
+
+static const struct {
+    const char *name;
+    uint32_t number, query_dtypes;
+} kv_formats[] = {{"bf16", KERNEL_DTYPE_BF16, 1u << KERNEL_DTYPE_BF16},
+                  {"fp16", KERNEL_DTYPE_FP16, 1u << KERNEL_DTYPE_FP16},
+                  {"e4m3", KERNEL_DTYPE_E4M3, 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3},
+                  {"nvfp4", KERNEL_DTYPE_NVFP4, 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3}};
+
+/* 8 rows a pass, no cluster. */
+static struct libdecode_launch_contract format_contract(size_t format, uint32_t head_dim, uint32_t min_page_size) {
+    struct libdecode_launch_contract contract = fixture_contract();
+    contract.kv_dtype = kv_formats[format].number;
+    contract.query_dtypes = kv_formats[format].query_dtypes;
+    contract.out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3 | 1u << KERNEL_DTYPE_NVFP4;
+    contract.head_dim = head_dim;
+    contract.min_page_size = min_page_size;
+    contract.flags = min_page_size < 16 ? CONTRACT_FLAG_ROW_GATHER : 0u;
+    contract.features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_V_PAGE_TABLE |
+                        CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX;
+    return contract;
+}
+
+static void write_formats(const char *path) {
+    enum { FORMATS = 4, HEAD_DIMS = 4, PAGE_KINDS = 2, KERNELS = FORMATS * HEAD_DIMS * PAGE_KINDS };
+    static const uint32_t head_dims[HEAD_DIMS] = {64, 128, 256, 512}, page_sizes[PAGE_KINDS] = {1, 16};
+    static char names[KERNELS][64];
+    struct fixture_kernel kernels[KERNELS];
+    size_t count = 0, bytes;
+    for (size_t i = 0; i < KERNELS; i++) {
+        const size_t format = i % FORMATS;
+        const uint32_t head_dim = head_dims[i / FORMATS % HEAD_DIMS], page_size = page_sizes[i / FORMATS / HEAD_DIMS];
+        if (kv_formats[format].number == KERNEL_DTYPE_NVFP4 && head_dim > 256)
+            continue;
+        (void)snprintf(names[count], sizeof names[count], "gqa_decode_kv%s_d%u_r8_p%u_c1_sm90", kv_formats[format].name, head_dim,
+                       page_size);
+        kernels[count] =
+            (struct fixture_kernel){.name = names[count], .target = 90, .contract = format_contract(format, head_dim, page_size)};
+        count++;
+    }
+    uint8_t *data = fixture_bundle(kernels, count, &bytes);
     fixture_write_file(path, data, bytes);
     free(data);
 }
@@ -36,5 +83,13 @@ int main(int argc, char **argv) {
         write_read_ceiling(argv[1], targets[index]);
     }
     grid_destroy(grid);
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/formats", argv[1]);
+    if (mkdir(path, 0777) != 0) {
+        (void)fprintf(stderr, "write_bundles: %s cannot be made\n", path);
+        return 1;
+    }
+    (void)snprintf(path, sizeof path, "%s/formats/formats-sm90.bundle", argv[1]);
+    write_formats(path);
     return 0;
 }

@@ -63,6 +63,14 @@ static bool make_pools(struct making *making) {
     return making->v_cache != NULL;
 }
 
+/* Bytes of the scales of a token: without a gap where copies of 16 bytes find them so. */
+static int64_t scale_row(const libdecode_problem *problem, bool nhd, bool padded) {
+    const int64_t row = problem->head_dim / NVFP4_BLOCK, together = nhd ? problem->num_kv_heads : problem->page_size;
+    if (!padded && row * together % ROW_ALIGNMENT_BYTES == 0)
+        return row;
+    return (row + ROW_ALIGNMENT_BYTES - 1) / ROW_ALIGNMENT_BYTES * ROW_ALIGNMENT_BYTES;
+}
+
 /* Interleaved scales are one block for every page and head, with room only between heads and pages. */
 static bool make_scale_pools(struct making *making) {
     libdecode_problem *problem = making->problem;
@@ -70,16 +78,16 @@ static bool make_scale_pools(struct making *making) {
         return true;
     const bool padded = has(making, CASE_PADDED_STRIDES), nhd = has(making, CASE_NHD);
     const int64_t gap = padded ? ROW_ALIGNMENT_BYTES : 0, row = problem->head_dim / NVFP4_BLOCK;
-    int64_t k_page =
-        set_strides(problem, nhd, row, gap, &problem->k_sf_page_stride, &problem->k_sf_head_stride, &problem->k_sf_token_stride);
+    int64_t k_page = set_strides(problem, nhd, scale_row(problem, nhd, padded), gap, &problem->k_sf_page_stride,
+                                 &problem->k_sf_head_stride, &problem->k_sf_token_stride);
     int64_t v_page;
     if (problem->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4) {
         problem->v_sf_token_stride = row;
         problem->v_sf_head_stride = problem->page_size * row + gap;
         v_page = problem->v_sf_page_stride = problem->num_kv_heads * problem->v_sf_head_stride + gap;
     } else {
-        v_page = set_strides(problem, nhd || padded, row, gap, &problem->v_sf_page_stride, &problem->v_sf_head_stride,
-                             &problem->v_sf_token_stride);
+        v_page = set_strides(problem, nhd || padded, scale_row(problem, nhd, padded), gap, &problem->v_sf_page_stride,
+                             &problem->v_sf_head_stride, &problem->v_sf_token_stride);
     }
     making->k_sf = new_pool(making, problem->num_pages * k_page, 8, true, offsetof(libdecode_tensors, k_sf));
     making->v_sf = new_pool(making, problem->num_pages * v_page, 8, true, offsetof(libdecode_tensors, v_sf));

@@ -11,18 +11,20 @@
 
 /* A dtype and a layout are possible if the smallest problem with them is. */
 static bool is_accepted(const struct case_formats *formats, int32_t page_size) {
-    const libdecode_problem problem = {.struct_size = sizeof problem,
-                                       .query_dtype = formats->query_dtype,
-                                       .kv_dtype = formats->kv_dtype,
-                                       .out_dtype = formats->out_dtype,
-                                       .batch_size = 1,
-                                       .num_qo_heads = 1,
-                                       .num_kv_heads = 1,
-                                       .head_dim = formats->head_dim,
-                                       .page_size = page_size,
-                                       .max_seq_len = 1,
-                                       .out_head_stride = (formats->head_dim + 31) / 32 * 32, /* of NVFP4: whole 16 bytes */
-                                       .v_sf_layout = formats->v_sf_layout};
+    libdecode_problem problem = {.struct_size = sizeof problem,
+                                 .query_dtype = formats->query_dtype,
+                                 .kv_dtype = formats->kv_dtype,
+                                 .out_dtype = formats->out_dtype,
+                                 .batch_size = 1,
+                                 .num_qo_heads = 1,
+                                 .num_kv_heads = 1,
+                                 .head_dim = formats->head_dim,
+                                 .page_size = page_size,
+                                 .max_seq_len = 1,
+                                 .out_head_stride = (formats->head_dim + 31) / 32 * 32, /* of NVFP4: whole 16 bytes */
+                                 .v_sf_layout = formats->v_sf_layout};
+    if (formats->kv_dtype == LIBDECODE_DTYPE_NVFP4)
+        problem.k_sf_token_stride = (formats->head_dim / 16 + 15) / 16 * 16; /* as any copy can take them */
     struct problem checked;
     return problem_check(&problem, &checked) == LIBDECODE_OK;
 }

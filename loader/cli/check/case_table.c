@@ -37,6 +37,10 @@ const struct test_case test_cases[] = {
     {"page_2",            2,  4,    2,   0, CASE_PAGE_EDGES, NO_LENS},
     {"page_4",            2,  4,    4,   0, CASE_LSE | CASE_PAGE_EDGES | CASE_INTERLEAVED, NO_LENS},
     {"page_8",            2,  4,    8,   0, CASE_PAGE_EDGES, NO_LENS},
+    {"page_5",            2,  4,    5,   0, CASE_LSE | CASE_PAGE_EDGES, NO_LENS},
+    {"page_24",           2,  4,   24,   0, CASE_PAGE_EDGES, NO_LENS},
+    {"page_48",           2,  4,   48,   0, CASE_LSE | CASE_PAGE_EDGES, NO_LENS},
+    {"tile_edges_page_5", 2,  4,    5,   0, CASE_LSE, TILE_LENS},
     {"page_16",           2,  4,   16,   0, CASE_LSE | CASE_PAGE_EDGES | CASE_QUICK, NO_LENS},
     {"page_32",           2,  4,   32,   0, CASE_PAGE_EDGES, NO_LENS},
     {"page_64",           2,  4,   64,   0, CASE_PAGE_EDGES, NO_LENS},
@@ -232,7 +236,10 @@ static uint64_t reconciled(uint64_t flags) {
 }
 
 static int32_t drawn_page_size(struct random *random) {
+    static const int32_t odd[] = {5, 24, 48};
     const uint32_t kind = random_below(random, 8);
+    if (kind == 0)
+        return odd[random_below(random, 3)];
     if (kind < 3)
         return 1 << random_below(random, 4); /* 1 to 8 */
     return 16 << random_below(random, kind == 3 ? 7 : 4);
