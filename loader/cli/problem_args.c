@@ -23,6 +23,10 @@ const struct option problem_options[] = {
     {"--page", "TOKENS", OPTION_INT, FIELD(page), 1, 1 << 16, "KV tokens in a page (default 16)"},
     {"--layout", "hnd|nhd", OPTION_TEXT, FIELD(layout), 0, 0,
      "order inside a page: hnd = head, token, element (default); nhd = token, head, element"},
+    {"--page-size", "TOKENS", OPTION_INT, FIELD(page), 1, 1 << 16, "the same as --page"},
+    {"--kv-layout", "hnd|nhd", OPTION_TEXT, FIELD(layout), 0, 0, "the same as --layout"},
+    {"--sf-layout", "linear|v_interleave4", OPTION_TEXT, FIELD(sf_layout), 0, 0,
+     "how the scales of V lie in an NVFP4 cache (default linear)"},
     {"--len", "TOKENS", OPTION_INT, FIELD(len), 0, MAX_LEN, "KV tokens of every request (default 8192)"},
     {"--lens", "A,B,...", OPTION_TEXT, FIELD(lens), 0, 0, "KV tokens of each request, instead of --batch and --len"},
     {"--trace", "FILE[:FIRST:COUNT]", OPTION_TEXT, FIELD(trace), 0, 0,
@@ -119,6 +123,9 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
     if (strcmp(args->layout, "hnd") != 0 && strcmp(args->layout, "nhd") != 0)
         return complain("%s: --layout %s: hnd or nhd is accepted", command, args->layout);
     problem->kv_layout = args->layout[0] == 'h' ? LIBDECODE_KV_HND : LIBDECODE_KV_NHD;
+    if (strcmp(args->sf_layout, "linear") != 0 && strcmp(args->sf_layout, "v_interleave4") != 0)
+        return complain("%s: --sf-layout %s: linear or v_interleave4 is accepted", command, args->sf_layout);
+    problem->v_sf_layout = args->sf_layout[0] == 'l' ? LIBDECODE_SF_LINEAR : LIBDECODE_SF_V_INTERLEAVE4;
     if (args->window >= 0) {
         problem->features |= LIBDECODE_FEATURE_WINDOW;
         problem->window_left = args->window;
@@ -179,8 +186,13 @@ void workload_describe(const struct workload *workload, char *text, size_t size)
         snprintf(lengths, sizeof lengths, "%d requests of %d to %d tokens", problem->batch_size, shortest, longest);
     if ((problem->features & LIBDECODE_FEATURE_WINDOW) != 0)
         snprintf(window, sizeof window, ", window %d", problem->window_left);
-    snprintf(text, size, "%d/%d heads of %d, %s KV, page %d, %s%s%s%s", problem->num_qo_heads, problem->num_kv_heads,
-             problem->head_dim, dtype_name(kv_dtype(problem)), problem->page_size, lengths, window,
+    char query[24] = "", out[24] = "";
+    if (problem->query_dtype != kv_dtype(problem))
+        snprintf(query, sizeof query, "%s query, ", dtype_name(problem->query_dtype));
+    if (problem->out_dtype != LIBDECODE_DTYPE_DEFAULT && problem->out_dtype != problem->query_dtype)
+        snprintf(out, sizeof out, ", %s out", dtype_name(problem->out_dtype));
+    snprintf(text, size, "%d/%d heads of %d, %s%s KV%s, page %d, %s%s%s%s", problem->num_qo_heads, problem->num_kv_heads,
+             problem->head_dim, query, dtype_name(kv_dtype(problem)), out, problem->page_size, lengths, window,
              (problem->features & LIBDECODE_FEATURE_SINKS) != 0 ? ", sinks" : "",
              (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? ", lse" : "");
 }

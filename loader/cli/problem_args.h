@@ -13,7 +13,7 @@
 /* As given on the command line. */
 struct problem_args {
     int32_t batch, head_dim, page, len, window, max_len, position_stride, position_offset;
-    const char *heads, *query, *kv, *out, *layout, *lens, *trace;
+    const char *heads, *query, *kv, *out, *layout, *sf_layout, *lens, *trace;
     bool sinks, lse;
 };
 
@@ -27,7 +27,8 @@ struct problem_args {
                            .position_stride = 1,                                                                                 \
                            .heads = "32/8",                                                                                      \
                            .query = "bf16",                                                                                      \
-                           .layout = "hnd"})
+                           .layout = "hnd",                                                                                      \
+                           .sf_layout = "linear"})
 extern const struct option problem_options[];
 
 /* A problem and what only the device sees of it. */

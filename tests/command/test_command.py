@@ -263,6 +263,38 @@ class OnHostGpu(CommandTest):
                 self.assertEqual(failure.get("tensor"), tensor)
                 self.assertTrue(failure["message"])
 
+    def check_format(self, kernel, case, code=PASSED, **variables):
+        return self.check(f"gqa_decode_{kernel}_c1_sm90", "--case", case, "--repeat", 1, code=code, bundle=bundles / "formats",
+                          **variables)
+
+    def test_right_kernels_of_e4m3_pass(self):
+        for case in ("group_4", "narrow_head", "special_values*", "visible_nan*", "query_*", "out_*", "huge_scores", "outliers",
+                     "padded_strides", "negative_ids"):
+            with self.subTest(case):
+                report = self.check_format("kve4m3_d64_r8_p16", case)
+                self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
+
+    def test_defects_of_formats_are_found_and_named(self):
+        for defect, case, tensor in [
+            ("e4m3_operands", "group_4", "out"), ("query_range", "query_huge", "out"), ("swizzle", "out_nvfp4", "out_sf"),
+            ("padding", "out_nvfp4_narrow", "out_sf"), ("lost_nan", "visible_nan", "out"),
+        ]:
+            with self.subTest(defect=defect, case=case):
+                report = self.check_format("kve4m3_d64_r8_p16", case, code=FAILED, HOST_GPU_DEFECT=defect)
+                self.assertEqual((report["failures"][0]["kind"], report["failures"][0]["tensor"]), ("wrong", tensor))
+
+    def test_bench_measures_every_format_and_says_how_exact_it_is(self):
+        for options, smallest, largest in [
+            ([], 1e-3, 3e-3), (["--query", "fp16"], 1e-4, 4e-4), (["--query", "e4m3", "--out", "nvfp4"], 0.05, 0.3),
+            (["--out", "e4m3", "--page-size", "64", "--kv-layout", "nhd"], 0.02, 0.04),
+        ]:
+            with self.subTest(options):
+                report = self.json_of(run("bench", "--heads", "2/1", "--head-dim", 64, "--lens", "40,30", "--kv", "e4m3", *options, "--json",
+                                          gpu=True, bundle=bundles / "formats"))
+                (row,) = report["results"]
+                self.assertEqual((row["kv_bytes"], row["requests_compared"]), (70 * 2 * 64, 1))
+                self.assertTrue(smallest < row["rms_error"] < largest and row["largest_error"] > row["rms_error"], row)
+
     def test_another_seed_gives_other_data(self):
         ratios = {self.check(ONE_KERNEL, "--case", "group_4", "--seed", seed)["kernels"][0]["worst_error_over_allowed"]
                   for seed in (1, 2)}

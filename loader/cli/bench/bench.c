@@ -14,14 +14,16 @@
 
 struct bench_args {
     const char *set, *kernel;
-    bool all_kernels, csv, programmatic, no_check, cold_start, regret;
+    bool all_kernels, csv, programmatic, accuracy, no_check, cold_start, regret;
     struct regret_args regret_args; /* its cells, workers and points */
 };
 
 static const struct option bench_options[] = {
     {"--set", "NAME", OPTION_TEXT, offsetof(struct bench_args, set), 0, 0,
      "a list of problems instead of one: standard (the shapes that libdecode is measured by, with a ragged batch cut from a real "
-     "trace)"},
+     "trace), e4m3 (the same with e4m3 KV), nvfp4 (beside e4m3), pages (of 1 and 8 tokens), head_dims (256 and 64)"},
+    {"--accuracy", NULL, OPTION_FLAG, offsetof(struct bench_args, accuracy), 0, 0,
+     "also the error of the request that is compared with the float64 reference: largest and rms, over the rms of out"},
     {"--kernel", "GLOB", OPTION_TEXT, offsetof(struct bench_args, kernel), 0, 0, "force a kernel of that name"},
     {"--all-kernels", NULL, OPTION_FLAG, offsetof(struct bench_args, all_kernels), 0, 0,
      "time every kernel that can do the problem"},
@@ -63,12 +65,14 @@ void help_bench(void) {
            "nothing with them. Every result is checked: finite, and one request against the float64 reference.\n\n"
            "  libdecode bench                                    Llama-3-8B, 64 requests of 8192 tokens\n"
            "  libdecode bench --set standard\n"
+           "  libdecode bench --kv nvfp4 --query e4m3 --out nvfp4 --page-size 64 --sf-layout v_interleave4 --accuracy\n"
            "  libdecode bench --batch 1 --len 32768 --all-kernels\n"
            "  libdecode bench --trace requests.jsonl:718:64 --page 64 --json\n"
            "  libdecode bench --batch 1 --len 4096 --cold-start\n"
            "  libdecode bench --set standard --programmatic\n"
            "  libdecode bench --regret --workers all --points points.tsv\n\n"
-           "TB/s counts K and V once, 1 TB = 1e12 bytes. launch and bare are host times of one call in a row of 50, through\n"
+           "TB/s counts K and V once, with the scales of NVFP4, 1 TB = 1e12 bytes. launch and bare are host times of one call in "
+           "a row of 50, through\n"
            "libdecode_plan_launch and through cuLaunchKernelEx alone.\n");
     options_print(groups, 4);
 }
@@ -139,7 +143,9 @@ static void print_json(struct json *json, const struct bench_batch *batch, const
     json_integer(json, "num_qo_heads", problem->num_qo_heads);
     json_integer(json, "num_kv_heads", problem->num_kv_heads);
     json_integer(json, "head_dim", problem->head_dim);
+    json_text(json, "query_dtype", dtype_name(problem->query_dtype));
     json_text(json, "kv_dtype", dtype_name(problem->kv_dtype));
+    json_text(json, "out_dtype", dtype_name(problem->out_dtype));
     json_integer(json, "page_size", problem->page_size);
     json_integer(json, "kv_bytes", (int64_t)batch->kv_bytes);
     json_integer(json, "regions", batch->host.regions);
@@ -160,6 +166,8 @@ static void print_json(struct json *json, const struct bench_batch *batch, const
     }
     json_integer(json, "workspace_bytes", (int64_t)result->workspace_bytes);
     json_integer(json, "requests_compared", batch->num_checked);
+    json_number(json, "largest_error", batch->num_checked > 0 ? result->accuracy.largest_error : (double)NAN);
+    json_number(json, "rms_error", batch->num_checked > 0 ? result->accuracy.rms_error : (double)NAN);
     json_end(json, '}');
 }
 
@@ -167,7 +175,7 @@ static double more_percent(const struct timing *timing, const struct timing *tha
     return 100.0 * (timing->median_us / than->median_us - 1.0);
 }
 
-static void print_text(const struct bench_batch *batch, const struct bench_result *result) {
+static void print_text(const struct bench_batch *batch, const struct bench_result *result, bool accuracy) {
     printf("  %-44s %9.2f us %7.3f TB/s", result->kernel, result->timing.median_us, result->terabytes_per_second);
     if (batch->has_ceiling)
         printf(" %6.1f %% of the ceiling (%.2f us)", result->percent_of_ceiling, batch->ceiling.median_us);
@@ -175,6 +183,8 @@ static void print_text(const struct bench_batch *batch, const struct bench_resul
         printf("; launch %.2f us, bare %.2f us", result->host.launch_us, result->host.bare_us);
     else if (result->has_host)
         printf("; launch %.2f us", result->host.launch_us);
+    if (accuracy && batch->num_checked > 0)
+        printf("; error %.2e largest, %.2e rms", result->accuracy.largest_error, result->accuracy.rms_error);
     putchar('\n');
     if (!result->has_programmatic)
         return;
@@ -221,7 +231,7 @@ static double bench_one(struct bench *bench, struct bench_batch *batch, const ch
     else if (bench->session->json)
         print_json(&bench->json, batch, label, description, &result);
     else
-        print_text(batch, &result);
+        print_text(batch, &result, bench->args->accuracy);
     fflush(stdout);
     return result.timing.median_us;
 }
@@ -258,20 +268,60 @@ static double bench_workload(struct bench *bench, const struct workload *workloa
     return us;
 }
 
-/* -------------------------------------------------------------------------------------------------------- the standard set */
+/* ---------------------------------------------------------------------------------------------------------------- sets */
 
-/* Shapes of Llama-3-8B (32/8), of one of its eight tensor-parallel parts with 8/1, and of Llama-3-70B (64/8). */
-static const struct {
-    const char *label, *heads;
-    int32_t batch, len, page;
-} standard_set[] = {
-    {"1x4k", "32/8", 1, 4096, 16},      {"1x32k", "32/8", 1, 32768, 16},           {"16x4k", "32/8", 16, 4096, 16},
-    {"64x4k", "32/8", 64, 4096, 16},    {"64x4k page 128", "32/8", 64, 4096, 128}, {"128x8k", "32/8", 128, 8192, 16},
-    {"8/1 64x8k", "8/1", 64, 8192, 16}, {"64/8 64x8k", "64/8", 64, 8192, 16},
+/*
+ * Shapes of Llama-3-8B (32/8 heads), of one of its eight tensor-parallel parts (8/1), of Llama-3-70B (64/8), of Gemma (16/8 of
+ * 256) and of gpt-oss (64/8 of 64, with sinks, every other layer with a window of 128). What a row leaves NULL or 0 is as the
+ * options say, or 128 elements and pages of 16. The time of the next row, in per cent of this one's, is shown where `beside_next`.
+ */
+static const struct set_row {
+    const char *set, *label, *heads, *kv;
+    int32_t batch, len, page, head_dim, window;
+    bool sinks, beside_next;
+} set_rows[] = {
+    {"standard", "1x4k", "32/8", .batch = 1, .len = 4096},
+    {"standard", "1x32k", "32/8", .batch = 1, .len = 32768},
+    {"standard", "16x4k", "32/8", .batch = 16, .len = 4096},
+    {"standard", "64x4k", "32/8", .batch = 64, .len = 4096, .beside_next = true},
+    {"standard", "64x4k page 128", "32/8", .batch = 64, .len = 4096, .page = 128},
+    {"standard", "128x8k", "32/8", .batch = 128, .len = 8192},
+    {"standard", "8/1 64x8k", "8/1", .batch = 64, .len = 8192},
+    {"standard", "64/8 64x8k", "64/8", .batch = 64, .len = 8192},
+    {"e4m3", "1x4k", "32/8", "e4m3", .batch = 1, .len = 4096},
+    {"e4m3", "16x4k", "32/8", "e4m3", .batch = 16, .len = 4096},
+    {"e4m3", "64x4k", "32/8", "e4m3", .batch = 64, .len = 4096},
+    {"e4m3", "128x8k", "32/8", "e4m3", .batch = 128, .len = 8192},
+    {"e4m3", "1x4k page 64", "32/8", "e4m3", .batch = 1, .len = 4096, .page = 64},
+    {"e4m3", "16x4k page 64", "32/8", "e4m3", .batch = 16, .len = 4096, .page = 64},
+    {"e4m3", "64x4k page 64", "32/8", "e4m3", .batch = 64, .len = 4096, .page = 64},
+    {"e4m3", "128x8k page 64", "32/8", "e4m3", .batch = 128, .len = 8192, .page = 64},
+    {"e4m3", "8/1 64x8k", "8/1", "e4m3", .batch = 64, .len = 8192},
+    {"e4m3", "64/8 64x8k", "64/8", "e4m3", .batch = 64, .len = 8192},
+    {"nvfp4", "64x4k e4m3", "32/8", "e4m3", .batch = 64, .len = 4096, .beside_next = true},
+    {"nvfp4", "64x4k nvfp4", "32/8", "nvfp4", .batch = 64, .len = 4096},
+    {"nvfp4", "64x4k page 64 e4m3", "32/8", "e4m3", .batch = 64, .len = 4096, .page = 64, .beside_next = true},
+    {"nvfp4", "64x4k page 64 nvfp4", "32/8", "nvfp4", .batch = 64, .len = 4096, .page = 64},
+    {"pages", "64x4k bf16 page 1", "32/8", "bf16", .batch = 64, .len = 4096, .page = 1},
+    {"pages", "64x4k bf16 page 8", "32/8", "bf16", .batch = 64, .len = 4096, .page = 8},
+    {"pages", "64x4k e4m3 page 1", "32/8", "e4m3", .batch = 64, .len = 4096, .page = 1},
+    {"head_dims", "16/8 of 256 64x4k bf16", "16/8", "bf16", 64, 4096, .head_dim = 256},
+    {"head_dims", "16/8 of 256 64x4k e4m3", "16/8", "e4m3", 64, 4096, .head_dim = 256},
+    {"head_dims", "64/8 of 64 64x8k sinks", "64/8", "bf16", 64, 8192, .head_dim = 64, .sinks = true},
+    {"head_dims", "64/8 of 64 64x8k sinks window 128", "64/8", "bf16", 64, 8192, .head_dim = 64, .window = 128, .sinks = true},
 };
-#define ROW_PAGE_16 3
-#define ROW_PAGE_128 4
-#define NUM_STANDARD_ROWS (sizeof standard_set / sizeof standard_set[0])
+#define NUM_SET_ROWS (sizeof set_rows / sizeof set_rows[0])
+
+/* The sets that end with the trace, ragged and with its lengths made equal. */
+static bool has_trace(const char *set) { return strcmp(set, "standard") == 0 || strcmp(set, "e4m3") == 0; }
+
+static bool is_set(const char *name) {
+    for (size_t row = 0; row < NUM_SET_ROWS; row++) {
+        if (strcmp(set_rows[row].set, name) == 0)
+            return true;
+    }
+    return false;
+}
 
 /* As many tokens in as many requests of one length. */
 static void level_lengths(struct workload *workload) {
@@ -297,21 +347,27 @@ static double bench_args_row(struct bench *bench, const struct problem_args *arg
     return us;
 }
 
-static void bench_standard_set(struct bench *bench, const struct problem_args *args) {
-    double us[NUM_STANDARD_ROWS];
-    for (size_t row = 0; row < NUM_STANDARD_ROWS; row++) {
-        struct problem_args row_args = *args;
-        row_args.trace = row_args.lens = NULL;
-        row_args.heads = standard_set[row].heads;
-        row_args.batch = standard_set[row].batch;
-        row_args.len = standard_set[row].len;
-        row_args.page = standard_set[row].page;
-        us[row] = bench_args_row(bench, &row_args, standard_set[row].label, false);
-    }
+static double bench_set_row(struct bench *bench, const struct problem_args *args, const struct set_row *row) {
+    struct problem_args row_args = *args;
+    row_args.trace = row_args.lens = NULL;
+    row_args.heads = row->heads;
+    row_args.batch = row->batch;
+    row_args.len = row->len;
+    row_args.page = row->page > 0 ? row->page : 16;
+    row_args.head_dim = row->head_dim > 0 ? row->head_dim : args->head_dim;
+    row_args.kv = row->kv != NULL ? row->kv : args->kv;
+    row_args.sinks = row->sinks || args->sinks;
+    row_args.window = row->window > 0 ? row->window - 1 : args->window; /* the query's own position counts */
+    return bench_args_row(bench, &row_args, row->label, false);
+}
+
+static void bench_trace(struct bench *bench, const struct problem_args *args) {
     struct problem_args ragged = *args;
     ragged.lens = NULL;
     ragged.heads = "32/8";
     ragged.page = 16;
+    if (strcmp(bench->args->set, "standard") != 0)
+        ragged.kv = bench->args->set;
     if (ragged.trace == NULL)
         ragged.trace = trace_shipped_path();
     if (ragged.trace == NULL) {
@@ -321,14 +377,30 @@ static void bench_standard_set(struct bench *bench, const struct problem_args *a
     double ragged_us = bench_args_row(bench, &ragged, "ragged trace", false);
     double uniform_us = bench_args_row(bench, &ragged, "uniform trace", true);
     if (!bench->args->csv && !bench->session->json)
-        printf("\nragged / uniform: %.3f     page 16 / page 128: %.3f\n", ragged_us / uniform_us,
-               us[ROW_PAGE_16] / us[ROW_PAGE_128]);
+        printf("\nragged / uniform: %.3f\n", ragged_us / uniform_us);
+}
+
+static void bench_set(struct bench *bench, const struct problem_args *args) {
+    const struct set_row *last = NULL;
+    double last_us = NAN;
+    for (size_t index = 0; index < NUM_SET_ROWS; index++) {
+        const struct set_row *row = &set_rows[index];
+        if (strcmp(row->set, bench->args->set) != 0)
+            continue;
+        double us = bench_set_row(bench, args, row);
+        if (last != NULL && last->beside_next && !bench->args->csv && !bench->session->json)
+            printf("\n%s / %s: %.3f\n", last->label, row->label, last_us / us);
+        last = row;
+        last_us = us;
+    }
+    if (has_trace(bench->args->set))
+        bench_trace(bench, args);
 }
 
 static int run_opened(struct bench *bench, const struct problem_args *problem) {
     begin_output(bench);
     if (bench->args->set != NULL)
-        bench_standard_set(bench, problem);
+        bench_set(bench, problem);
     else
         bench_args_row(bench, problem, "", false);
     if (!bench->args->csv && bench->session->json) {
@@ -340,8 +412,8 @@ static int run_opened(struct bench *bench, const struct problem_args *problem) {
 }
 
 static bool usable(const struct bench_args *args, const struct session_args *session) {
-    if (args->set != NULL && strcmp(args->set, "standard") != 0)
-        return complain("bench: --set %s: standard is accepted", args->set);
+    if (args->set != NULL && !is_set(args->set))
+        return complain("bench: --set %s: standard, e4m3, nvfp4, pages or head_dims is accepted", args->set);
     if (args->kernel != NULL && args->all_kernels)
         return complain("bench: --kernel and --all-kernels exclude each other");
     if (args->csv && session->json)
