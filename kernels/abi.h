@@ -60,10 +60,11 @@ struct libdecode_launch_contract {
     uint32_t stages;
     uint32_t min_page_size, max_page_size; /* powers of two, unless FLAG_ROW_GATHER */
     uint32_t max_q_len;
-    uint32_t features;     /* CONTRACT_FEATURE_* that it computes */
-    uint32_t flags;        /* CONTRACT_FLAG_* */
-    uint32_t record_bytes; /* of workspace for each partial result: two for every CTA; alike for every cluster size */
-    uint32_t reserved[2];
+    uint32_t features;       /* CONTRACT_FEATURE_* that it computes */
+    uint32_t flags;          /* CONTRACT_FLAG_* */
+    uint32_t record_bytes;   /* of workspace for each partial result: two for every CTA; alike for every cluster size */
+    uint32_t consumer_warps; /* of the CTA's warps, those that compute; the others copy and hand out work */
+    uint32_t reserved[1];
 };
 
 /* A CUtensorMap, opaque. */

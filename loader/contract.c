@@ -35,7 +35,8 @@ static bool has_sane_tiles(const struct libdecode_launch_contract *contract) {
            within(contract->max_box_tokens, 1, MAX_TILE) && within(contract->stages, 1, MAX_STAGES) &&
            has_sane_page_sizes(contract) && within(contract->max_q_len, 1, MAX_TILE) && contract->head_dim != 0 &&
            contract->query_dtypes != 0 && contract->out_dtypes != 0 && within(contract->record_bytes, 1, MAX_RECORD_BYTES) &&
-           contract->record_bytes % sizeof(uint64_t) == 0;
+           contract->record_bytes % sizeof(uint64_t) == 0 &&
+           within(contract->consumer_warps, 1, contract->threads / WARP_THREADS);
 }
 
 bool contract_is_sane(const struct libdecode_launch_contract *contract) {

@@ -20,8 +20,8 @@ enum {
     /* Of the read ceiling, with random pages. */
     BANDWIDTH_PERMILLE = 945,
 
-    /* The warps of an SM that the formats below were measured with. */
-    MEASURED_WARPS = 11,
+    /* The consumer warps of an SM that the formats below were measured with. */
+    MEASURED_WARPS = 8,
     /* Of that, with row tiles above 8 and above 16. */
     ROWS_16_PERMILLE = 1050,
     ROWS_32_PERMILLE = 1530,
@@ -225,8 +225,7 @@ static const struct format *format_of(uint32_t kv_dtype) {
 /* For `tokens` tokens of one KV head and pass, one CTA alone. */
 static int64_t cta_ns(const struct libdecode_launch_contract *contract, int64_t tokens, int64_t token_bytes) {
     const struct format *format = format_of(contract->kv_dtype);
-    int64_t warps = (int64_t)contract->threads / 32;
-    int64_t token_ps = (format->token_ps + token_bytes * format->byte_fs / 1000) * MEASURED_WARPS / warps;
+    int64_t token_ps = (format->token_ps + token_bytes * format->byte_fs / 1000) * MEASURED_WARPS / contract->consumer_warps;
     if (contract->row_tile > 8)
         token_ps = token_ps * (contract->row_tile > 16 ? ROWS_32_PERMILLE : ROWS_16_PERMILLE) / 1000;
     return product(tokens, token_ps) == INT64_MAX ? product(tokens / 1000, token_ps) : tokens * token_ps / 1000;

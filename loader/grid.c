@@ -14,12 +14,15 @@ const struct grid_variant *grid_variants(size_t *ret_count) {
 }
 
 struct libdecode_launch_contract grid_contract(const struct grid_variant *variant) {
-    struct libdecode_launch_contract contract = family_find(variant->family)->reach;
+    const struct family *family = family_find(variant->family);
+    struct libdecode_launch_contract contract = family->reach;
     contract.family = variant->family;
     contract.kv_dtype = variant->kv_dtype;
     contract.head_dim = variant->head_dim;
     contract.row_tile = variant->row_tile;
     contract.min_page_size = variant->min_page_size;
     contract.cluster_size = variant->cluster_size;
+    if (family->narrow)
+        family->narrow(&contract);
     return contract;
 }

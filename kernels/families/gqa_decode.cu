@@ -78,7 +78,8 @@ struct Traits {
     /* What is converted in registers leaves them for the scores of 32 tokens a warp, with 16 rows of 128 for those of 16. */
     static constexpr int most_tile_tokens =
         converts ? (rows_per_warp == 16 && head_dim == 128 ? 16 : 32) * most_token_warps : 128;
-    static constexpr int tile_tokens = std::min((small ? 8192 : 16384) / Format::row_bytes, most_tile_tokens);
+    static constexpr int tile_tokens =
+        std::max(std::min((small ? 8192 : 16384) / Format::row_bytes, most_tile_tokens), tile::fragment_tokens);
     static constexpr int token_warps =
         most_token_warps * tile::fragment_tokens <= tile_tokens ? most_token_warps : tile_tokens / tile::fragment_tokens;
     static constexpr int team_warps = row_warps * token_warps;
@@ -89,16 +90,16 @@ struct Traits {
     /* A gather's own warps leave registers for no more, nor do rows of 512. */
     static constexpr int most_consumer_warps = small || gathers_rows || head_dim > 256 ? 4 : 8;
     static constexpr int most_teams = team_warps >= most_consumer_warps ? 1 : most_consumer_warps / team_warps;
-    /* 96-128 KiB in flight per SM reach the read ceiling with random 16-token pages. */
-    static constexpr int stages = std::min(4 * (small ? 8192 : 16384) / (tile_tokens * Format::row_bytes), 16);
-    static constexpr int teams = most_teams < stages ? most_teams : stages;
+    /* 96-128 KiB in flight per SM reach the read ceiling with random 16-token pages; an eighth more for what is no row of KV. */
+    using TileLayout = tile::TileLayout<Format, tile_tokens>;
+    static constexpr int most_stages = std::min((small ? 34816 : 73728) / TileLayout::bytes, 16);
+    static constexpr int teams = std::min(most_teams, most_stages);
+    static constexpr int stages = most_stages / teams * teams;
     static_assert(stages % teams == 0, "a stage must be one team's: a warp that skips one cannot tell its phases apart");
     static constexpr int consumer_warps = teams * team_warps;
     static constexpr int consumer_threads = consumer_warps * 32;
     /* Of K, and as many of V, whose first copies so go out together. A gather needs more where rows are short. */
-    static constexpr int tensor_warps = !gathers_rows || head_dim > 256 || consumer_warps > 4 ? 1
-                                        : row_tile == 8 && !wide                              ? 4
-                                                                                              : 2;
+    static constexpr int tensor_warps = !gathers_rows || wide || consumer_warps > 4 ? 1 : row_tile == 8 ? 4 : 2;
     static constexpr bool has_scales = Format::scale_bytes > 0;
     static constexpr int scale_warp = consumer_warps + 2 * tensor_warps;
     static constexpr int announcer_warp = scale_warp + has_scales;
@@ -113,7 +114,7 @@ struct Traits {
 };
 
 using Format = Traits::Format;
-using TileLayout = tile::TileLayout<Format, Traits::tile_tokens>;
+using TileLayout = Traits::TileLayout;
 using TokenFragments = tile::TokenFragments<Format, Traits::tile_tokens, Traits::token_fragments>;
 using Ring = pipeline::KvRing<Traits::stages, TileLayout::bytes>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
@@ -247,14 +248,11 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         shared.partials.run<consumer_barrier>(state.output, state.softmax, place.team * Traits::token_warps + place.token_warp,
                                               place.first_row, lane, own);
         shared.exchange.template run<consumer_barrier>(own, result, rank, count, piece.is_last);
-        if (piece.num_workers == 1) {
+        const bool shares_unit = piece.num_workers > 1;
+        if (!shares_unit || WorkerFold(params.records, piece, rank).run(result, worker - piece.first_worker)) {
             pipeline::store_unit(params.output, rows, result, rank * Fold::columns, params.query.head_dim, Format::v_scale);
-        } else {
-            WorkerFold others(params.records, piece, rank);
-            if (others.run(result, worker - piece.first_worker)) {
-                pipeline::store_unit(params.output, rows, result, rank * Fold::columns, params.query.head_dim, Format::v_scale);
-                others.clear(result);
-            }
+            if (shares_unit)
+                WorkerFold(params.records, piece, rank).clear(result);
         }
         shared.pieces.pop(count);
     }
@@ -263,7 +261,8 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
 /* ------------------------------------------------------------------------------------------------------------ producers */
 
 /* Arrivals that complete a tile, beside its bytes. */
-constexpr int producers_of_a_tile = Traits::tensor_warps + (Traits::has_scales ? ScaleGather::arrivals : 0);
+constexpr int producers_of_a_tile =
+    (Traits::gathers_rows ? RowGather::arrivals : 1) + (Traits::has_scales ? ScaleGather::arrivals : 0);
 
 /* Copies of rows narrower than the kernel's leave the rest of each as it was: zeros, as those of boxes bring. */
 __device__ __forceinline__ void clear_tiles(SharedMemory &shared) {
@@ -357,5 +356,6 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
                 CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX,
     .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u),
     .record_bytes = record_bytes,
+    .consumer_warps = Traits::consumer_warps,
     .reserved = {},
 };

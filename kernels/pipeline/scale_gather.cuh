@@ -51,21 +51,28 @@ class ScaleGather {
             if (!row.live)
                 continue;
             const bool exists = static_cast<uint32_t>(row.page[tensor]) < static_cast<uint32_t>(params_.num_pages);
-            const uint32_t destination = ring_.tile(tensor) + rows_bytes + (i * 32 + lane) * Format::scale_bytes;
-            copy(destination, row_address(source, exists ? row.page[tensor] : 0, batch.kv_head, row.in_page), exists);
+            const uint8_t *const from = row_address(source, exists ? row.page[tensor] : 0, batch.kv_head, row.in_page);
+            copy(ring_.tile(tensor) + rows_bytes, i * 32 + lane, from, exists,
+                 tensor == tensor_v && params_.v_scales_interleaved);
         }
         ptx::mbarrier_arrive_after_copies(ring_.full_barrier(tensor));
     }
 
-    /* The scales of one token; zeros where it does not exist, and for dims that the rows have not. */
-    __device__ __forceinline__ void copy(uint32_t destination, const uint8_t *source, bool exists) const {
-        if (scale_bytes_ == Format::scale_bytes) {
-            ptx::copy_async<Format::scale_bytes>(destination, source, exists);
+    /* The scales of token `token` of the tile; zeros where it does not exist, and for dims that the rows have not. */
+    __device__ __forceinline__ void copy(uint32_t tile_scales, int token, const uint8_t *source, bool exists,
+                                         bool interleaved) const {
+        constexpr int bytes = Format::scale_bytes;
+        if (scale_bytes_ == bytes) {
+            ptx::copy_async<bytes>(tile_scales + token * bytes, source, exists);
             return;
         }
+        /* Interleaved, the four rows of a block follow each other without a gap, and its zeros come last. */
+        const int in_block = interleaved ? token % 4 : 0, block = tile_scales + (token - in_block) * bytes;
+        const int live = block + in_block * scale_bytes_;
+        const int padding = block + (interleaved ? 3 * scale_bytes_ + in_block * (bytes - scale_bytes_) : 0);
 #pragma unroll
-        for (int byte = 0; byte < Format::scale_bytes; byte += 4)
-            ptx::copy_async<4>(destination + byte, source + byte, exists && byte < scale_bytes_);
+        for (int byte = 0; byte < bytes; byte += 4)
+            ptx::copy_async<4>((byte < scale_bytes_ ? live : padding) + byte, source + byte, exists && byte < scale_bytes_);
     }
 
     const gqa_decode_params &params_;

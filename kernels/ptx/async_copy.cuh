@@ -10,9 +10,13 @@ namespace ptx {
 template <int bytes>
 __device__ __forceinline__ void copy_async(uint32_t destination, const void *source, bool live) {
     static_assert(bytes == 4 || bytes == 8 || bytes == 16, "sizes of cp.async");
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(destination), "l"(source), "n"(bytes),
-                 "r"(live ? bytes : 0)
-                 : "memory");
+    if constexpr (bytes == 16) /* past the first cache: nobody reads it again */
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination), "l"(source), "r"(live ? 16 : 0)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(destination), "l"(source), "n"(bytes),
+                     "r"(live ? bytes : 0)
+                     : "memory");
 }
 
 /* Arrives on the barrier once all copies that this thread has begun are in shared memory. */

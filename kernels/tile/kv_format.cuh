@@ -10,7 +10,8 @@
  *     KeyReader, ValueReader  read a fragment of 16 tokens: the A operand of one step after the other, [16 tokens][16 dims] and
  *                             [16 dims][16 tokens]
  *     k_scale, v_scale        what operands are to be multiplied by
- *     query_...               which dims the lanes want as the B operand of qk (query.cuh)
+ *     query_...               which dims the lanes want as the B operand of qk (query.cuh): of converted queries a lane takes
+ *                             query_vector neighbouring dims, and query_operand makes of their pairs the registers of its steps
  *     output_dim              the dim of an accumulator's registers 2 * half and 2 * half + 1
  *
  * The order in which a format deals out the dims of a row to steps, registers and lanes is its own: of K the query follows it, of

@@ -64,7 +64,7 @@ struct KvFormat<KERNEL_DTYPE_E4M3, head_dim, gathered> {
 
     static constexpr bool converts_query = true;
     static constexpr int query_vector = 4;
-    static __device__ __forceinline__ constexpr int query_element(int, int half, int position) { return half * 2 + position; }
+    static __device__ __forceinline__ uint32_t query_operand(const uint32_t (&pairs)[2], int, int half) { return pairs[half]; }
     static __device__ __forceinline__ constexpr int output_dim(int step, int half, int lane) {
         return step * 16 + (lane >> 2) * 2 + half;
     }

@@ -145,8 +145,8 @@ struct KvFormat<KERNEL_DTYPE_NVFP4, head_dim, gathered> {
 
     static constexpr bool converts_query = true;
     static constexpr int query_vector = 8;
-    static __device__ __forceinline__ constexpr int query_element(int step, int half, int position) {
-        return half * 4 + position * 2 + step;
+    static __device__ __forceinline__ uint32_t query_operand(const uint32_t (&pairs)[4], int step, int half) {
+        return ptx::permute_bytes(pairs[half * 2], pairs[half * 2 + 1], step == 0 ? 0x5410u : 0x7632u);
     }
     static __device__ __forceinline__ constexpr int output_dim(int step, int half, int lane) {
         return step / 2 * 32 + (lane >> 2) * 4 + half * 2 + step % 2;

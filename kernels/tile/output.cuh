@@ -89,7 +89,16 @@ template <bool whole_blocks, int width>
 __device__ __forceinline__ void store_output(const output_params &output, const RowMap &rows, int row, int column, int head_dim,
                                              const float (&value)[width]) {
     const int64_t element = rows.output_offset(output, row) + column;
-    if (output.dtype == KERNEL_DTYPE_E4M3) {
+    if (output.dtype <= KERNEL_DTYPE_FP16) {
+        uint16_t *const out = static_cast<uint16_t *>(output.rows) + element;
+        if constexpr (width == 1) {
+            *out = static_cast<uint16_t>(pack_output(output.dtype, value[0], 0.f));
+        } else {
+#pragma unroll
+            for (int j = 0; j < width; j += 2)
+                reinterpret_cast<uint32_t *>(out)[j / 2] = pack_output(output.dtype, value[j], value[j + 1]);
+        }
+    } else if (output.dtype == KERNEL_DTYPE_E4M3) {
         uint8_t *const out = static_cast<uint8_t *>(output.rows) + element;
         if constexpr (width == 1) {
             *out = static_cast<uint8_t>(ptx::pack_e4m3(value[0], 0.f));
@@ -98,21 +107,8 @@ __device__ __forceinline__ void store_output(const output_params &output, const 
             for (int j = 0; j < width; j += 2)
                 reinterpret_cast<uint16_t *>(out)[j / 2] = static_cast<uint16_t>(ptx::pack_e4m3(value[j], value[j + 1]));
         }
-        return;
-    }
-    if constexpr (whole_blocks) {
-        if (output.dtype == KERNEL_DTYPE_NVFP4) {
-            store_nvfp4(output, rows, row, column, head_dim, value);
-            return;
-        }
-    }
-    uint16_t *const out = static_cast<uint16_t *>(output.rows) + element;
-    if constexpr (width == 1) {
-        *out = static_cast<uint16_t>(pack_output(output.dtype, value[0], 0.f));
-    } else {
-#pragma unroll
-        for (int j = 0; j < width; j += 2)
-            reinterpret_cast<uint32_t *>(out)[j / 2] = pack_output(output.dtype, value[j], value[j + 1]);
+    } else if constexpr (whole_blocks) {
+        store_nvfp4(output, rows, row, column, head_dim, value);
     }
 }
 

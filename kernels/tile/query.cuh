@@ -17,30 +17,17 @@
 
 namespace tile {
 
-/* Neighbouring dims of a query row, from `element` of query on; aligned to their size. */
-template <int width>
-__device__ __forceinline__ void load_query(const query_params &query, int64_t element, float (&value)[width]) {
-    if (query.dtype == KERNEL_DTYPE_E4M3) {
-        const uint32_t *const words = reinterpret_cast<const uint32_t *>(static_cast<const uint8_t *>(query.rows) + element);
-#pragma unroll
-        for (int word = 0; word < width / 4; ++word) {
-            const uint32_t packed = words[word];
-            const uint32_t pairs[2] = {ptx::fp16x2_from_e4m3x2_low(packed), ptx::fp16x2_from_e4m3x2_high(packed)};
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                value[word * 4 + i] =
-                    i % 2 == 0 ? ptx::float_from_fp16_low(pairs[i / 2]) : ptx::float_from_fp16_high(pairs[i / 2]);
-        }
-        return;
-    }
-    const uint32_t *const pairs = reinterpret_cast<const uint32_t *>(static_cast<const uint16_t *>(query.rows) + element);
-    const bool is_bf16 = query.dtype == KERNEL_DTYPE_BF16;
-#pragma unroll
-    for (int i = 0; i < width; i += 2) {
-        const uint32_t pair = pairs[i / 2];
-        value[i] = is_bf16 ? __uint_as_float(pair << 16) : ptx::float_from_fp16_low(pair);
-        value[i + 1] = is_bf16 ? __uint_as_float(pair & 0xffff0000u) : ptx::float_from_fp16_high(pair);
-    }
+/* Neighbouring words, aligned to their size. */
+__device__ __forceinline__ void load_words(const void *address, uint32_t (&words)[1]) {
+    words[0] = *static_cast<const uint32_t *>(address);
+}
+__device__ __forceinline__ void load_words(const void *address, uint32_t (&words)[2]) {
+    const uint2 loaded = *static_cast<const uint2 *>(address);
+    words[0] = loaded.x, words[1] = loaded.y;
+}
+__device__ __forceinline__ void load_words(const void *address, uint32_t (&words)[4]) {
+    const uint4 loaded = *static_cast<const uint4 *>(address);
+    words[0] = loaded.x, words[1] = loaded.y, words[2] = loaded.z, words[3] = loaded.w;
 }
 
 /* 2^exponent, of a normal number. */
@@ -85,45 +72,71 @@ struct QueryFragment {
         constexpr int width = Format::query_vector, stride = 4 * width, vectors = Format::steps * 16 / stride;
         constexpr int vector_steps = Format::steps / vectors;
         const int first_dim = (lane & 3) * width;
-        int exponent = 0;
-        if (query.dtype == KERNEL_DTYPE_BF16) {
-            float largest = 0.f;
+        uint32_t pairs[vectors][width / 2]; /* of neighbouring dims */
+        if (query.dtype == KERNEL_DTYPE_E4M3) {
+            const uint8_t *const elements = static_cast<const uint8_t *>(query.rows) + first + first_dim;
 #pragma unroll
             for (int vector = 0; vector < vectors; ++vector) {
-                const int dim = vector * stride + first_dim;
-                if (dim >= live_dims)
-                    continue;
-                float value[width];
-                load_query(query, first + dim, value);
+                uint32_t packed[width / 4] = {};
+                if (vector * stride + first_dim < live_dims)
+                    load_words(elements + vector * stride, packed);
 #pragma unroll
-                for (int i = 0; i < width; ++i)
-                    largest = fmaxf(largest, fabsf(value[i]));
+                for (int word = 0; word < width / 4; ++word) {
+                    pairs[vector][word * 2] = ptx::fp16x2_from_e4m3x2_low(packed[word]);
+                    pairs[vector][word * 2 + 1] = ptx::fp16x2_from_e4m3x2_high(packed[word]);
+                }
             }
-            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-            /* Both powers stay normal numbers: -114 for an infinity, 126 for the smallest. */
-            exponent = min(14 + 127 - static_cast<int>(__float_as_uint(largest) >> 23), 126);
+        } else {
+            const uint16_t *const elements = static_cast<const uint16_t *>(query.rows) + first + first_dim;
+#pragma unroll
+            for (int vector = 0; vector < vectors; ++vector) {
+#pragma unroll
+                for (int i = 0; i < width / 2; ++i)
+                    pairs[vector][i] = 0u;
+                if (vector * stride + first_dim < live_dims)
+                    load_words(elements + vector * stride, pairs[vector]);
+            }
         }
-        const float multiplier = power_of_two(exponent);
+        const int exponent = query.dtype == KERNEL_DTYPE_BF16 ? fp16_from_bf16(pairs) : 0;
 #pragma unroll
         for (int odd = 0; odd < 2; ++odd)
             factor[n][odd] = power_of_two(-__shfl_sync(0xffffffffu, exponent, ((lane & 3) * 2 + odd) * 4));
 #pragma unroll
         for (int vector = 0; vector < vectors; ++vector) {
-            const int dim = vector * stride + first_dim;
-            float value[width] = {};
-            if (dim < live_dims)
-                load_query(query, first + dim, value);
 #pragma unroll
             for (int step = 0; step < vector_steps; ++step) {
 #pragma unroll
                 for (int half = 0; half < 2; ++half)
-                    operand[vector * vector_steps + step][n][half] =
-                        ptx::pack_fp16(value[Format::query_element(step, half, 0)] * multiplier,
-                                       value[Format::query_element(step, half, 1)] * multiplier);
+                    operand[vector * vector_steps + step][n][half] = Format::query_operand(pairs[vector], step, half);
             }
         }
     }
+
+    /* In place, times 2 to the power of what it returns; four lanes hold a row. */
+    template <int vectors, int words>
+    static __device__ __forceinline__ int fp16_from_bf16(uint32_t (&pairs)[vectors][words]) {
+        float largest = 0.f;
+#pragma unroll
+        for (int vector = 0; vector < vectors; ++vector) {
+#pragma unroll
+            for (int i = 0; i < words; ++i)
+                largest = fmaxf(largest, fmaxf(fabsf(low(pairs[vector][i])), fabsf(high(pairs[vector][i]))));
+        }
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+        /* Both powers stay normal numbers: -114 for an infinity, 126 for the smallest. */
+        const int exponent = min(14 + 127 - static_cast<int>(__float_as_uint(largest) >> 23), 126);
+        const float multiplier = power_of_two(exponent);
+#pragma unroll
+        for (int vector = 0; vector < vectors; ++vector) {
+#pragma unroll
+            for (int i = 0; i < words; ++i)
+                pairs[vector][i] = ptx::pack_fp16(low(pairs[vector][i]) * multiplier, high(pairs[vector][i]) * multiplier);
+        }
+        return exponent;
+    }
+    static __device__ __forceinline__ float low(uint32_t pair) { return __uint_as_float(pair << 16); }
+    static __device__ __forceinline__ float high(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 };
 
 } // namespace tile

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "element.h"
 #include "family.h"
 #include "select.h"
 #include "text.h"
@@ -24,20 +25,33 @@ static int64_t quotient_up(int64_t dividend, int64_t divisor) { return dividend 
 /* What one matrix instruction takes, which never straddles a box. */
 enum { MIN_BOX_TOKENS = 16 };
 
+static bool gathers_rows(const contract_t *contract) { return (contract->flags & CONTRACT_FLAG_ROW_GATHER) != 0; }
+
 static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYTES]) {
     uint32_t box = contract->max_box_tokens;
-    bool known_rows = is_kernel_head_dim(contract->head_dim) && tensor_map_serves(contract->kv_dtype, contract->head_dim) &&
-                      contract->kv_dtype != KERNEL_DTYPE_NVFP4; /* whose scales `fill` does not describe */
-    if (!known_rows)
+    uint32_t least_page_size = gathers_rows(contract) ? 1 : MIN_BOX_TOKENS;
+    if (!is_kernel_head_dim(contract->head_dim) || !tensor_map_serves(contract->kv_dtype, contract->head_dim))
         text_append(ret_reason, FAMILY_REASON_BYTES, "copies KV rows of %u elements of dtype %u", contract->head_dim,
                     contract->kv_dtype);
     else if (box > TENSOR_MAP_MAX_BOX || (box & (box - 1)) != 0 || box > contract->tile_tokens)
         text_append(ret_reason, FAMILY_REASON_BYTES, "copies boxes of %u tokens to tiles of %u", box, contract->tile_tokens);
-    else if (contract->min_page_size < MIN_BOX_TOKENS)
+    else if (contract->min_page_size < least_page_size)
         text_append(ret_reason, FAMILY_REASON_BYTES, "copies boxes of pages of %u tokens", contract->min_page_size);
     else
         return true;
     return false;
+}
+
+/* As the Traits of the kernel have it. */
+static void narrow(contract_t *contract) {
+    if (contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16)
+        contract->query_dtypes = 1u << contract->kv_dtype;
+    if (contract->head_dim / contract->cluster_size < NVFP4_BLOCK)
+        contract->out_dtypes &= ~(1u << KERNEL_DTYPE_NVFP4);
+    if (contract->min_page_size >= MIN_BOX_TOKENS)
+        contract->flags &= ~(uint32_t)CONTRACT_FLAG_ROW_GATHER;
+    else
+        contract->max_box_tokens = MIN_BOX_TOKENS;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- axes */
@@ -65,6 +79,8 @@ static void offers_strides(const contract_t *contract, char *text) {
 static const struct axis axis_kv_strides = {"K and V strides", fits_strides, asks_strides, offers_strides};
 
 static uint32_t box_tokens(const struct problem *problem, const contract_t *contract) {
+    if (gathers_rows(contract))
+        return contract->max_box_tokens;
     return (uint32_t)smaller(contract->max_box_tokens, problem->given.page_size);
 }
 
@@ -234,6 +250,25 @@ static int32_t map_rows(const struct problem *problem, const contract_t *contrac
     return tensor_map_of_pages(&v, add_map(ret, offsetof(struct gqa_decode_params, v_map)));
 }
 
+/* Strides of KV are given in elements. */
+static int64_t row_bytes(libdecode_dtype dtype, int64_t elements) { return elements / 8 * dtype_bits(dtype); }
+
+/* What a kernel that gathers rows needs instead of maps, and of NVFP4 every kernel beside them. */
+static void name_rows(const struct problem *problem, const libdecode_tensors *tensors, struct gqa_decode_params *params) {
+    const libdecode_problem *given = &problem->given;
+    libdecode_dtype dtype = given->kv_dtype;
+    params->num_pages = given->num_pages > 0 ? (int32_t)smaller(given->num_pages, INT32_MAX) : INT32_MAX;
+    params->k_rows = (struct row_source){tensors->k_cache, row_bytes(dtype, given->k_page_stride),
+                                         row_bytes(dtype, given->k_head_stride), row_bytes(dtype, given->k_token_stride)};
+    params->v_rows = (struct row_source){tensors->v_cache, row_bytes(dtype, given->v_page_stride),
+                                         row_bytes(dtype, given->v_head_stride), row_bytes(dtype, given->v_token_stride)};
+    params->k_scales =
+        (struct row_source){tensors->k_sf, given->k_sf_page_stride, given->k_sf_head_stride, given->k_sf_token_stride};
+    params->v_scales =
+        (struct row_source){tensors->v_sf, given->v_sf_page_stride, given->v_sf_head_stride, given->v_sf_token_stride};
+    params->v_scales_interleaved = given->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4;
+}
+
 static void fill(const struct problem *problem, const struct selection *selection, const libdecode_tensors *tensors,
                  struct kernel_arguments *ret) {
     const contract_t *contract = &selection->record->kernel->contract;
@@ -242,7 +277,8 @@ static void fill(const struct problem *problem, const struct selection *selectio
                                        .output = output_params(problem, tensors),
                                        .records = tensors->workspace};
     ret->num_maps = 0;
-    params.copies_per_box = map_rows(problem, contract, tensors, ret);
+    params.copies_per_box = gathers_rows(contract) ? 1 : map_rows(problem, contract, tensors, ret);
+    name_rows(problem, tensors, &params);
     memcpy(ret->block, &params, sizeof params);
 }
 
@@ -255,12 +291,13 @@ const struct family family_gqa_decode = {
               .out_dtypes =
                   1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3 | 1u << KERNEL_DTYPE_NVFP4,
               .max_box_tokens = TENSOR_MAP_MAX_BOX,
-              .min_page_size = 16,
+              .min_page_size = 1,
               .max_page_size = 1024,
               .max_q_len = 1,
               .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE |
                           CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX,
-              .flags = CONTRACT_FLAG_MAY_SPILL},
+              .flags = CONTRACT_FLAG_MAY_SPILL | CONTRACT_FLAG_ROW_GATHER},
+    .narrow = narrow,
     .serves = serves,
     .axes = axes,
     .row_passes = row_passes,

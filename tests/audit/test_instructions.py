@@ -21,14 +21,23 @@ SEARCHED = os.pathsep.join([NVCC_FOLDER, os.environ.get("PATH", "")])
 CUOBJDUMP = shutil.which("cuobjdump", path=SEARCHED)
 SKIPPED = 77
 
-MATRIX = {"bf16": "HMMA.16816.F32.BF16", "fp16": "HMMA.16816.F32"}
+CONVERT = "F2FP.F16.E4M3.UNPACK_B"  # two e4m3 to two fp16
+# What the tensor cores multiply, and what makes operands of it.
+OF_KV = {
+    "bf16": {"HMMA.16816.F32.BF16"},
+    "fp16": {"HMMA.16816.F32"},
+    "e4m3": {"HMMA.16816.F32", CONVERT},
+    "nvfp4": {"HMMA.16816.F32", CONVERT, "HMUL2", "LDGSTS"},  # and the copies of its scales
+}
+# One TMA box per page and tensor, or a copy for each row.
+OF_PAGES = {"16": {"UTMALDG.5D"}, "1": {"UBLKCP"}}
 CLUSTER = {"STAS", "UCGABAR_ARV", "UCGABAR_WAIT"}  # stores into a neighbour's shared memory; the barrier of the cluster
 LOCAL = {"LDL", "STL"}
 GENERIC = {"LD"}  # of an address that may be anything: the parameter block by reference, a trip to memory for every word
 TRIGGER = {"PREEXIT"}  # lets a dependent grid begin early, where it is crowded beside this one
 OF_FAMILY = {
-    # one TMA box per page and tensor, mbarriers, ldmatrix, exp2, the wait of a programmatic dependent launch
-    "gqa_decode": {"UTMALDG.5D", "SYNCS", "LDSM", "MUFU.EX2", "ACQBULK"},
+    # mbarriers, ldmatrix, exp2, the wait of a programmatic dependent launch
+    "gqa_decode": {"SYNCS", "LDSM", "MUFU.EX2", "ACQBULK"},
     "read_ceiling": {"UBLKCP", "SYNCS"},
 }
 
@@ -52,12 +61,13 @@ class InstructionsTest(unittest.TestCase):
         for name, (text, opcodes) in images:
             with self.subTest(name):
                 wanted = next(words for family, words in OF_FAMILY.items() if name.startswith(family + "_"))
-                fields = re.search(r"_q(\w+?)_kv\w+?_d\d+_r\d+_c(\d+)_sm\d+$", name)
+                fields = re.search(r"_kv(\w+?)_d\d+_r\d+_p(\d+)_c(\d+)_sm\d+$", name)
                 unwanted = LOCAL | CLUSTER | TRIGGER | GENERIC
                 if fields:
-                    wanted = wanted | {MATRIX[fields[1]]}
-                    unwanted = unwanted | {MATRIX["bf16"]} - wanted
-                if fields and int(fields[2]) > 1:
+                    kv_dtype, min_page_size, cluster_size = fields.groups()
+                    wanted = wanted | OF_KV[kv_dtype] | OF_PAGES[min_page_size]
+                    unwanted = unwanted | OF_KV["bf16"] - wanted
+                if fields and int(cluster_size) > 1:
                     wanted, unwanted = wanted | CLUSTER, unwanted - CLUSTER
                 self.assertRegex(text, rf"Function : {name}\n")
                 self.assertEqual(wanted - used(opcodes, wanted), set(), "missing")

@@ -54,6 +54,7 @@ static libdecode_memory_bundle make_bundle(const struct size *size, uint32_t tar
         contract.cluster_size = cluster_sizes[i / 6 % 4];
         contract.head_dim = 64 * (1 + i / 24 % size->num_head_dims);
         contract.threads = 352;
+        contract.consumer_warps = 8;
         contract.dynamic_shared_bytes = 90 * 1024;
         contract.ctas_per_sm = 1;
         contract.stages = 3 + edition; /* what tells editions apart */

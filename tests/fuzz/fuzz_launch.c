@@ -24,27 +24,48 @@ static void require(int condition) {
 /* ----------------------------------------------------------------------------------------------- a driver of two calls */
 
 static struct selection launched;
+static int num_maps;
 
 static cuda_result take_map(struct libdecode_tensor_map *map, int data_type, uint32_t rank, void *address, const uint64_t *dims,
                             const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave,
                             int swizzle, int promotion, int fill) {
     (void)address, (void)interleave, (void)promotion, (void)fill;
     static const uint32_t element_bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2}, swizzle_bytes[] = {0, 32, 64, 128};
-    require((uintptr_t)map % 64 == 0 && data_type >= 0 && data_type < 10 && swizzle >= 0 && swizzle < 4);
-    require(rank == (swizzle == 0 ? 3 : 5)); /* scales, rows */
+    require((uintptr_t)map % 64 == 0 && data_type >= 0 && data_type < 10 && swizzle > 0 && swizzle < 4 && rank == 5);
+    num_maps++;
     for (uint32_t i = 0; i < rank; i++) {
         require(dims[i] >= 1 && dims[i] <= (uint64_t)UINT32_MAX + 1 && box[i] >= 1 && box[i] <= 256 && element_strides[i] == 1);
         require(i == 0 || (strides[i - 1] % 16 == 0 && strides[i - 1] < (uint64_t)1 << 40));
     }
-    require(box[0] * element_bytes[data_type] % 16 == 0);
-    require(swizzle == 0 || box[0] * element_bytes[data_type] == swizzle_bytes[swizzle]);
+    require(box[0] * element_bytes[data_type] == swizzle_bytes[swizzle]);
     return CUDA_RESULT_SUCCESS;
+}
+
+/* Steps that asynchronous copies of `unit` bytes can take. */
+static void check_rows(const struct row_source *rows, int64_t unit) {
+    require(rows->page_stride >= 0 && rows->page_stride % unit == 0 && rows->head_stride >= 0 && rows->head_stride % unit == 0 &&
+            rows->token_stride >= 0 && rows->token_stride % unit == 0);
+}
+
+static void check_sources(const struct gqa_decode_params *params, const struct libdecode_launch_contract *contract) {
+    bool gathers_rows = (contract->flags & CONTRACT_FLAG_ROW_GATHER) != 0;
+    require(num_maps == (gathers_rows ? 0 : 2) && params->num_pages >= 1 && params->copies_per_box >= 1);
+    check_rows(&params->k_rows, 16);
+    check_rows(&params->v_rows, 16);
+    if (contract->kv_dtype == KERNEL_DTYPE_NVFP4) {
+        int64_t scales = params->query.head_dim / 16, unit = (scales & -scales) < 16 ? (scales & -scales) : 16;
+        require(unit >= 4);
+        check_rows(&params->k_scales, unit);
+        check_rows(&params->v_scales, unit);
+    }
 }
 
 static cuda_result take_launch(const struct cuda_launch_config *config, cuda_function function, void **parameters, void **extra) {
     const struct libdecode_launch_contract *contract = &launched.record->kernel->contract;
-    const struct schedule_params *schedule = &((const struct gqa_decode_params *)parameters[0])->schedule;
+    const struct gqa_decode_params *params = (const struct gqa_decode_params *)parameters[0];
+    const struct schedule_params *schedule = &params->schedule;
     (void)function, (void)extra;
+    check_sources(params, contract);
     require(config->grid_x >= 1 && config->grid_x % contract->cluster_size == 0 && config->block_x == contract->threads);
     require((size_t)config->grid_x * 2 * contract->record_bytes <= launched.records_bytes);
     require(schedule->num_workers.value * contract->cluster_size == config->grid_x && schedule->row_passes.value >= 1);
@@ -90,6 +111,7 @@ static void launch_input(const struct launch_input *input, const struct bundle *
     libdecode_tensors tensors = {.bmm1_scale = 1.0f};
     require(record.family != NULL && selection.num_workers >= 1 && selection.predicted_ns > 0);
     launched = selection;
+    num_maps = 0;
     if (problem.given.batch_size > 0)
         require(launch_kernel(&driver, &problem, &selection, &tensors, NULL, NULL) == LIBDECODE_OK);
 }

@@ -48,6 +48,7 @@ int main(int argc, char **argv) {
     write_input(argv[1], "nvfp4", &input);
     input.contract.flags = CONTRACT_FLAG_ROW_GATHER;
     input.contract.min_page_size = 1;
+    input.contract.max_box_tokens = 16;
     input.problem.v_sf_layout = LIBDECODE_SF_LINEAR;
     input.problem.page_size = 6;
     input.problem.max_seq_len = 1000;

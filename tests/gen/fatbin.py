@@ -38,7 +38,7 @@ class Abi:
             "family": self.constants["KERNEL_FAMILY_READ_CEILING"], "threads": 128, "dynamic_shared_bytes": 32768,
             "ctas_per_sm": 2, "cluster_size": 1, "query_dtypes": 2, "kv_dtype": 1, "out_dtypes": 2, "head_dim": 128,
             "row_tile": 8, "tile_tokens": 64, "max_box_tokens": 64, "stages": 4, "min_page_size": 16, "max_page_size": 1024,
-            "max_q_len": 1, "record_bytes": 4192,
+            "max_q_len": 1, "record_bytes": 4192, "consumer_warps": 2,
         } | values
         unknown = good.keys() - set(self.fields)
         if unknown:

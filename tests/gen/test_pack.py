@@ -217,7 +217,7 @@ class PackTest(unittest.TestCase):
             "no cluster": ({"cluster_size": 0}, ["clusters of 0"]),
             "cluster of 3": ({"cluster_size": 3}, ["loader would refuse", "clusters of 3"]),
             "features that no launch can ask for": ({"features": 1 << 8}, ["computes features 0x100", "loader/families"]),
-            "reserved words": ({"reserved1": 1}, ["reserved words"]),
+            "reserved words": ({"reserved0": 1}, ["reserved words"]),
             "shared memory of a CTA": ({"dynamic_shared_bytes": 227 * 1024 + 16, "ctas_per_sm": 1}, ["232464 bytes", "232448"]),
             "shared memory of an SM": ({"dynamic_shared_bytes": 100 * 1024, "ctas_per_sm": 3}, ["3 CTAs", "103424 of 233472"]),
             "threads of an SM": ({"ctas_per_sm": 17, "dynamic_shared_bytes": 0}, ["17 CTAs", "128 of 2048 threads"]),

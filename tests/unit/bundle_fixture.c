@@ -86,6 +86,7 @@ struct libdecode_launch_contract fixture_contract(void) {
         .max_page_size = 1024,
         .max_q_len = 1,
         .record_bytes = 4192,
+        .consumer_warps = 4,
     };
 }
 

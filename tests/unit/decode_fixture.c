@@ -8,6 +8,7 @@
 
 #include "abi.h"
 #include "bundle_fixture.h"
+#include "problem.h"
 
 /* The build says where the grid stands. */
 #ifndef GRID_TOML
@@ -15,7 +16,7 @@
 #endif
 
 #define MAX_VALUES 16
-#define MAX_KERNELS 512
+#define MAX_KERNELS 512 /* of a target */
 
 static void require(bool condition, const char *what) {
     if (!condition) {
@@ -88,23 +89,46 @@ static size_t read_list(const char *section, const char *key, char values[MAX_VA
     return count;
 }
 
-static uint32_t dtype_number(const char *name) { return strcmp(name, "fp16") == 0 ? KERNEL_DTYPE_FP16 : KERNEL_DTYPE_BF16; }
+static const struct {
+    const char *name;
+    uint32_t number, query_dtypes;
+} kv_dtypes[] = {{"bf16", KERNEL_DTYPE_BF16, 1u << KERNEL_DTYPE_BF16},
+                 {"fp16", KERNEL_DTYPE_FP16, 1u << KERNEL_DTYPE_FP16},
+                 {"e4m3", KERNEL_DTYPE_E4M3, 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3},
+                 {"nvfp4", KERNEL_DTYPE_NVFP4, 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3}};
+
+static size_t kv_dtype_of(const char *name) {
+    size_t place = 0;
+    while (place < sizeof kv_dtypes / sizeof kv_dtypes[0] && strcmp(kv_dtypes[place].name, name) != 0)
+        place++;
+    require(place < sizeof kv_dtypes / sizeof kv_dtypes[0], name);
+    return place;
+}
 
 /* Resources like those of the real kernels, so that presets have room for them. */
-static struct libdecode_launch_contract grid_contract(const char *dtype, uint32_t head_dim, uint32_t row_tile,
-                                                      uint32_t cluster_size, uint32_t target) {
+static struct libdecode_launch_contract contract_like(const char *dtype, uint32_t head_dim, uint32_t row_tile,
+                                                      uint32_t min_page_size, uint32_t cluster_size, uint32_t target) {
     struct libdecode_launch_contract contract = fixture_contract();
-    contract.threads = target == 120 ? 160 : 352;
+    bool gathers_rows = min_page_size < 16;
+    uint32_t row_bytes = head_dim * (uint32_t)dtype_bits((libdecode_dtype)kv_dtypes[kv_dtype_of(dtype)].number) / 8;
+    uint32_t stage_tokens = (target == 120 ? 8192 : 16384) / row_bytes;
+    contract.kv_dtype = kv_dtypes[kv_dtype_of(dtype)].number;
+    contract.query_dtypes = kv_dtypes[kv_dtype_of(dtype)].query_dtypes;
+    contract.consumer_warps = target == 120 || gathers_rows || head_dim > 256 ? 4 : 8;
+    /* A copying warp each for K and V, four where rows come one by one; one that hands out work, one for scales. */
+    contract.threads =
+        32 * (contract.consumer_warps + (gathers_rows ? 8 : 2) + 1 + (contract.kv_dtype == KERNEL_DTYPE_NVFP4 ? 1 : 0));
     contract.dynamic_shared_bytes = target == 120 ? 98304 : 180224;
     contract.ctas_per_sm = 1;
     contract.cluster_size = cluster_size;
-    contract.kv_dtype = dtype_number(dtype);
-    contract.query_dtypes = 1u << contract.kv_dtype;
-    contract.out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16;
+    contract.out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3 |
+                          (head_dim / cluster_size >= 16 ? 1u << KERNEL_DTYPE_NVFP4 : 0u);
     contract.head_dim = head_dim;
     contract.row_tile = row_tile;
-    contract.tile_tokens = 8192 / head_dim;
-    contract.max_box_tokens = contract.tile_tokens < 64 ? contract.tile_tokens : 64;
+    contract.tile_tokens = stage_tokens < 16 ? 16 : stage_tokens < 128 ? stage_tokens : 128;
+    contract.max_box_tokens = gathers_rows ? 16 : contract.tile_tokens;
+    contract.min_page_size = min_page_size;
+    contract.flags = gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0;
     contract.features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_V_PAGE_TABLE |
                         CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX;
     return contract;
@@ -119,24 +143,28 @@ static const struct {
 static size_t add_section(const char *section, size_t target, struct fixture_kernel *kernels,
                           char (*names)[BUNDLE_MAX_NAME_BYTES], size_t count) {
     char built_for[MAX_VALUES][16], dtypes[MAX_VALUES][16], head_dims[MAX_VALUES][16], tiles[MAX_VALUES][16],
-        clusters[MAX_VALUES][16];
+        clusters[MAX_VALUES][16], page_sizes[MAX_VALUES][16];
     size_t num_targets = read_list(section, "targets", built_for), num_dtypes = read_list(section, "kv_dtype", dtypes);
     size_t num_dims = read_list(section, "head_dim", head_dims), num_tiles = read_list(section, "row_tile", tiles);
     size_t num_clusters = read_list(section, "cluster_size", clusters);
+    size_t num_page_sizes = read_list(section, "min_page_size", page_sizes);
     bool wanted = false;
     for (size_t t = 0; t < num_targets; t++)
         wanted = wanted || strcmp(built_for[t], targets[target].name) == 0;
-    for (size_t i = 0; wanted && i < num_dtypes * num_dims * num_tiles * num_clusters; i++) {
-        const char *dtype = dtypes[i % num_dtypes], *dim = head_dims[i / num_dtypes % num_dims];
-        const char *tile = tiles[i / num_dtypes / num_dims % num_tiles],
-                   *cluster = clusters[i / num_dtypes / num_dims / num_tiles];
+    for (size_t i = 0; wanted && i < num_dtypes * num_dims * num_tiles * num_page_sizes * num_clusters; i++) {
+        size_t rest = i / num_dtypes;
+        const char *dtype = dtypes[i % num_dtypes], *dim = head_dims[rest % num_dims];
+        rest /= num_dims;
+        const char *tile = tiles[rest % num_tiles], *page_size = page_sizes[rest / num_tiles % num_page_sizes];
+        const char *cluster = clusters[rest / num_tiles / num_page_sizes];
         require(count < MAX_KERNELS, "too many kernels");
-        (void)snprintf(names[count], sizeof names[count], "gqa_decode_kv%.15s_d%.15s_r%.15s_p16_c%.15s_%s", dtype, dim, tile,
-                       cluster, targets[target].name);
+        (void)snprintf(names[count], sizeof names[count], "gqa_decode_kv%.15s_d%.15s_r%.15s_p%.15s_c%.15s_%s", dtype, dim, tile,
+                       page_size, cluster, targets[target].name);
         kernels[count] = (struct fixture_kernel){.name = names[count],
                                                  .target = targets[target].number,
-                                                 .contract = grid_contract(dtype, (uint32_t)atoi(dim), (uint32_t)atoi(tile),
-                                                                           (uint32_t)atoi(cluster), targets[target].number)};
+                                                 .contract = contract_like(dtype, (uint32_t)atoi(dim), (uint32_t)atoi(tile),
+                                                                           (uint32_t)atoi(page_size), (uint32_t)atoi(cluster),
+                                                                           targets[target].number)};
         count++;
     }
     return count;

@@ -138,7 +138,11 @@ static const struct lie lies[] = {
     LATER_LIE(family, KERNEL_FAMILY_READ_CEILING),
     LATER_LIE(family, 77),
     LATER_LIE(stages, 4),
-    LATER_LIE(reserved[1], 1),
+    CONTRACT_LIE(consumer_warps, 0),
+    CONTRACT_LIE(consumer_warps, 6), /* of five */
+    CONTRACT_LIE(consumer_warps, UINT32_MAX),
+    LATER_LIE(consumer_warps, 5),
+    LATER_LIE(reserved[0], 1),
 };
 /* clang-format on */
 

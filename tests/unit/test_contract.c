@@ -31,7 +31,7 @@ static const struct {
     SAYING(family, 77, "is of family 77"),
     SAYING(parameter_bytes, sizeof(struct gqa_decode_params) + 64, "takes a parameter block of"),
     SAYING(reserved[0], 1, "reserved words"),
-    SAYING(flags, CONTRACT_FLAG_MAY_SPILL | CONTRACT_FLAG_ROW_GATHER, "has flags 0x2"),
+    SAYING(flags, CONTRACT_FLAG_MAY_SPILL | 1u << 2, "has flags 0x4"),
     SAYING(features, CONTRACT_FEATURE_LSE | 1u << 9, "computes features 0x200"),
     SAYING(features, LIBDECODE_FEATURE_DRAFT_MASK, "computes features 0x10"), /* known, but no field carries it */
     SAYING(out_dtypes, 1u << KERNEL_DTYPE_BF16 | 1u << 5, "writes dtypes 0x20"),
@@ -39,7 +39,6 @@ static const struct {
     SAYING(max_q_len, 8, "up to 8 query tokens"),
     SAYING(query_dtypes, 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_NVFP4, "queries of dtypes 0x10"),
     SAYING(kv_dtype, 0, "KV rows of 128 elements of dtype 0"),
-    SAYING(kv_dtype, KERNEL_DTYPE_NVFP4, "KV rows of 128 elements of dtype 4"),
     SAYING(kv_dtype, 5, "KV rows of 128 elements of dtype 5"), /* not to be copied as if it were another */
     SAYING(kv_dtype, UINT32_MAX, "of dtype 4294967295"),
     SAYING(head_dim, 80, "KV rows of 80 elements"),   /* no whole number of swizzle rows */
@@ -143,6 +142,12 @@ static void what_it_knows_has_a_family(void **state) {
     contract.row_tile = 64;
     contract.cluster_size = 16;
     contract.flags = CONTRACT_FLAG_MAY_SPILL;
+    assert_non_null(contract_family(&contract, reason));
+    contract.kv_dtype = KERNEL_DTYPE_NVFP4;
+    contract.query_dtypes = 1u << KERNEL_DTYPE_E4M3;
+    assert_non_null(contract_family(&contract, reason));
+    contract.flags |= CONTRACT_FLAG_ROW_GATHER; /* pages of 8 are too small for boxes, not for rows */
+    contract.min_page_size = 8;
     assert_non_null(contract_family(&contract, reason));
     for (size_t i = 0; i < grid->table.count; i++)
         assert_non_null(grid->table.records[i].family);

@@ -20,6 +20,7 @@
 static struct libdecode_launch_contract contract_for(uint32_t head_dim, uint32_t row_tile, uint32_t cluster_size) {
     struct libdecode_launch_contract contract = fixture_contract();
     contract.threads = 352;
+    contract.consumer_warps = 8;
     contract.ctas_per_sm = 1;
     contract.head_dim = head_dim;
     contract.row_tile = row_tile;

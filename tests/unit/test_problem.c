@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "decode_fixture.h"
@@ -304,50 +305,72 @@ static void nvfp4_scales_have_strides_of_their_own(void **state) {
     problem.page_size = 2;
     expect_refused(&problem, "page_size 2", "multiple of 4");
     problem.page_size = 4;
-    problem.head_dim = 96;
-    expect_refused(&problem, "head_dim 96", "of 64");
-    problem.v_sf_layout = LIBDECODE_SF_LINEAR;
-    problem.page_size = 8; /* blocks of 8 x 6 scales: with 4 of 24 bytes */
     (void)expect_accepted(&problem);
-    problem.head_dim = 48; /* rows of 24 bytes */
-    expect_refused(&problem, "head_dim is 48 with kv_dtype nvfp4", "multiple of 32");
+    problem.v_sf_layout = LIBDECODE_SF_LINEAR;
+    problem.page_size = 7;
+    (void)expect_accepted(&problem);
+    static const int32_t narrow[] = {16, 32, 48, 80, 96, 112, 144, 160, 480};
+    for (size_t i = 0; i < sizeof narrow / sizeof narrow[0]; i++) {
+        problem.head_dim = narrow[i];
+        expect_refused(&problem, "with kv_dtype nvfp4: it must be a multiple of 64", "whole words of 4 bytes");
+    }
 }
 
-/* Where copies of 16 bytes lead: a page, and in it either a head whose tokens have no gap, or a token. */
-static void nvfp4_scales_lie_where_copies_find_them(void **state) {
+/* Kernels copy the scales of a token in units of a power of two that divides them. */
+static void nvfp4_scales_lie_at_multiples_of_what_a_copy_takes(void **state) {
     (void)state;
-    libdecode_problem problem = llama3_8b();
-    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
-    problem.k_sf_page_stride = 1032;
-    expect_refused(&problem, "k_sf_page_stride is 1032", "multiple of 16 scales, which are 16 bytes");
-    problem.k_sf_page_stride = 0;
-    problem.v_sf_page_stride = 1032;
-    expect_refused(&problem, "v_sf_page_stride is 1032", "multiple of 16 scales");
-    problem.v_sf_page_stride = 0;
-    problem.k_sf_head_stride = 136; /* dense tokens, at which no copy can start */
-    problem.k_sf_page_stride = 2048;
-    expect_refused(&problem, "k_sf_token_stride is 8 and k_sf_head_stride 136", "head_dim / 16 = 8");
-    problem.k_sf_token_stride = 12;
-    problem.k_sf_head_stride = 192;
-    expect_refused(&problem, "k_sf_token_stride is 12", "multiple of 16 scales");
-    problem.k_sf_token_stride = 16;
-    problem.k_sf_head_stride = 136; /* of a token's own: any */
-    (void)expect_accepted(&problem);
+    static const struct {
+        int32_t head_dim;
+        int64_t unit;
+    } cases[] = {{64, 4}, {128, 8}, {192, 4}, {256, 16}, {320, 4}, {384, 8}, {448, 4}, {512, 16}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        libdecode_problem problem = llama3_8b();
+        char of_unit[64];
+        (void)snprintf(of_unit, sizeof of_unit, "multiple of %d elements, which are %d bytes", (int)cases[i].unit,
+                       (int)cases[i].unit);
+        problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+        problem.head_dim = cases[i].head_dim;
+        for (int step = 1; step <= 2; step++) {
+            const int64_t extra = cases[i].unit / step;
+            problem.k_sf_page_stride = problem.v_sf_page_stride = 16384 + extra;
+            problem.k_sf_head_stride = problem.v_sf_head_stride = 1024 + extra;
+            problem.k_sf_token_stride = problem.v_sf_token_stride = 32 + extra;
+            if (step == 1)
+                (void)expect_accepted(&problem);
+            int64_t *const strides[] = {&problem.k_sf_page_stride, &problem.k_sf_head_stride, &problem.k_sf_token_stride,
+                                        &problem.v_sf_page_stride, &problem.v_sf_head_stride, &problem.v_sf_token_stride};
+            static const char *const names[] = {"k_sf_page_stride", "k_sf_head_stride", "k_sf_token_stride",
+                                                "v_sf_page_stride", "v_sf_head_stride", "v_sf_token_stride"};
+            for (size_t at = 0; step == 2 && at < 6; at++) {
+                libdecode_problem one = problem;
+                for (size_t other = 0; other < 6; other++)
+                    if (other != at)
+                        *(int64_t *)((char *)&one + ((char *)strides[other] - (char *)&problem)) -= extra;
+                expect_refused(&one, names[at], of_unit);
+            }
+        }
+    }
+}
 
-    problem = llama3_8b();
-    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
-    problem.kv_layout = LIBDECODE_KV_NHD;
-    (void)expect_accepted(&problem); /* 8 heads of 8 scales */
-    problem.num_qo_heads = problem.num_kv_heads = 3;
-    expect_refused(&problem, "k_sf_token_stride is 24", "multiple of 16 scales");
-    problem.num_qo_heads = problem.num_kv_heads = 1; /* without a gap, and no other head */
-    (void)expect_accepted(&problem);
-    problem.num_qo_heads = problem.num_kv_heads = 2;
-    problem.page_size = 1; /* one token: its stride leads nowhere */
-    (void)expect_accepted(&problem);
-    problem.kv_layout = LIBDECODE_KV_HND;
-    problem.page_size = 5;
-    expect_refused(&problem, "k_sf_token_stride is 8 and k_sf_head_stride 40", "head stride of such a multiple");
+/* Heads and pages of any number: a token's scales are copied by themselves. */
+static void dense_nvfp4_scales_are_always_accepted(void **state) {
+    (void)state;
+    for (int32_t head_dim = 64; head_dim <= 512; head_dim += 64) {
+        for (int32_t heads = 1; heads <= 5; heads++) {
+            for (int32_t page_size = 1; page_size <= 17; page_size++) {
+                libdecode_problem problem = llama3_8b();
+                problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+                problem.head_dim = head_dim;
+                problem.num_qo_heads = problem.num_kv_heads = heads;
+                problem.page_size = page_size;
+                (void)expect_accepted(&problem);
+                problem.kv_layout = LIBDECODE_KV_NHD;
+                (void)expect_accepted(&problem);
+                problem.v_sf_layout = page_size % 4 == 0 ? LIBDECODE_SF_V_INTERLEAVE4 : LIBDECODE_SF_LINEAR;
+                (void)expect_accepted(&problem);
+            }
+        }
+    }
 }
 
 static libdecode_problem nvfp4_nhd_interleaved(void) {
@@ -413,10 +436,12 @@ static void heads_whose_interleaved_v_scales_would_overlap_are_refused(void **st
     libdecode_problem problem = nvfp4_nhd_interleaved();
     problem.v_sf_head_stride = 8;
     expect_refused(&problem, "v_sf_head_stride is 8", "128 or more");
-    problem.v_sf_head_stride = 127;
-    expect_refused(&problem, "v_sf_head_stride is 127", "128 or more");
+    problem.v_sf_head_stride = 120;
+    expect_refused(&problem, "v_sf_head_stride is 120", "128 or more");
+    problem.v_sf_head_stride = 132;
+    expect_refused(&problem, "v_sf_head_stride is 132", "multiple of 8 elements");
     problem.v_sf_head_stride = 136;
-    expect_refused(&problem, "v_sf_head_stride is 136 with v_sf_layout V_INTERLEAVE4", "multiple of 16 scales");
+    (void)expect_accepted(&problem);
     problem.v_sf_head_stride = 128;
     (void)expect_accepted(&problem);
     problem.v_sf_head_stride = -1;
@@ -487,7 +512,8 @@ int main(void) {
         cmocka_unit_test(everything_that_function_1_defines_is_accepted),
         cmocka_unit_test(pages_may_have_any_size),
         cmocka_unit_test(nvfp4_scales_have_strides_of_their_own),
-        cmocka_unit_test(nvfp4_scales_lie_where_copies_find_them),
+        cmocka_unit_test(nvfp4_scales_lie_at_multiples_of_what_a_copy_takes),
+        cmocka_unit_test(dense_nvfp4_scales_are_always_accepted),
         cmocka_unit_test(nvfp4_results_are_aligned_to_a_block_and_others_to_16_bytes),
         cmocka_unit_test(interleaved_v_scales_are_one_block_to_a_head_in_either_kv_layout),
         cmocka_unit_test(heads_whose_interleaved_v_scales_would_overlap_are_refused),

@@ -280,7 +280,7 @@ static void nvfp4_k_enters_the_logit_with_its_linear_scales(void **state) {
 }
 
 static void nvfp4_scales_have_strides_of_their_own(void **state) {
-    enum { DIM = 32, HEADS = 2, SF_PAGE = 80, SF_HEAD = 3, SF_TOKEN = 16 };
+    enum { DIM = 64, HEADS = 2, SF_PAGE = 80, SF_HEAD = 8, SF_TOKEN = 20 };
     static _Alignas(16) uint8_t codes[2 * PAGE * HEADS * DIM / 2], k_scales[2 * PAGE * SF_TOKEN], v_scales[2 * SF_PAGE];
     (void)state;
     scene_of_single_rows(PAGE, DIM);
@@ -297,9 +297,9 @@ static void nvfp4_scales_have_strides_of_their_own(void **state) {
     memset(codes, 0x22, sizeof codes); /* 1 everywhere: results are the scales */
     memset(k_scales, 0, sizeof k_scales);
     for (size_t byte = 0; byte < sizeof v_scales; byte++)
-        v_scales[byte] = (uint8_t)(byte + 1);
+        v_scales[byte] = (uint8_t)(byte % 101 + 1);
     for (size_t token = 0; token < PAGE; token++)
-        k_scales[(PAGE + token) * SF_TOKEN + 2 + 1] = (uint8_t)(0x38 + 8 * token); /* 2^token: NHD, page 1, head 1, block 1 */
+        k_scales[(PAGE + token) * SF_TOKEN + 4 + 1] = (uint8_t)(0x38 + 8 * token); /* 2^token: NHD, page 1, head 1, block 1 */
     static _Alignas(16) uint8_t query[PAGE * HEADS * DIM];
     for (size_t row = 0; row < PAGE * HEADS; row++)
         query[row * DIM + 16] = 0x38;
@@ -312,7 +312,7 @@ static void nvfp4_scales_have_strides_of_their_own(void **state) {
         int32_t token = row / HEADS, head = row % HEADS;
         const uint8_t *scales = v_scales + SF_PAGE + head * SF_HEAD + token * SF_TOKEN;
         assert_true(fp16_decode(scene.out[row * DIM]) == e4m3_decode(scales[0]));
-        assert_true(fp16_decode(scene.out[row * DIM + 31]) == e4m3_decode(scales[1]));
+        assert_true(fp16_decode(scene.out[row * DIM + 63]) == e4m3_decode(scales[3]));
         assert_true(scene.lse[row] == (head == 1 ? (float)(1 << token) : 0)); /* one token each: its logit */
     }
 }
