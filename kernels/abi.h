@@ -98,9 +98,11 @@ struct schedule_params {
     struct libdecode_divisor num_workers;           /* clusters launched: grid / cluster_size */
     uint32_t min_boxes_per_worker;                  /* at least 1; fewer workers take part when there is less work */
     struct libdecode_divisor page_size;
-    int32_t box_tokens;   /* as contract.max_box_tokens says */
-    int32_t max_tokens;   /* of a sequence, by the width of the page table: longer ones count as this */
-    int32_t window_reach; /* tokens before the newest: window_left / position_stride, or INT32_MAX */
+    int32_t box_tokens;     /* as contract.max_box_tokens says */
+    int32_t max_tokens;     /* of a sequence, by the width of the page table: longer ones count as this */
+    int32_t window_reach;   /* tokens before the newest: window_left / position_stride, or INT32_MAX */
+    int32_t copies_per_box; /* 1, or the kernel's lines of a row */
+    int32_t scale_blocks;   /* not 0: a copy brings the NVFP4 scales of a box, whose tokens' lie without a gap */
 
     /* Where a query stands, where query_positions say so. */
     int32_t window_left; /* in positions; -1: no window */
@@ -156,7 +158,6 @@ struct gqa_decode_params {
     struct libdecode_tensor_map k_map, v_map; /* zero with FLAG_ROW_GATHER */
     struct output_params output;
     void *records;                        /* [CTAs][2] of contract.record_bytes, zero between launches */
-    int32_t copies_per_box;               /* 1, or the kernel's lines of a row */
     int32_t num_pages;                    /* page ids from here on give zero rows, as negative ones do */
     struct row_source k_rows, v_rows;     /* FLAG_ROW_GATHER only */
     struct row_source k_scales, v_scales; /* NVFP4 only: head_dim / 16 bytes a token */

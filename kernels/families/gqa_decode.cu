@@ -13,7 +13,7 @@
  *                     page_stream.cuh gives the boxes of a piece and their pages, one batch of 32 ahead; one 5-D copy per box
  *                     into the ring (producer.cuh, kv_ring.cuh), across pieces, so that short units keep the memory queue full.
  *                     With pages of any size several for K and for V, a copy per row (row_gather.cuh);
- *                     with NVFP4 one more, for the scales (scale_gather.cuh)
+ *                     with NVFP4 one more, for scales that no copy of a box can bring (scale_gather.cuh)
  *     announcer warp  walks the same schedule and hands each piece to the consumers (piece_queue.cuh): what they alone need
  *                     to know of a piece holds up no copy
  *     consumer warps  tile by tile: qk, scale, mask, softmax, pv (attention.cuh); two teams of warps take turns at the tiles, a
@@ -250,7 +250,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         shared.exchange.template run<consumer_barrier>(own, result, rank, count, piece.is_last);
         const bool shares_unit = piece.num_workers > 1;
         if (!shares_unit || WorkerFold(params.records, piece, rank).run(result, worker - piece.first_worker)) {
-            pipeline::store_unit(params.output, rows, result, rank * Fold::columns, params.query.head_dim, Format::v_scale);
+            pipeline::store_unit<Format>(params.output, rows, result, rank * Fold::columns, params.query.head_dim);
             if (shares_unit)
                 WorkerFold(params.records, piece, rank).clear(result);
         }
@@ -260,15 +260,20 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
 
 /* ------------------------------------------------------------------------------------------------------------ producers */
 
+__device__ __forceinline__ bool gathers_scales(const gqa_decode_params &params) {
+    return Traits::has_scales && (Traits::gathers_rows || params.schedule.scale_blocks == 0);
+}
+
 /* Arrivals that complete a tile, beside its bytes. */
-constexpr int producers_of_a_tile =
-    (Traits::gathers_rows ? RowGather::arrivals : 1) + (Traits::has_scales ? ScaleGather::arrivals : 0);
+__device__ __forceinline__ int producers_of_a_tile(const gqa_decode_params &params) {
+    const int of_rows = Traits::gathers_rows ? RowGather::arrivals : 1;
+    return Traits::has_scales ? of_rows + ScaleGather::arrivals : of_rows;
+}
 
 /* Copies of rows narrower than the kernel's leave the rest of each as it was: zeros, as those of boxes bring. */
 __device__ __forceinline__ void clear_tiles(SharedMemory &shared) {
     for (int byte = threadIdx.x * 16; byte < static_cast<int>(sizeof shared.tiles); byte += Traits::threads * 16)
         ptx::store_shared_zeros(ptx::shared_address(shared.tiles) + byte);
-    ptx::fence_shared_before_copies();
 }
 
 /* Producer warp number `producer`: those that bring K's rows, those that bring V's, the one that brings scales. */
@@ -276,7 +281,10 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedul
                                         pipeline::Tensor tensor, int producer, const Ring &ring, int lane) {
     if constexpr (Traits::has_scales) {
         if (producer == 2 * Traits::tensor_warps) {
-            ScaleGather(params, ring).run(schedule, lane);
+            if (gathers_scales(params))
+                ScaleGather(params, ring).run(schedule, lane);
+            else
+                pipeline::meet_cluster<Traits::cluster_size>();
             return;
         }
     }
@@ -285,7 +293,7 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedul
                   params.query.head_dim, tensor, producer % Traits::tensor_warps, ring)
             .run(schedule, lane);
     else
-        Producer(params.schedule, map, params.copies_per_box, tensor, ring).run(schedule, lane);
+        Producer(params, map, tensor == pipeline::tensor_k ? params.k_scales : params.v_scales, tensor, ring).run(schedule, lane);
 }
 
 } // namespace
@@ -310,7 +318,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
             ptx::prefetch_tensor_map(map);
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         shared.sequences = pipeline::Sequences(params.schedule);
-        Ring::initialise(shared.barriers, producers_of_a_tile, Traits::team_warps);
+        Ring::initialise(shared.barriers, producers_of_a_tile(params), Traits::team_warps);
         shared.pieces.initialise(Traits::consumer_threads);
         shared.exchange.initialise();
         ptx::fence_mbarrier_init();
@@ -342,8 +350,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .query_dtypes = Format::converts_query ? 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3
                                            : 1u << Traits::dtype,
     .kv_dtype = Traits::dtype,
-    .out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3 |
-                  (pipeline::holds_whole_blocks<Fold::Result> ? 1u << KERNEL_DTYPE_NVFP4 : 0u),
+    .out_dtypes = pipeline::out_dtypes<Format, Fold::Result>,
     .head_dim = Traits::head_dim,
     .row_tile = Traits::row_tile,
     .tile_tokens = Traits::tile_tokens,

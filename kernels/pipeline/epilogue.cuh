@@ -12,18 +12,21 @@
 
 namespace pipeline {
 
-/* Whether a thread's vector and its neighbours' are whole blocks of NVFP4. */
-template <class S>
-constexpr bool holds_whole_blocks = S::part_columns % tile::block_dims == 0;
+/* FP8 and NVFP4 where query or KV are not of 16 bits; NVFP4 where a thread's vector and its neighbours' are whole blocks of it. */
+template <class Format, class S>
+constexpr uint32_t out_dtypes =
+    1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | (Format::converts_query ? 1u << KERNEL_DTYPE_E4M3 : 0u) |
+    (Format::converts_query && S::part_columns % tile::block_dims == 0 ? 1u << KERNEL_DTYPE_NVFP4 : 0u);
 
 /*
  * This CTA's columns of a finished unit, the first of them `first_column` of the head. Columns from head_dim on are padding, never
- * stored. `v_scale`: what the products with V are to be multiplied by, beside bmm2_scale.
+ * stored.
  */
-template <class S>
+template <class Format, class S>
 __device__ __forceinline__ void store_unit(const output_params &output, const tile::RowMap &rows, const S &result,
-                                           int first_column, int head_dim, float v_scale) {
-    const float bmm2_scale = (output.bmm2_scale_device != nullptr ? *output.bmm2_scale_device : output.bmm2_scale) * v_scale;
+                                           int first_column, int head_dim) {
+    const float bmm2_scale =
+        (output.bmm2_scale_device != nullptr ? *output.bmm2_scale_device : output.bmm2_scale) * Format::v_scale;
 #pragma unroll
     for (int i = 0; i < S::per_thread; ++i) {
         const int column = first_column + result.column(i);
@@ -44,7 +47,7 @@ __device__ __forceinline__ void store_unit(const output_params &output, const ti
 #pragma unroll
         for (int j = 0; j < S::width; ++j)
             value[j] = result.value[i][j] * scale;
-        tile::store_output<holds_whole_blocks<S>>(output, rows, result.row(i), column, head_dim, value);
+        tile::store_output<out_dtypes<Format, S>>(output, rows, result.row(i), column, head_dim, value);
         if (output.lse != nullptr && column == 0)
             output.lse[rows.lse_offset(output, result.row(i))] = empty ? -INFINITY : reference + log2f(total);
     }

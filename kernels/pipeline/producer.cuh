@@ -11,17 +11,21 @@
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/page_stream.cuh"
+#include "pipeline/row_stream.cuh"
+#include "ptx/async_copy.cuh"
 
 namespace pipeline {
 
 template <class Format, class Ring, int tile_tokens, int cluster_size>
 class Producer {
   public:
-    /* `map`: the tensor's. `copies_per_box`: 1, or one for each line of a row. */
-    __device__ __forceinline__ Producer(const schedule_params &params, const void *map, int copies_per_box, Tensor tensor,
+    /* `map`: the tensor's. With `scale_blocks` scales come along, those of a box by one copy. */
+    __device__ __forceinline__ Producer(const gqa_decode_params &params, const void *map, const row_source &scales, Tensor tensor,
                                         Ring ring)
-        : params_(params), map_(map), copies_shift_(__ffs(copies_per_box) - 1), tensor_(tensor),
-          box_bytes_(params.box_tokens * Format::row_bytes), ring_(ring) {}
+        : params_(params.schedule), map_(map), scales_(scales), has_scale_blocks_(params.schedule.scale_blocks != 0),
+          num_pages_(params.num_pages), box_shift_(__ffs(params.schedule.box_tokens) - 1),
+          copies_shift_(__ffs(params.schedule.copies_per_box) - 1), tensor_(tensor),
+          box_bytes_(params.schedule.box_tokens * Format::row_bytes), ring_(ring) {}
 
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
         schedule.begin();
@@ -70,6 +74,10 @@ class Producer {
                                 line * (Format::Rows::line_bytes / Format::copied_element_bytes), token_in_page, 0,
                                 batch.piece.kv_head, page, barrier);
         }
+        if constexpr (Format::scale_bytes > 0) {
+            if (has_scale_blocks_)
+                load_scales(batch, first, boxes, lane);
+        }
         /*
          * After the copies, which so go out earlier. Until this arrival the barrier stays open, whatever has come; its count of
          * bytes may be below zero meanwhile (PTX ISA 9.7.13.15, contents of the mbarrier object).
@@ -79,9 +87,29 @@ class Producer {
         __syncwarp();
     }
 
+    /* The scales of the same boxes, 16 bytes a lane. A page that does not exist has scales of zero. */
+    __device__ __forceinline__ void load_scales(const PageBatch &batch, int first, int boxes, int lane) {
+        constexpr int chunk_tokens = 16 / Format::scale_bytes;
+        const uint32_t scales = ring_.tile(tensor_) + tile_tokens * Format::row_bytes;
+#pragma unroll
+        for (int chunk = 0; chunk < tile_tokens / chunk_tokens; chunk += 32) {
+            const int token = (chunk + lane) * chunk_tokens, of_tile = token >> box_shift_;
+            const int page = __shfl_sync(tile::full_warp, batch.page, (first + of_tile) & 31);
+            const bool exists = static_cast<uint32_t>(page) < static_cast<uint32_t>(num_pages_);
+            const int token_in_page = ((batch.first_box + first) * params_.box_tokens + token) & (params_.page_size.value - 1);
+            if (of_tile < boxes)
+                ptx::copy_async<16>(scales + token * Format::scale_bytes,
+                                    row_address(scales_, exists ? page : 0, batch.piece.kv_head, token_in_page), exists);
+        }
+        ptx::mbarrier_arrive_after_copies(ring_.full_barrier(tensor_));
+    }
+
     const schedule_params &params_;
     const void *const map_;
-    const int copies_shift_;
+    const row_source &scales_;
+    const bool has_scale_blocks_;
+    const int num_pages_;
+    const int box_shift_, copies_shift_;
     const Tensor tensor_;
     const int box_bytes_;
     Ring ring_;

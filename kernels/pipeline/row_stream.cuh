@@ -57,7 +57,7 @@ class RowStream {
         for (int i = 0; i < tokens_per_lane; ++i) {
             const int of_warp = i * 32 + lane_, token = token_ + first_ + of_warp;
             auto &row = batch.rows[i];
-            row.live = (tokens % 32 == 0 || of_warp < tokens) && token >= first_live && token < end_live;
+            row.live = of_warp < tokens && first_ + of_warp < tile_tokens && token >= first_live && token < end_live;
             if (!row.live)
                 continue;
             const uint32_t page = quotient(static_cast<uint32_t>(token), params_.page_size);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scale_gather.cuh: the warp that brings the scales of all tiles, of K and of V, beside whoever brings the rows: a few bytes a token,
- * too small for copies that one thread issues at a time, so every lane copies those of its own tokens.
+ * scale_gather.cuh: the warp that brings the scales of all tiles, of K and of V, where those of a page's tokens do not lie side by side
+ * (else they come with the rows: producer.cuh): a few bytes a token, too small for copies that one thread issues at a time, so every
+ * lane copies those of its own tokens.
  */
 #pragma once
 

@@ -30,7 +30,4 @@ __device__ __forceinline__ void prefetch_tensor_map(const void *tensor_map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(tensor_map) : "memory");
 }
 
-/* Shared memory written here before copies that write it, too. PTX ISA 9.7.13.4 "membar / fence", the async proxy. */
-__device__ __forceinline__ void fence_shared_before_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
 } // namespace ptx

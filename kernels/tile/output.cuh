@@ -84,12 +84,12 @@ __device__ __forceinline__ void store_nvfp4(const output_params &output, const R
         output.scales[swizzled_scale(scale_row, padding, columns)] = 0;
 }
 
-/* Neighbouring columns of one row of out. `whole_blocks`: see store_nvfp4. */
-template <bool whole_blocks, int width>
+/* Neighbouring columns of one row of out. `dtypes`: those that may be asked for, a bit each. */
+template <uint32_t dtypes, int width>
 __device__ __forceinline__ void store_output(const output_params &output, const RowMap &rows, int row, int column, int head_dim,
                                              const float (&value)[width]) {
     const int64_t element = rows.output_offset(output, row) + column;
-    if (output.dtype <= KERNEL_DTYPE_FP16) {
+    if ((dtypes >> KERNEL_DTYPE_E4M3) == 0 || output.dtype <= KERNEL_DTYPE_FP16) {
         uint16_t *const out = static_cast<uint16_t *>(output.rows) + element;
         if constexpr (width == 1) {
             *out = static_cast<uint16_t>(pack_output(output.dtype, value[0], 0.f));
@@ -107,7 +107,7 @@ __device__ __forceinline__ void store_output(const output_params &output, const 
             for (int j = 0; j < width; j += 2)
                 reinterpret_cast<uint16_t *>(out)[j / 2] = static_cast<uint16_t>(ptx::pack_e4m3(value[j], value[j + 1]));
         }
-    } else if constexpr (whole_blocks) {
+    } else if constexpr ((dtypes >> KERNEL_DTYPE_NVFP4 & 1u) != 0) {
         store_nvfp4(output, rows, row, column, head_dim, value);
     }
 }

@@ -253,8 +253,18 @@ static int32_t map_rows(const struct problem *problem, const contract_t *contrac
 /* Strides of KV are given in elements. */
 static int64_t row_bytes(libdecode_dtype dtype, int64_t elements) { return elements / 8 * dtype_bits(dtype); }
 
+/* Whether one copy, of multiples of 16 bytes, can bring the scales of a box: those of a page's tokens lie without a gap. */
+static bool has_scale_blocks(const struct problem *problem, uint32_t kernel_head_dim) {
+    const libdecode_problem *given = &problem->given;
+    const int64_t row = kernel_head_dim / 16;
+    const int64_t strides = given->k_sf_page_stride | given->v_sf_page_stride | given->k_sf_head_stride | given->v_sf_head_stride;
+    return given->kv_dtype == LIBDECODE_DTYPE_NVFP4 && given->k_sf_token_stride == row && given->v_sf_token_stride == row &&
+           strides % 16 == 0;
+}
+
 /* What a kernel that gathers rows needs instead of maps, and of NVFP4 every kernel beside them. */
-static void name_rows(const struct problem *problem, const libdecode_tensors *tensors, struct gqa_decode_params *params) {
+static void name_rows(const struct problem *problem, uint32_t kernel_head_dim, const libdecode_tensors *tensors,
+                      struct gqa_decode_params *params) {
     const libdecode_problem *given = &problem->given;
     libdecode_dtype dtype = given->kv_dtype;
     params->num_pages = given->num_pages > 0 ? (int32_t)smaller(given->num_pages, INT32_MAX) : INT32_MAX;
@@ -266,6 +276,7 @@ static void name_rows(const struct problem *problem, const libdecode_tensors *te
         (struct row_source){tensors->k_sf, given->k_sf_page_stride, given->k_sf_head_stride, given->k_sf_token_stride};
     params->v_scales =
         (struct row_source){tensors->v_sf, given->v_sf_page_stride, given->v_sf_head_stride, given->v_sf_token_stride};
+    params->schedule.scale_blocks = has_scale_blocks(problem, kernel_head_dim);
     params->v_scales_interleaved = given->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4;
 }
 
@@ -277,8 +288,8 @@ static void fill(const struct problem *problem, const struct selection *selectio
                                        .output = output_params(problem, tensors),
                                        .records = tensors->workspace};
     ret->num_maps = 0;
-    params.copies_per_box = gathers_rows(contract) ? 1 : map_rows(problem, contract, tensors, ret);
-    name_rows(problem, tensors, &params);
+    params.schedule.copies_per_box = gathers_rows(contract) ? 1 : map_rows(problem, contract, tensors, ret);
+    name_rows(problem, contract->head_dim, tensors, &params);
     memcpy(ret->block, &params, sizeof params);
 }
 

@@ -29,8 +29,8 @@ OF_KV = {
     "e4m3": {"HMMA.16816.F32", CONVERT},
     "nvfp4": {"HMMA.16816.F32", CONVERT, "HMUL2", "LDGSTS"},  # and the copies of its scales
 }
-# One TMA box per page and tensor, or a copy for each row.
-OF_PAGES = {"16": {"UTMALDG.5D"}, "1": {"UBLKCP"}}
+# One TMA box per page and tensor, or copies of the lanes.
+OF_PAGES = {"16": {"UTMALDG.5D"}, "1": {"LDGSTS"}}
 CLUSTER = {"STAS", "UCGABAR_ARV", "UCGABAR_WAIT"}  # stores into a neighbour's shared memory; the barrier of the cluster
 LOCAL = {"LDL", "STL"}
 GENERIC = {"LD"}  # of an address that may be anything: the parameter block by reference, a trip to memory for every word

@@ -49,7 +49,7 @@ static void check_rows(const struct row_source *rows, int64_t unit) {
 
 static void check_sources(const struct gqa_decode_params *params, const struct libdecode_launch_contract *contract) {
     bool gathers_rows = (contract->flags & CONTRACT_FLAG_ROW_GATHER) != 0;
-    require(num_maps == (gathers_rows ? 0 : 2) && params->num_pages >= 1 && params->copies_per_box >= 1);
+    require(num_maps == (gathers_rows ? 0 : 2) && params->num_pages >= 1 && params->schedule.copies_per_box >= 1);
     check_rows(&params->k_rows, 16);
     check_rows(&params->v_rows, 16);
     if (contract->kv_dtype == KERNEL_DTYPE_NVFP4) {

@@ -146,7 +146,7 @@ static void the_block_says_what_query_and_result_are(void **state) {
     assert_int_equal(arguments.num_maps, 2);
     assert_int_equal(arguments.maps[0].offset, offsetof(struct gqa_decode_params, k_map));
     assert_int_equal(arguments.maps[1].offset, offsetof(struct gqa_decode_params, v_map));
-    assert_int_equal(params->copies_per_box, 1);
+    assert_int_equal(params->schedule.copies_per_box, 1);
     assert_int_equal((uintptr_t)params->output.scales, 0x20300);
     assert_true(params->output.scale_factor == 2.5f);
     assert_int_equal(params->output.first_scale_row, 77);
@@ -171,7 +171,7 @@ static void narrow_rows_are_told_and_copied_line_by_line_where_the_last_is_not_w
         struct libdecode_launch_contract contract =
             contract_for((uint32_t)cases[i].dtype, kernel_head_dim(cases[i].head_dim), 16);
         const struct gqa_decode_params *params = fill(&problem, &contract);
-        assert_int_equal(params->copies_per_box, cases[i].copies);
+        assert_int_equal(params->schedule.copies_per_box, cases[i].copies);
         assert_int_equal(params->query.head_dim, cases[i].head_dim);
         assert_int_equal(arguments.num_maps, 2);
         assert_int_equal(arguments.maps[0].map.dims[0], cases[i].first_dim);
@@ -208,7 +208,7 @@ static void a_kernel_that_gathers_rows_gets_addresses_and_no_maps(void **state) 
         assert_int_equal(arguments.num_maps, 0);
         assert_memory_equal(&params->k_map, &zero, sizeof zero);
         assert_memory_equal(&params->v_map, &zero, sizeof zero);
-        assert_int_equal(params->copies_per_box, 1);
+        assert_int_equal(params->schedule.copies_per_box, 1);
         assert_int_equal(params->schedule.box_tokens, contract.max_box_tokens);
         assert_int_equal(params->schedule.page_size.value, TOKENS);
     }
@@ -269,6 +269,36 @@ static void nvfp4_scales_come_by_addresses_in_either_layout(void **state) {
         expect_rows(&params->k_scales, k_sf, 2 * PAGE, ROW, HEADS * ROW);
         expect_rows(&params->v_scales, v_sf, 2 * PAGE, BLOCK, ROW);
         assert_int_equal(params->v_scales_interleaved, 1);
+    }
+}
+
+/* Where the scales of a page's tokens lie side by side, from multiples of 16 bytes on, as many as the kernel's head_dim has. */
+static void scales_are_blocks_only_where_one_copy_of_16_bytes_finds_those_of_tokens(void **state) {
+    (void)state;
+    static const struct {
+        int32_t head_dim;
+        libdecode_kv_layout layout;
+        int64_t head_stride, v_page_stride, token_stride; /* 0: dense */
+        int32_t blocks;
+    } cases[] = {
+        {128, LIBDECODE_KV_HND, 0, 0, 0, 1},
+        {128, LIBDECODE_KV_NHD, 0, 0, 0, 0},
+        {64, LIBDECODE_KV_HND, 0, 0, 0, 1},
+        {192, LIBDECODE_KV_HND, 0, 0, 0, 0}, /* runs on 256, which has 16 scales */
+        {128, LIBDECODE_KV_HND, 144, 0, 0, 1},
+        {128, LIBDECODE_KV_HND, 136, 0, 0, 0},
+        {128, LIBDECODE_KV_HND, 0, 8 * 128 + 16, 0, 1},
+        {128, LIBDECODE_KV_HND, 0, 8 * 128 + 8, 0, 0},
+        {128, LIBDECODE_KV_HND, 0, 0, 16, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        libdecode_problem problem = problem_for(LIBDECODE_DTYPE_NVFP4, cases[i].head_dim, 16);
+        problem.kv_layout = cases[i].layout;
+        problem.k_sf_head_stride = cases[i].head_stride;
+        problem.v_sf_page_stride = cases[i].v_page_stride;
+        problem.k_sf_token_stride = cases[i].token_stride;
+        struct libdecode_launch_contract contract = contract_for(KERNEL_DTYPE_NVFP4, kernel_head_dim(cases[i].head_dim), 16);
+        assert_int_equal(fill(&problem, &contract)->schedule.scale_blocks, cases[i].blocks);
     }
 }
 
@@ -345,6 +375,7 @@ int main(void) {
         cmocka_unit_test(a_box_is_at_most_a_page_and_rows_are_counted_across_pages),
         cmocka_unit_test(a_kernel_is_told_how_many_pages_there_are_where_that_is_known),
         cmocka_unit_test(nvfp4_scales_come_by_addresses_in_either_layout),
+        cmocka_unit_test(scales_are_blocks_only_where_one_copy_of_16_bytes_finds_those_of_tokens),
         cmocka_unit_test(boxes_are_preferred_to_rows_where_both_serve),
         cmocka_unit_test(narrower_formats_are_faster_by_less_than_their_bytes),
         cmocka_unit_test(a_narrow_row_is_read_as_it_is_and_computed_like_a_wide_one),
