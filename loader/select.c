@@ -16,14 +16,10 @@
 #include "status.h"
 #include "target.h"
 
-static bool gathers_rows(const struct judgement *judgement) {
-    return (judgement->record->kernel->contract.flags & CONTRACT_FLAG_ROW_GATHER) != 0;
-}
-
 /*
  * Fewer passes over the KV cache first, then the narrowest row tile that manages them (rows beyond the group are computed for
- * nothing, and wide tiles leave room for fewer CTAs), then whole pages before single rows (which a kernel copies with warps that
- * its contract counts like those that compute), then the predicted time. A total order: that of bundles or records never decides.
+ * nothing, and wide tiles leave room for fewer CTAs), then the predicted time. A total order: that of bundles or records never
+ * decides.
  */
 static bool beats(const struct judgement *a, const struct judgement *b) {
     bool a_preferred = a->verb == POLICY_PREFER, b_preferred = b->verb == POLICY_PREFER;
@@ -34,8 +30,6 @@ static bool beats(const struct judgement *a, const struct judgement *b) {
     uint32_t a_tile = a->record->kernel->contract.row_tile, b_tile = b->record->kernel->contract.row_tile;
     if (a_tile != b_tile)
         return a_tile < b_tile;
-    if (gathers_rows(a) != gathers_rows(b))
-        return gathers_rows(b);
     if (a->cost.predicted_ns != b->cost.predicted_ns)
         return a->cost.predicted_ns < b->cost.predicted_ns;
     return strcmp(a->record->name, b->record->name) < 0;
@@ -98,8 +92,6 @@ static void word_loss(const struct judgement *chosen, const struct judgement *lo
                        chosen->cost.row_passes);
     else if (tile != chosen_tile)
         (void)snprintf(ret_reason, REASON_BYTES, "row tile %u, the choice does with %u in as many passes", tile, chosen_tile);
-    else if (gathers_rows(loser) && !gathers_rows(chosen))
-        (void)snprintf(ret_reason, REASON_BYTES, "copies single rows, the choice copies whole pages");
     else
         (void)snprintf(ret_reason, REASON_BYTES, "predicted %d.%d us, the choice %d.%d us",
                        microseconds(loser->cost.predicted_ns), tenths(loser->cost.predicted_ns),

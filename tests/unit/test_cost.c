@@ -159,6 +159,46 @@ static void predictions_are_near_the_times(void **state) {
     }
 }
 
+/* The same H200 with e4m3 KV and 32 / 8 heads of 128: boxes of pages of 16 tokens, the model's own number of workers. */
+static void predictions_are_near_the_times_of_e4m3(void **state) {
+    (void)state;
+    static const struct {
+        int batch_size, seq_len;
+        uint32_t cluster_size;
+        double us;
+    } measured[] = {{1, 4096, 8, 7.1}, {16, 4096, 1, 35.4}, {64, 4096, 1, 125.8}, {128, 8192, 1, 482}};
+    libdecode_device device = preset("sm_90");
+    for (size_t i = 0; i < sizeof measured / sizeof measured[0]; i++) {
+        struct workload work = work_of((int64_t)measured[i].batch_size * 8, measured[i].seq_len);
+        struct libdecode_launch_contract contract = contract_of(measured[i].cluster_size);
+        struct cost cost;
+        work.token_bytes = work.computed_token_bytes = 256;
+        contract.kv_dtype = KERNEL_DTYPE_E4M3;
+        contract.tile_tokens = 128;
+        assert_true(cost_estimate(&work, &device, &contract, &cost));
+        double predicted = (double)cost.predicted_ns / 1000;
+        if (predicted < measured[i].us * 0.95 || predicted > measured[i].us * 1.05)
+            fail_msg("%d x %d, clusters of %u: %.1f us predicted, %.1f measured", measured[i].batch_size, measured[i].seq_len,
+                     measured[i].cluster_size, predicted, measured[i].us);
+    }
+}
+
+/* What copies and hands out work beside the consumers makes nothing faster. */
+static void warps_that_do_not_compute_do_not_count(void **state) {
+    (void)state;
+    libdecode_device device = preset("sm_90");
+    struct workload work = work_of(64 * 8, 4096);
+    struct libdecode_launch_contract contract = contract_of(1);
+    struct cost few, many, fewer_consumers;
+    assert_true(cost_estimate(&work, &device, &contract, &few));
+    contract.threads = 1024;
+    assert_true(cost_estimate(&work, &device, &contract, &many));
+    assert_int_equal(few.predicted_ns, many.predicted_ns);
+    contract.consumer_warps = 4;
+    assert_true(cost_estimate(&work, &device, &contract, &fewer_consumers));
+    assert_true(fewer_consumers.predicted_ns > many.predicted_ns);
+}
+
 /* ---------------------------------------------------------------------------------------------------------------- edges */
 
 static void no_more_clusters_are_planned_than_the_device_says_fit(void **state) {
@@ -233,6 +273,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_choice_is_the_fastest_that_was_measured),
         cmocka_unit_test(predictions_are_near_the_times),
+        cmocka_unit_test(predictions_are_near_the_times_of_e4m3),
+        cmocka_unit_test(warps_that_do_not_compute_do_not_count),
         cmocka_unit_test(no_more_clusters_are_planned_than_the_device_says_fit),
         cmocka_unit_test(a_ragged_batch_is_planned_by_what_it_holds),
         cmocka_unit_test(what_no_number_can_hold_counts_as_the_largest),

@@ -52,6 +52,7 @@ static void all_five_gpus_have_an_answer_that_passes_its_own_conditions(void **s
             size_t place = (size_t)(selection.record - grid->table.records);
             assert_true((grid->table.gpus[place] & gpu_bit(device.compute_capability)) != 0);
             assert_true((contract->query_dtypes >> problem.query_dtype & 1u) != 0);
+            assert_true((contract->flags & CONTRACT_FLAG_ROW_GATHER) == 0); /* whole pages are the faster copies */
             assert_int_equal(contract->head_dim, problem.head_dim);
             assert_true((uint32_t)device.max_shared_bytes_per_block >= contract->dynamic_shared_bytes);
             int rows = problem.num_qo_heads / problem.num_kv_heads;
@@ -231,7 +232,7 @@ static void units_stay_whole_while_there_are_ctas_for_them(void **state) {
     }
 }
 
-/* Warps that copy rows compute nothing, and look like more of those that do. */
+/* Warps that copy rows compute nothing, however many they are. */
 static void whole_pages_are_copied_where_both_kinds_of_kernel_serve(void **state) {
     (void)state;
     static const uint32_t box_threads[] = {224, 352, 384};
