@@ -230,7 +230,7 @@ typedef enum libdecode_kv_layout {
 typedef enum libdecode_sf_layout {
     LIBDECODE_SF_LINEAR = 0, /* [page_size, head_dim / 16] */
     /* token t, block s at (t/4)*4*S + s*4 + t%4, S = head_dim / 16: page_size * S scales without a gap, so a page is
-     * [num_kv_heads, page_size * S] in either kv_layout */
+     * [num_kv_heads, page_size * S] in either kv_layout; page_size is a multiple of 4 */
     LIBDECODE_SF_V_INTERLEAVE4 = 1
 } libdecode_sf_layout;
 
@@ -255,8 +255,8 @@ typedef struct libdecode_problem {
     int32_t batch_size;          /* requests; 0: nothing is launched */
     int32_t num_qo_heads;
     int32_t num_kv_heads;    /* divides num_qo_heads */
-    int32_t head_dim;        /* a multiple of 16 up to 512, with NVFP4 KV of 32; a kernel serves all up to its own width */
-    int32_t page_size;       /* KV tokens a page: 1 to 1024; kernels exist for powers of two from 16 on */
+    int32_t head_dim;        /* a multiple of 16 up to 512; with NVFP4 KV of 64, and kernels exist up to 256 */
+    int32_t page_size;       /* KV tokens a page: 1 to 1024; powers of two from 16 on are copied whole, others row by row */
     int32_t q_len;           /* query tokens a request; default 1 */
     int32_t max_seq_len;     /* a hint for the choice of kernel; default: page_table_request_stride * page_size */
     int32_t window_left;     /* with FEATURE_WINDOW: the query's own position and this many before it; >= 0 */
@@ -273,8 +273,8 @@ typedef struct libdecode_problem {
     /* default: kv_layout, dense over the strides inside; in elements */
     int64_t k_page_stride, k_head_stride, k_token_stride;
     int64_t v_page_stride, v_head_stride, v_token_stride; /* default: as K's */
-    /* NVFP4 scales; default as kv_layout, dense. Pages: a multiple of 16. Tokens: a multiple of 16 (of a page of one token
-     * any), or head_dim / 16 with heads a multiple of 16 apart. */
+    /* NVFP4 scales; default as kv_layout, dense. Multiples of the largest power of two that divides head_dim / 16, at most 16:
+     * of 4 scales (which are bytes) for head_dim 64 and 192, of 8 for 128, of 16 for 256 */
     int64_t k_sf_page_stride, k_sf_head_stride, k_sf_token_stride;
     /* likewise; default: as K's; V_INTERLEAVE4: the token stride is head_dim / 16, the head stride at least page_size times that,
      * which in NHD is the default */

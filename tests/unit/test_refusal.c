@@ -10,11 +10,13 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "abi.h"
 #include "bundle_fixture.h"
+#include "grid.h"
 #include "select_scene.h"
 
 static void what_no_kernel_does_is_unsupported_and_says_what_is_built(void **state) {
@@ -93,6 +95,71 @@ static void a_small_bundle_does_not_speak_for_the_grid(void **state) {
                    &empty);
     forget_table(&table);
     forget_table(&empty);
+}
+
+/* As with a bundle of some variants: each problem has its kernel in the grid, and the refusal says what the nearest lacks. */
+static void formats_and_pages_that_are_not_at_hand_are_named(void **state) {
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    static const struct {
+        const char *at_hand;
+        libdecode_dtype query, kv, out;
+        int32_t head_dim, page_size;
+        const char *lack;
+    } cases[] = {
+        {"gqa_decode_kvbf16_d128_r8_p16_c1_sm90", LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_BF16, 128, 1,
+         "page_size powers of two from 16 to 1024, the problem has 1;"},
+        {"gqa_decode_kvbf16_d128_r8_p16_c1_sm90", LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_BF16, 128, 24,
+         "page_size powers of two from 16 to 1024, the problem has 24;"},
+        {"gqa_decode_kvbf16_d128_r8_p1_c1_sm90", LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_NVFP4, LIBDECODE_DTYPE_BF16, 128, 5,
+         "kv_dtype bf16, the problem has nvfp4;"},
+        {"gqa_decode_kvnvfp4_d128_r8_p16_c1_sm90", LIBDECODE_DTYPE_E4M3, LIBDECODE_DTYPE_NVFP4, LIBDECODE_DTYPE_NVFP4, 128, 4,
+         "page_size powers of two from 16 to 1024, the problem has 4;"},
+        {"gqa_decode_kvnvfp4_d128_r8_p1_c1_sm90", LIBDECODE_DTYPE_FP16, LIBDECODE_DTYPE_NVFP4, LIBDECODE_DTYPE_FP16, 192, 16,
+         "head_dim 80 to 128, the problem has 192;"},
+        {"gqa_decode_kve4m3_d64_r8_p16_c8_sm90", LIBDECODE_DTYPE_E4M3, LIBDECODE_DTYPE_E4M3, LIBDECODE_DTYPE_NVFP4, 64, 16,
+         "out_dtype bf16/fp16/e4m3, the problem has nvfp4;"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct kernel_record records[1] = {*find_record(cases[i].at_hand)};
+        uint32_t gpus[1] = {BUNDLE_GPU_SM90};
+        struct kernel_table table = table_over(records, gpus, 1);
+        char nearest[128];
+        (void)snprintf(nearest, sizeof nearest, "nearest is %s: ", cases[i].at_hand);
+        libdecode_problem problem = llama3_8b();
+        problem.query_dtype = cases[i].query;
+        problem.kv_dtype = cases[i].kv;
+        problem.out_dtype = cases[i].out;
+        problem.head_dim = cases[i].head_dim;
+        problem.page_size = cases[i].page_size;
+        expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, nearest, cases[i].lack, &problem, &device, &policy, &table);
+        (void)expect_choice(&problem, &device, &policy, &grid->table);
+        forget_table(&table);
+    }
+}
+
+/* The grid has a page kind of its own for what boxes cannot be: no kernel of whole pages counts as one for every page. */
+static void a_variant_of_the_grid_does_what_its_kernel_does(void **state) {
+    (void)state;
+    size_t count, gathers = 0, without_nvfp4 = 0;
+    const struct grid_variant *variants = grid_variants(&count);
+    for (size_t i = 0; i < count; i++) {
+        const struct libdecode_launch_contract contract = grid_contract(&variants[i]);
+        if (contract.family != KERNEL_FAMILY_GQA_DECODE)
+            continue;
+        bool gathers_rows = (contract.flags & CONTRACT_FLAG_ROW_GATHER) != 0;
+        bool is_16_bit = contract.kv_dtype == KERNEL_DTYPE_BF16 || contract.kv_dtype == KERNEL_DTYPE_FP16;
+        bool writes_nvfp4 = (contract.out_dtypes >> KERNEL_DTYPE_NVFP4 & 1u) != 0;
+        assert_int_equal(gathers_rows, variants[i].min_page_size == 1);
+        assert_int_equal(contract.query_dtypes,
+                         is_16_bit ? 1u << contract.kv_dtype
+                                   : 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3);
+        assert_int_equal(writes_nvfp4, contract.head_dim / contract.cluster_size >= 16);
+        gathers += gathers_rows;
+        without_nvfp4 += !writes_nvfp4;
+    }
+    assert_true(gathers > 0 && without_nvfp4 > 0);
 }
 
 static void the_nearest_kernel_is_one_of_this_gpu_where_there_is_one(void **state) {
@@ -244,6 +311,8 @@ int main(void) {
         cmocka_unit_test(what_no_kernel_does_is_unsupported_and_says_what_is_built),
         cmocka_unit_test(what_only_another_bundle_would_have_is_not_in_bundle),
         cmocka_unit_test(a_small_bundle_does_not_speak_for_the_grid),
+        cmocka_unit_test(formats_and_pages_that_are_not_at_hand_are_named),
+        cmocka_unit_test(a_variant_of_the_grid_does_what_its_kernel_does),
         cmocka_unit_test(the_nearest_kernel_is_one_of_this_gpu_where_there_is_one),
         cmocka_unit_test(a_gpu_that_no_bundle_serves_is_named_with_those_that_are),
         cmocka_unit_test(a_gpu_too_small_or_a_driver_too_old_is_said_in_numbers),
