@@ -26,8 +26,8 @@ enum {
     ROWS_16_PERMILLE = 1050,
     ROWS_32_PERMILLE = 1530,
 
-    /* Of the time to read boxes, what single rows take. */
-    ROW_GATHER_PERMILLE = 1040,
+    /* Of the time to read boxes with as many consumer warps, what single rows take. */
+    ROW_GATHER_PERMILLE = 1005,
 
     /* A cluster adds up what its CTAs computed. */
     CLUSTER_REDUCTION_NS = 300,
@@ -61,16 +61,16 @@ enum {
 };
 
 /*
- * What an SM needs for a token of one KV head, and for every byte of it. The 16-bit formats and e4m3 are measured; NVFP4 follows
- * from an inner loop on resident data, which takes 8.9 clocks a token of head_dim 128 where that of e4m3 takes 4.8.
+ * What an SM needs for a token of one KV head, and for every byte of it; and at the end, where nothing is left to read meanwhile,
+ * for a tile that has more tokens than those of the 16-bit formats. NVFP4: with pages between 16 and 64 tokens.
  */
 static const struct format {
     uint32_t kv_dtype;
-    int64_t token_ps, byte_fs;
-} formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500},
-               {KERNEL_DTYPE_FP16, 3200, 6500},
-               {KERNEL_DTYPE_E4M3, 2900, 9000},
-               {KERNEL_DTYPE_NVFP4, 2900, 14580}};
+    int64_t token_ps, byte_fs, end_ns;
+} formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 0},
+               {KERNEL_DTYPE_FP16, 3200, 6500, 0},
+               {KERNEL_DTYPE_E4M3, 2900, 3900, 500},
+               {KERNEL_DTYPE_NVFP4, 2900, 31250, 500}};
 
 /* Of the memory's rate, what is reached by SMs that together could take in so much of it: each waits for the other at times. */
 static const struct {
@@ -118,6 +118,7 @@ struct launch {
     int64_t memory_ns;     /* to read everything as fast as memory gives it, */
     int64_t cta_ns;        /* or as one CTA takes it in, */
     int64_t copy_permille; /* of that time, by what a copy brings */
+    int64_t fixed_ns;      /* from the start of the kernel to the first byte, and from the last byte to the end */
     int64_t sm_pairs;
 };
 
@@ -178,7 +179,7 @@ static int64_t rounds_ns(const struct launch *launch, int64_t workers) {
 static int64_t predicted_ns(const struct launch *launch, int64_t workers) {
     bool evenly = cuts_evenly(launch, workers);
     int64_t shared_by = parts(launch, workers, evenly);
-    int64_t ns = LAUNCH_NS;
+    int64_t ns = launch->fixed_ns;
     if (launch->cluster > 1)
         ns += CLUSTER_REDUCTION_NS;
     if (shared_by > 1)
@@ -262,6 +263,7 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .memory_ns = bytes_ns(bytes, memory_mbps(device)),
                            .cta_ns = cta_ns(contract, unit_tokens, work->computed_token_bytes),
                            .copy_permille = contract->flags & CONTRACT_FLAG_ROW_GATHER ? ROW_GATHER_PERMILLE : 1000,
+                           .fixed_ns = LAUNCH_NS + format_of(contract->kv_dtype)->end_ns,
                            .sm_pairs = device->sm_count / 2};
 }
 

@@ -44,8 +44,10 @@ static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYT
 
 /* As the Traits of the kernel have it. */
 static void narrow(contract_t *contract) {
-    if (contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16)
+    if (contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16) {
         contract->query_dtypes = 1u << contract->kv_dtype;
+        contract->out_dtypes &= 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16;
+    }
     if (contract->head_dim / contract->cluster_size < NVFP4_BLOCK)
         contract->out_dtypes &= ~(1u << KERNEL_DTYPE_NVFP4);
     if (contract->min_page_size >= MIN_BOX_TOKENS)

@@ -121,8 +121,9 @@ static struct libdecode_launch_contract contract_like(const char *dtype, uint32_
     contract.dynamic_shared_bytes = target == 120 ? 98304 : 180224;
     contract.ctas_per_sm = 1;
     contract.cluster_size = cluster_size;
-    contract.out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3 |
-                          (head_dim / cluster_size >= 16 ? 1u << KERNEL_DTYPE_NVFP4 : 0u);
+    contract.out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16;
+    if (contract.query_dtypes != 1u << contract.kv_dtype)
+        contract.out_dtypes |= 1u << KERNEL_DTYPE_E4M3 | (head_dim / cluster_size >= 16 ? 1u << KERNEL_DTYPE_NVFP4 : 0u);
     contract.head_dim = head_dim;
     contract.row_tile = row_tile;
     contract.tile_tokens = stage_tokens < 16 ? 16 : stage_tokens < 128 ? stage_tokens : 128;
