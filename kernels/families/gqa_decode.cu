@@ -72,9 +72,10 @@ struct Traits {
     static constexpr int row_warps = row_tile / rows_per_warp;           /* warps that read the same tokens for other rows */
     /* Two where rows are divided as well, which leaves warps for a second team; sm_100 is two registers short of that. */
     static constexpr bool converts = Format::converts_query;
-    static constexpr int most_token_warps = small || row_warps > 2 || (row_warps > 1 && variant::target_sm == 90 && !converts)
-                                                ? 2
-                                                : 4;
+    static constexpr bool has_scales = Format::scale_bytes > 0;
+    static constexpr bool crowded = wide && has_scales && row_warps > 1;
+    static constexpr bool divides_rows = row_warps > 1 && variant::target_sm == 90 && !converts;
+    static constexpr int most_token_warps = small || crowded || row_warps > 2 || divides_rows ? 2 : 4;
     /* What is converted in registers leaves them for the scores of 32 tokens a warp, with 16 rows of 128 for those of 16. */
     static constexpr int most_tile_tokens =
         converts ? (rows_per_warp == 16 && head_dim == 128 ? 16 : 32) * most_token_warps : 128;
@@ -87,8 +88,8 @@ struct Traits {
      * Teams take turns at the tiles. The steps of one tile wait for each other, some 1000 clocks of it: four warps, one tile at a
      * time, take in 32 bytes a clock, fewer than an SM can get from memory.
      */
-    /* A gather's own warps leave registers for no more, nor do rows of 512. */
-    static constexpr int most_consumer_warps = small || gathers_rows || head_dim > 256 ? 4 : 8;
+    /* A gather's own warps leave registers for no more, nor do wide rows. */
+    static constexpr int most_consumer_warps = small || gathers_rows || head_dim > 256 || crowded ? 4 : 8;
     static constexpr int most_teams = team_warps >= most_consumer_warps ? 1 : most_consumer_warps / team_warps;
     /* 96-128 KiB in flight per SM reach the read ceiling with random 16-token pages; an eighth more for what is no row of KV. */
     using TileLayout = tile::TileLayout<Format, tile_tokens>;
@@ -100,7 +101,6 @@ struct Traits {
     static constexpr int consumer_threads = consumer_warps * 32;
     /* Of K, and as many of V, whose first copies so go out together. A gather needs more where rows are short. */
     static constexpr int tensor_warps = !gathers_rows || wide || consumer_warps > 4 ? 1 : row_tile == 8 ? 4 : 2;
-    static constexpr bool has_scales = Format::scale_bytes > 0;
     static constexpr int scale_warp = consumer_warps + 2 * tensor_warps;
     static constexpr int announcer_warp = scale_warp + has_scales;
     static constexpr int threads = (announcer_warp + 1) * 32;
