@@ -73,7 +73,7 @@ struct Traits {
     /* Two where rows are divided as well, which leaves warps for a second team; sm_100 is two registers short of that. */
     static constexpr bool converts = Format::converts_query;
     static constexpr bool has_scales = Format::scale_bytes > 0;
-    static constexpr bool crowded = wide && has_scales && row_warps > 1;
+    static constexpr bool crowded = wide && has_scales;
     static constexpr bool divides_rows = row_warps > 1 && variant::target_sm == 90 && !converts;
     static constexpr int most_token_warps = small || crowded || row_warps > 2 || divides_rows ? 2 : 4;
     /* What is converted in registers leaves them for the scores of 32 tokens a warp, with 16 rows of 128 for those of 16. */
@@ -99,8 +99,11 @@ struct Traits {
     static_assert(stages % teams == 0, "a stage must be one team's: a warp that skips one cannot tell its phases apart");
     static constexpr int consumer_warps = teams * team_warps;
     static constexpr int consumer_threads = consumer_warps * 32;
-    /* Of K, and as many of V, whose first copies so go out together. A gather needs more where rows are short. */
-    static constexpr int tensor_warps = !gathers_rows || wide || consumer_warps > 4 ? 1 : row_tile == 8 ? 4 : 2;
+    /* Of K, and as many of V, whose first copies so go out together. A gather takes as many as registers allow. */
+    static constexpr int most_tensor_warps = wide || consumer_warps > 4 ? 1 : row_tile == 8 ? 4 : 2;
+    static constexpr int tensor_warps = !gathers_rows              ? 1
+                                        : variant::target_sm == 90 ? most_tensor_warps
+                                                                   : (most_tensor_warps + 1) / 2;
     static constexpr int scale_warp = consumer_warps + 2 * tensor_warps;
     static constexpr int announcer_warp = scale_warp + has_scales;
     static constexpr int threads = (announcer_warp + 1) * 32;

@@ -42,8 +42,11 @@ __device__ __forceinline__ void qk(ScoreFragment<token_fragments, row_fragments>
     using Matrix = Element<Format::matrix_dtype>;
 #pragma unroll
     for (int fragment = 0; fragment < token_fragments; ++fragment) {
-        /* With few scores, even and odd steps in accumulators of their own: chains of dependent instructions half as long. */
-        constexpr int chains = token_fragments * row_fragments < 4 ? 2 : 1;
+        /*
+         * With few scores, even and odd steps in accumulators of their own: chains of dependent instructions half as long. Rows of
+         * 512 have no registers for that.
+         */
+        constexpr int chains = token_fragments * row_fragments < 4 && Format::steps <= 16 ? 2 : 1;
         float part[chains][row_fragments][4] = {};
         typename Format::KeyReader reader(k_tile, tokens, fragment, lane);
 #pragma unroll
