@@ -260,8 +260,8 @@ static bool has_scale_blocks(const struct problem *problem, uint32_t kernel_head
     const libdecode_problem *given = &problem->given;
     const int64_t row = kernel_head_dim / 16;
     const int64_t strides = given->k_sf_page_stride | given->v_sf_page_stride | given->k_sf_head_stride | given->v_sf_head_stride;
-    return given->kv_dtype == LIBDECODE_DTYPE_NVFP4 && given->k_sf_token_stride == row && given->v_sf_token_stride == row &&
-           strides % 16 == 0;
+    return given->kv_dtype == LIBDECODE_DTYPE_NVFP4 && given->head_dim == (int32_t)kernel_head_dim &&
+           given->k_sf_token_stride == row && given->v_sf_token_stride == row && strides % 16 == 0;
 }
 
 /* What a kernel that gathers rows needs instead of maps, and of NVFP4 every kernel beside them. */

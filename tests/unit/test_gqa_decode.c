@@ -290,6 +290,7 @@ static void scales_are_blocks_only_where_one_copy_of_16_bytes_finds_those_of_tok
         {128, LIBDECODE_KV_HND, 0, 8 * 128 + 16, 0, 1},
         {128, LIBDECODE_KV_HND, 0, 8 * 128 + 8, 0, 0},
         {128, LIBDECODE_KV_HND, 0, 0, 16, 0},
+        {192, LIBDECODE_KV_HND, 0, 0, 16, 0}, /* behind the 12 of a token lies what is none */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         libdecode_problem problem = problem_for(LIBDECODE_DTYPE_NVFP4, cases[i].head_dim, 16);
