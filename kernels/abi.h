@@ -102,7 +102,7 @@ struct schedule_params {
     int32_t max_tokens;     /* of a sequence, by the width of the page table: longer ones count as this */
     int32_t window_reach;   /* tokens before the newest: window_left / position_stride, or INT32_MAX */
     int32_t copies_per_box; /* 1, or the kernel's lines of a row */
-    int32_t scale_blocks;   /* not 0: a copy brings the NVFP4 scales of a box, whose tokens' lie without a gap */
+    int32_t scale_blocks;   /* not 0: the NVFP4 scales of a page's tokens lie without a gap, from multiples of 16 bytes on */
 
     /* Where a query stands, where query_positions say so. */
     int32_t window_left; /* in positions; -1: no window */

@@ -65,38 +65,38 @@ struct Traits {
     static_assert(row_tile == 8 || row_tile == 16 || row_tile == 32, "row_tile in the .toml: 8, 16 or 32");
     static_assert(min_page_size == 1 || min_page_size == 16, "min_page_size in the .toml: 1 or 16");
 
-    /* 16 KiB of K and of V a stage, 128 tokens at most. On sm_120, with 99 KiB of shared memory and a fifth of the bandwidth, half. */
-    static constexpr bool small = variant::target_sm == 120;
-    static constexpr bool wide = head_dim >= 256;                        /* the accumulators of 16 rows fill the registers */
+    static constexpr bool small = variant::target_sm == 120; /* 99 KiB of shared memory, a fifth of the bandwidth */
+    static constexpr bool wide = head_dim >= 256;            /* the accumulators of 16 rows fill the registers */
+    static constexpr bool converts = Format::converts_query; /* operands are made in registers */
+    static constexpr bool has_scales = Format::scale_bytes > 0;
+    static constexpr bool crowded = wide && has_scales;                  /* eight consumer warps would spill */
     static constexpr int rows_per_warp = row_tile < 16 || wide ? 8 : 16; /* two instructions share every K and V fragment */
     static constexpr int row_warps = row_tile / rows_per_warp;           /* warps that read the same tokens for other rows */
     /* Two where rows are divided as well, which leaves warps for a second team; sm_100 is two registers short of that. */
-    static constexpr bool converts = Format::converts_query;
-    static constexpr bool has_scales = Format::scale_bytes > 0;
-    static constexpr bool crowded = wide && has_scales;
     static constexpr bool divides_rows = row_warps > 1 && variant::target_sm == 90 && !converts;
     static constexpr int most_token_warps = small || crowded || row_warps > 2 || divides_rows ? 2 : 4;
     /* What is converted in registers leaves them for the scores of 32 tokens a warp, with 16 rows of 128 for those of 16. */
     static constexpr int most_tile_tokens =
         converts ? (rows_per_warp == 16 && head_dim == 128 ? 16 : 32) * most_token_warps : 128;
+    /* 16 KiB of K and of V a stage at most; on sm_120 half of that. */
     static constexpr int tile_tokens =
         std::max(std::min((small ? 8192 : 16384) / Format::row_bytes, most_tile_tokens), tile::fragment_tokens);
     static constexpr int token_warps =
         most_token_warps * tile::fragment_tokens <= tile_tokens ? most_token_warps : tile_tokens / tile::fragment_tokens;
     static constexpr int team_warps = row_warps * token_warps;
+    /* A gather's own warps leave registers for no more than four, nor do wide rows. */
+    static constexpr int most_consumer_warps = small || gathers_rows || head_dim > 256 || crowded ? 4 : 8;
     /*
      * Teams take turns at the tiles. The steps of one tile wait for each other, some 1000 clocks of it: four warps, one tile at a
      * time, take in 32 bytes a clock, fewer than an SM can get from memory.
      */
-    /* A gather's own warps leave registers for no more, nor do wide rows. */
-    static constexpr int most_consumer_warps = small || gathers_rows || head_dim > 256 || crowded ? 4 : 8;
     static constexpr int most_teams = team_warps >= most_consumer_warps ? 1 : most_consumer_warps / team_warps;
     /* 96-128 KiB in flight per SM reach the read ceiling with random 16-token pages; an eighth more for what is no row of KV. */
     using TileLayout = tile::TileLayout<Format, tile_tokens>;
     static constexpr int most_stages = std::min((small ? 34816 : 73728) / TileLayout::bytes, 16);
     static constexpr int teams = std::min(most_teams, most_stages);
+    /* A stage is one team's: a warp that skips some of its rounds could not tell its phases apart. */
     static constexpr int stages = most_stages / teams * teams;
-    static_assert(stages % teams == 0, "a stage must be one team's: a warp that skips one cannot tell its phases apart");
     static constexpr int consumer_warps = teams * team_warps;
     static constexpr int consumer_threads = consumer_warps * 32;
     /* Of K, and as many of V, whose first copies so go out together. A gather takes as many as registers allow. */

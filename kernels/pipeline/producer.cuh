@@ -19,7 +19,7 @@ namespace pipeline {
 template <class Format, class Ring, int tile_tokens, int cluster_size>
 class Producer {
   public:
-    /* `map`: the tensor's. With `scale_blocks` scales come along, those of a box by one copy. */
+    /* `map`: the tensor's. With schedule.scale_blocks its NVFP4 scales come along. */
     __device__ __forceinline__ Producer(const gqa_decode_params &params, const void *map, const row_source &scales, Tensor tensor,
                                         Ring ring)
         : params_(params.schedule), map_(map), scales_(scales), has_scale_blocks_(params.schedule.scale_blocks != 0),

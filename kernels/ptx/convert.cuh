@@ -47,6 +47,7 @@ __device__ __forceinline__ uint32_t multiply_fp16x2(uint32_t a, uint32_t b) {
     return product;
 }
 
+/* The lower half of a pair. */
 __device__ __forceinline__ float float_from_fp16_low(uint32_t pair) {
     float value;
     asm("{\n"
@@ -58,7 +59,6 @@ __device__ __forceinline__ float float_from_fp16_low(uint32_t pair) {
         : "r"(pair));
     return value;
 }
-__device__ __forceinline__ float float_from_fp16_high(uint32_t pair) { return float_from_fp16_low(pair >> 16); }
 
 /* Bytes of a and b, numbered 0 to 7 from the lowest of a on: four digits of `selector`, the lowest first. */
 __device__ __forceinline__ uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
