@@ -4,7 +4,12 @@
 
 #include <zstd.h>
 
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 
 static atomic_size_t countdown; /* 0: off */
 static atomic_bool has_failed;
@@ -28,6 +33,18 @@ void fail_allocation(size_t n) {
 }
 
 bool allocation_failed(void) { return atomic_load(&has_failed); }
+
+size_t fail_each_allocation(libdecode_status (*run)(void)) {
+    for (size_t num_failures = 0;; num_failures++) {
+        fail_allocation(num_failures + 1);
+        libdecode_status status = run();
+        bool failed = allocation_failed();
+        fail_allocation(0);
+        assert_int_equal(status, failed ? LIBDECODE_ERROR_OUT_OF_MEMORY : LIBDECODE_OK);
+        if (!failed)
+            return num_failures;
+    }
+}
 
 static bool is_due(void) {
     size_t left = atomic_load(&countdown);

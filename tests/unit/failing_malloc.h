@@ -14,10 +14,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "libdecode.h"
+
 /* The n-th allocation from now fails, once; 0: none does. */
 void fail_allocation(size_t n);
 
 /* Whether it has come. */
 bool allocation_failed(void);
+
+/* Runs it with every allocation of it failing in turn, which it must answer with OUT_OF_MEMORY, then with none. How many there are. */
+size_t fail_each_allocation(libdecode_status (*run)(void));
 
 #endif
