@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define LIBDECODE_KERNEL_ABI 4u
+#define LIBDECODE_KERNEL_ABI 5u
 #define LIBDECODE_CONTRACT_MAGIC 0x4345444cu  /* "LDEC" */
 #define LIBDECODE_CONTRACT_SUFFIX "_contract" /* symbol of a kernel's contract = kernel symbol + this */
 
@@ -95,14 +95,14 @@ struct schedule_params {
     int32_t heads_per_sequence;                     /* KV heads that share an entry of seq_lens: all, or 1 with a head stride */
     struct libdecode_divisor sequences_per_request; /* num_kv_heads / heads_per_sequence */
     struct libdecode_divisor row_passes;            /* ceil(group_size / row_tile) */
-    struct libdecode_divisor num_workers;           /* clusters launched: grid / cluster_size */
+    struct libdecode_divisor num_workers;           /* of every KV head: grid / cluster_size >> head_shift */
     uint32_t min_boxes_per_worker;                  /* at least 1; fewer workers take part when there is less work */
     struct libdecode_divisor page_size;
     int32_t box_tokens;     /* as contract.max_box_tokens says */
     int32_t max_tokens;     /* of a sequence, by the width of the page table: longer ones count as this */
     int32_t window_reach;   /* tokens before the newest: window_left / position_stride, or INT32_MAX */
     int32_t copies_per_box; /* 1, or the kernel's lines of a row */
-    int32_t scale_blocks;   /* not 0: the NVFP4 scales of a page's tokens lie without a gap, from multiples of 16 bytes on */
+    int32_t head_shift;     /* workers come in groups of 1 << head_shift, which share every range of work: a KV head each */
 
     /* Where a query stands, where query_positions say so. */
     int32_t window_left; /* in positions; -1: no window */
@@ -162,7 +162,7 @@ struct gqa_decode_params {
     struct row_source k_rows, v_rows;     /* FLAG_ROW_GATHER only */
     struct row_source k_scales, v_scales; /* NVFP4 only: head_dim / 16 bytes a token */
     int32_t v_scales_interleaved; /* LIBDECODE_SF_V_INTERLEAVE4: token_stride is head_dim / 16, bytes permuted within 4 tokens */
-    int32_t reserved;
+    int32_t scale_blocks; /* not 0: the NVFP4 scales of a page's tokens lie without a gap, from multiples of 16 bytes on */
 };
 
 /* Read ceiling: every CTA streams its share of `bytes` through shared memory by 16 KiB bulk copies. */

@@ -252,10 +252,11 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
                                               place.first_row, lane, own);
         shared.exchange.template run<consumer_barrier>(own, result, rank, count, piece.is_last);
         const bool shares_unit = piece.num_workers > 1;
-        if (!shares_unit || WorkerFold(params.records, piece, rank).run(result, worker - piece.first_worker)) {
+        const uint32_t part = (worker - piece.first_worker) >> params.schedule.head_shift;
+        if (!shares_unit || WorkerFold(params.schedule, params.records, piece, rank).run(result, part)) {
             pipeline::store_unit<Format>(params.output, rows, result, rank * Fold::columns, params.query.head_dim);
             if (shares_unit)
-                WorkerFold(params.records, piece, rank).clear(result);
+                WorkerFold(params.schedule, params.records, piece, rank).clear(result);
         }
         shared.pieces.pop(count);
     }
@@ -264,7 +265,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
 /* ------------------------------------------------------------------------------------------------------------ producers */
 
 __device__ __forceinline__ bool gathers_scales(const gqa_decode_params &params) {
-    return Traits::has_scales && (Traits::gathers_rows || params.schedule.scale_blocks == 0);
+    return Traits::has_scales && (Traits::gathers_rows || params.scale_blocks == 0);
 }
 
 /* Arrivals that complete a tile, beside its bytes. */

@@ -19,10 +19,10 @@ namespace pipeline {
 template <class Format, class Ring, int tile_tokens, int cluster_size>
 class Producer {
   public:
-    /* `map`: the tensor's. With schedule.scale_blocks its NVFP4 scales come along. */
+    /* `map`: the tensor's. With scale_blocks its NVFP4 scales come along. */
     __device__ __forceinline__ Producer(const gqa_decode_params &params, const void *map, const row_source &scales, Tensor tensor,
                                         Ring ring)
-        : params_(params.schedule), map_(map), scales_(scales), has_scale_blocks_(params.schedule.scale_blocks != 0),
+        : params_(params.schedule), map_(map), scales_(scales), has_scale_blocks_(params.scale_blocks != 0),
           num_pages_(params.num_pages), box_shift_(__ffs(params.schedule.box_tokens) - 1),
           copies_shift_(__ffs(params.schedule.copies_per_box) - 1), tensor_(tensor),
           box_bytes_(params.schedule.box_tokens * Format::row_bytes), ring_(ring) {}

@@ -6,6 +6,8 @@
  * copy brings). All boxes of all units, laid end to end, are cut into equal contiguous ranges, one per worker; the part of
  * a unit inside a range is a piece. A worker is a CTA, or a cluster, whose CTAs then share every piece.
  * A unit without visible tokens counts as one box, so that exactly one worker owns it and writes its empty result.
+ * Where the KV heads of a request lie side by side, workers come in groups: the ranges are those of one head, and the workers of a
+ * group do the same range for a head each. What they read at a time is one stretch of memory, which comes faster than pieces do.
  *
  * The producer warps and the announcer warp walk the schedule, each for itself (families/gqa_decode.cu).
  *
@@ -86,7 +88,7 @@ struct Piece {
     int first_token, end_token;      /* visible tokens of the whole unit; empty: equal */
     int first_box, end_box;          /* this CTA's boxes of the piece; empty: equal */
     uint32_t unit_start, unit_boxes; /* flat boxes of the whole unit, at least 1 */
-    uint32_t first_worker;           /* workers that share the unit, from find_workers */
+    uint32_t first_worker;           /* workers that share the unit, every (1 << head_shift)th, from find_workers */
     uint32_t num_workers;
     bool is_last;     /* of this worker */
     bool end_of_work; /* not a piece: there are no more */
@@ -122,9 +124,10 @@ class SplitSchedule {
     /* `shared_sequences`: those of the parameter block, in shared memory, complete before begin(). */
     __device__ __forceinline__ SplitSchedule(const schedule_params &params, const Sequences &shared_sequences, uint32_t worker,
                                              uint32_t rank)
-        : params_(params), sequences_(params), shared_sequences_(shared_sequences), worker_(worker), rank_(rank),
-          lane_(threadIdx.x & 31), box_shift_(__ffs(params.box_tokens) - 1),
-          units_per_sequence_(params.heads_per_sequence * params.row_passes.value),
+        : params_(params), sequences_(params), shared_sequences_(shared_sequences), worker_(worker >> params.head_shift),
+          head_of_group_(worker & ((1u << params.head_shift) - 1)), rank_(rank), lane_(threadIdx.x & 31),
+          box_shift_(__ffs(params.box_tokens) - 1),
+          units_per_sequence_((params.heads_per_sequence >> params.head_shift) * params.row_passes.value),
           pairs_per_lane_((sequences_.count + 63) / 64) {}
 
     /* Issues the loads of the first lengths, which begin() waits for. */
@@ -173,7 +176,8 @@ class SplitSchedule {
         const int head_in_sequence = quotient(unit, params_.row_passes);
         piece.row_pass = unit - head_in_sequence * params_.row_passes.value;
         piece.request = sequences_.request_of(sequence);
-        piece.kv_head = sequences_.first_head_of(sequence, piece.request) + head_in_sequence;
+        piece.kv_head =
+            sequences_.first_head_of(sequence, piece.request) + (head_in_sequence << params_.head_shift) + head_of_group_;
         const uint32_t first = offset - unit * boxes, end = min(boxes, first + (end_ - position_));
         piece.unit_start = position_ - first;
         piece.unit_boxes = boxes;
@@ -199,6 +203,7 @@ class SplitSchedule {
             piece.first_worker = split_.worker_of(piece.unit_start);
             piece.num_workers = split_.worker_of(unit_end - 1) - piece.first_worker + 1;
         }
+        piece.first_worker = (piece.first_worker << params_.head_shift) + head_of_group_;
     }
 
   private:
@@ -246,7 +251,8 @@ class SplitSchedule {
 
     const schedule_params &params_;
     const Sequences sequences_, &shared_sequences_;
-    const uint32_t worker_, rank_, lane_;
+    const uint32_t worker_; /* of those that do the same heads; params_.num_workers of them */
+    const uint32_t head_of_group_, rank_, lane_;
     const int box_shift_;
     const uint32_t units_per_sequence_;
     const int pairs_per_lane_; /* that a lane counts in cut_work() */

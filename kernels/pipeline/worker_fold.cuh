@@ -95,9 +95,9 @@ class WorkerFold {
   public:
     using Record = WorkerRecord<S>;
 
-    __device__ __forceinline__ WorkerFold(void *records, const Piece &piece, uint32_t rank)
+    __device__ __forceinline__ WorkerFold(const schedule_params &params, void *records, const Piece &piece, uint32_t rank)
         : first_(static_cast<Record *>(records) + (piece.first_worker * cluster_size + rank) * 2ll + 1),
-          parts_(piece.num_workers) {}
+          parts_(piece.num_workers), params_(params) {}
 
     /* Leaves this warp's part of the worker's result. Whether it came last; then `result` is the whole unit's. */
     __device__ __forceinline__ bool run(S &result, uint32_t part) {
@@ -151,10 +151,14 @@ class WorkerFold {
     }
 
   private:
-    __device__ __forceinline__ Record *record(int part) const { return first_ + part * (2 * cluster_size) - (part == 0 ? 0 : 1); }
+    __device__ __forceinline__ Record *record(int part) const {
+        const int slot = part == 0 ? 0 : (part * (2 * cluster_size) << params_.head_shift) - 1;
+        return first_ + slot;
+    }
 
     Record *const first_;
     const int parts_;
+    const schedule_params &params_;
 };
 
 } // namespace pipeline

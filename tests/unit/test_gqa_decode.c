@@ -118,11 +118,12 @@ static void what_has_too_many_boxes_does_not_fit(void **state) {
 
 static struct kernel_arguments arguments;
 
-static const struct gqa_decode_params *fill(const libdecode_problem *given, const struct libdecode_launch_contract *contract) {
+static const struct gqa_decode_params *fill_for(const libdecode_problem *given, const struct libdecode_launch_contract *contract,
+                                                int32_t num_workers) {
     const struct problem problem = checked(given);
     struct bundle_kernel kernel = {.contract = *contract};
     struct kernel_record record = {.name = "filled", .kernel = &kernel, .family = &family_gqa_decode};
-    struct selection selection = {.record = &record, .row_passes = 1, .num_workers = 8, .min_tiles_per_worker = 2};
+    struct selection selection = {.record = &record, .row_passes = 1, .num_workers = num_workers, .min_tiles_per_worker = 2};
     libdecode_tensors tensors = some_tensors();
     assert_string_equal(misfit(given, contract), "");
     tensors.out_sf = (void *)(uintptr_t)0x20300;
@@ -135,6 +136,10 @@ static const struct gqa_decode_params *fill(const libdecode_problem *given, cons
     memset(&arguments, 0, sizeof arguments);
     family_gqa_decode.fill(&problem, &selection, &tensors, &arguments);
     return (const struct gqa_decode_params *)(const void *)arguments.block;
+}
+
+static const struct gqa_decode_params *fill(const libdecode_problem *given, const struct libdecode_launch_contract *contract) {
+    return fill_for(given, contract, 8);
 }
 
 static void the_block_says_what_query_and_result_are(void **state) {
@@ -299,7 +304,31 @@ static void scales_are_blocks_only_where_one_copy_of_16_bytes_finds_those_of_tok
         problem.v_sf_page_stride = cases[i].v_page_stride;
         problem.k_sf_token_stride = cases[i].token_stride;
         struct libdecode_launch_contract contract = contract_for(KERNEL_DTYPE_NVFP4, kernel_head_dim(cases[i].head_dim), 16);
-        assert_int_equal(fill(&problem, &contract)->schedule.scale_blocks, cases[i].blocks);
+        assert_int_equal(fill(&problem, &contract)->scale_blocks, cases[i].blocks);
+    }
+}
+
+static void workers_share_ranges_in_groups_that_divide_them_and_the_heads(void **state) {
+    (void)state;
+    static const struct {
+        int32_t num_kv_heads;
+        bool lengths_by_head;
+        int32_t num_workers, head_shift;
+    } cases[] = {{8, false, 128, 3}, {8, false, 132, 2},  {8, false, 8, 3},    {8, false, 66, 1},
+                 {8, false, 15, 0},  {8, true, 128, 0},   {4, false, 128, 2},  {1, false, 128, 0},
+                 {5, false, 130, 0}, {12, false, 132, 2}, {16, false, 128, 3}, {32, false, 64, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        libdecode_problem problem = problem_for(LIBDECODE_DTYPE_BF16, 128, 16);
+        problem.num_kv_heads = cases[i].num_kv_heads;
+        problem.num_qo_heads = cases[i].num_kv_heads * 4;
+        problem.seq_lens_head_stride = cases[i].lengths_by_head ? 1 : 0;
+        problem.seq_lens_request_stride = cases[i].lengths_by_head ? cases[i].num_kv_heads : 1;
+        struct libdecode_launch_contract contract = contract_for(KERNEL_DTYPE_BF16, 128, 16);
+        const struct schedule_params *schedule = &fill_for(&problem, &contract, cases[i].num_workers)->schedule;
+        assert_int_equal(schedule->head_shift, cases[i].head_shift);
+        assert_int_equal(schedule->num_workers.value, cases[i].num_workers >> cases[i].head_shift);
+        assert_int_equal(schedule->num_workers.value << schedule->head_shift, cases[i].num_workers);
+        assert_int_equal(schedule->num_workers.reciprocal, UINT32_MAX / schedule->num_workers.value);
     }
 }
 
@@ -377,6 +406,7 @@ int main(void) {
         cmocka_unit_test(a_kernel_is_told_how_many_pages_there_are_where_that_is_known),
         cmocka_unit_test(nvfp4_scales_come_by_addresses_in_either_layout),
         cmocka_unit_test(scales_are_blocks_only_where_one_copy_of_16_bytes_finds_those_of_tokens),
+        cmocka_unit_test(workers_share_ranges_in_groups_that_divide_them_and_the_heads),
         cmocka_unit_test(boxes_are_preferred_to_rows_where_both_serve),
         cmocka_unit_test(narrower_formats_are_faster_by_less_than_their_bytes),
         cmocka_unit_test(a_narrow_row_is_read_as_it_is_and_computed_like_a_wide_one),

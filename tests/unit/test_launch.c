@@ -271,7 +271,8 @@ static void a_balanced_kernel_is_launched_with_one_cta_per_worker(void **state) 
     assert_int_equal(call->config.block_z, 1);
     assert_int_equal(call->config.shared_bytes, 180224);
     assert_int_equal(call->config.num_attributes, 0);
-    assert_divisor(params.schedule.num_workers, 128);
+    assert_int_equal(params.schedule.head_shift, 3);
+    assert_divisor(params.schedule.num_workers, 128 / 8);
     assert_int_equal(params.schedule.min_boxes_per_worker, 2 * 64 / 16);
     assert_int_equal(info.workers, 128);
     assert_int_equal(info.cluster_size, 1);
@@ -283,6 +284,7 @@ static void a_cluster_kernel_gets_the_cluster_attribute(void **state) {
     struct gqa_decode_params params;
     libdecode_plan_info info;
     const struct fake_cuda_call *call = launch_forced("force=*_d128_r8_p16_c8_*", 0, &params, &info);
+    assert_int_equal(params.schedule.head_shift, 0);
     assert_divisor(params.schedule.num_workers, 15);
     assert_int_equal(params.schedule.min_boxes_per_worker, 64 / 16);
     assert_int_equal(call->config.grid_x, 15 * 8);
