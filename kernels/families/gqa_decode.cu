@@ -119,7 +119,7 @@ struct Traits {
 using Format = Traits::Format;
 using TileLayout = Traits::TileLayout;
 using TokenFragments = tile::TokenFragments<Format, Traits::tile_tokens, Traits::token_fragments>;
-using Ring = pipeline::KvRing<Traits::stages, TileLayout::bytes>;
+using Ring = pipeline::KvRing<Traits::stages, TileLayout::bytes, Traits::gathers_rows || Traits::has_scales>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::cluster_size>;
 using RowGather = pipeline::RowGather<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size>;
@@ -193,11 +193,18 @@ __device__ __forceinline__ void attend(const schedule_params &schedule, const pi
     const int box_shift = __ffs(schedule.box_tokens) - 1;
     const tile::RowScales scales(scale_log2, state.query);
     const int first_token = piece.first_token, end_token = min(piece.end_token, piece.end_box << box_shift);
-    int token = (piece.first_box << box_shift) + place.first_token(); /* this warp's first of the tile */
-    for (; token - place.first_token() < end_token; token += Traits::tile_tokens, ring.advance()) {
-        if (Traits::teams > 1 && ring.stage() % Traits::teams != place.team)
-            continue;
-        const int first_visible = first_token - token, end_visible = end_token - token;
+    int token = piece.first_box << box_shift; /* the first of the next tile */
+    /* Past so many tiles, or past the last. */
+    const auto step = [&](int tiles) {
+        const int left = (max(end_token - token, 0) + Traits::tile_tokens - 1) / Traits::tile_tokens;
+        ring.advance(Traits::teams == 1 ? tiles : min(tiles, left));
+        token += tiles * Traits::tile_tokens;
+    };
+    if (Traits::teams > 1) /* to this team's first */
+        step((place.team + Traits::teams - ring.stage() % Traits::teams) % Traits::teams);
+    for (; token < end_token; step(Traits::teams)) {
+        const int first_of_warp = token + place.first_token();
+        const int first_visible = first_token - first_of_warp, end_visible = end_token - first_of_warp;
         const bool any_visible = first_visible < Traits::tokens_per_warp && end_visible > 0;
         const bool all_visible = first_visible <= 0 && end_visible >= Traits::tokens_per_warp;
 

@@ -18,11 +18,14 @@ enum Tensor { tensor_k = 0, tensor_v = 1 };
 template <int stages>
 struct KvRingBarriers {
     uint64_t full[stages][2];  /* one arrival per producer, and the bytes of the tile */
-    uint64_t empty[stages][2]; /* one arrival per warp that reads the tile */
+    uint64_t empty[stages][2]; /* one arrival per warp, or lane, that reads the tile */
 };
 
-/* One warp's place in the ring: stage and phase, advanced once per tile. */
-template <int stages, int tile_bytes>
+/*
+ * One warp's place in the ring: stage and phase. `lanes_write`: tiles are written by threads of producer warps, not by the copy engine
+ * alone; every lane then says for itself that it has read a tile, as tools that look for races demand.
+ */
+template <int stages, int tile_bytes, bool lanes_write>
 class KvRing {
   public:
     static constexpr int num_stages = stages;
@@ -31,11 +34,12 @@ class KvRing {
         : full_(ptx::shared_address(barriers.full)), empty_(ptx::shared_address(barriers.empty)),
           tiles_(ptx::shared_address(tiles)) {}
 
-    static __device__ __forceinline__ void initialise(KvRingBarriers<stages> &barriers, int producers, int readers) {
+    /* `producers`: arrivals that complete a tile, beside its bytes; `reading_warps`: of a tile. */
+    static __device__ __forceinline__ void initialise(KvRingBarriers<stages> &barriers, int producers, int reading_warps) {
         for (int stage = 0; stage < stages; ++stage) {
             for (int tensor = 0; tensor < 2; ++tensor) {
                 ptx::mbarrier_init(ptx::shared_address(&barriers.full[stage][tensor]), producers);
-                ptx::mbarrier_init(ptx::shared_address(&barriers.empty[stage][tensor]), readers);
+                ptx::mbarrier_init(ptx::shared_address(&barriers.empty[stage][tensor]), reading_warps * (lanes_write ? 32 : 1));
             }
         }
     }
@@ -48,16 +52,19 @@ class KvRing {
     __device__ __forceinline__ void wait_full(Tensor tensor) const { wait(full_barrier(tensor), phase_); }
     /* Consumer: this warp has read the tile. */
     __device__ __forceinline__ void release(Tensor tensor, int lane) const {
-        __syncwarp();
-        if (lane == 0)
+        if (!lanes_write)
+            __syncwarp();
+        if (lanes_write || lane == 0)
             ptx::mbarrier_arrive(empty_ + (stage_ * 2 + tensor) * 8);
     }
     /* Producer: every consumer has read what was there; in the first round nothing was. */
     __device__ __forceinline__ void wait_empty(Tensor tensor) const { wait(empty_ + (stage_ * 2 + tensor) * 8, phase_ ^ 1u); }
 
-    __device__ __forceinline__ void advance() {
-        if (++stage_ == stages) {
-            stage_ = 0;
+    /* At most by as many tiles as there are stages. */
+    __device__ __forceinline__ void advance(int tiles = 1) {
+        stage_ += tiles;
+        if (stage_ >= stages) {
+            stage_ -= stages;
             phase_ ^= 1u;
         }
     }
