@@ -70,7 +70,7 @@ static const struct format {
 } formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 0},
                {KERNEL_DTYPE_FP16, 3200, 6500, 0},
                {KERNEL_DTYPE_E4M3, 2900, 3900, 500},
-               {KERNEL_DTYPE_NVFP4, 2900, 31250, 500}};
+               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1100}};
 
 /* Of the memory's rate, what is reached by SMs that together could take in so much of it: each waits for the other at times. */
 static const struct {

@@ -9,19 +9,19 @@
  *
  * Rows are the query heads of one KV head (padded to row_tile with zero queries that are never stored). Schedule, by role:
  *
- *     producer warps  one for K, one for V: walk split_schedule.cuh, the pieces of units that fall to this worker;
+ *     producer warps  one or two for K, as many for V: walk split_schedule.cuh, the pieces of units that fall to this worker;
  *                     page_stream.cuh gives the boxes of a piece and their pages, one batch of 32 ahead; one 5-D copy per box
  *                     into the ring (producer.cuh, kv_ring.cuh), across pieces, so that short units keep the memory queue full.
  *                     With pages of any size several for K and for V, a copy per row (row_gather.cuh);
  *                     with NVFP4 one more, for scales that no copy of a box can bring (scale_gather.cuh)
  *     announcer warp  walks the same schedule and hands each piece to the consumers (piece_queue.cuh): what they alone need
  *                     to know of a piece holds up no copy
- *     consumer warps  tile by tile: qk, scale, mask, softmax, pv (attention.cuh); two teams of warps take turns at the tiles, a
+ *     consumer warps  tile by tile: qk, scale, mask, softmax, pv (attention.cuh); teams of warps take turns at the tiles, a
  *                     warp takes its own tokens of a tile and keeps its own reference and sum: no barrier among consumers
  *     at a unit's end partial.cuh: warps, then the cluster, then the workers that share the unit; the last one stores
  *
- * A worker with two pieces, the first of tiles 0 to 2, the second of tiles 3 to 6, four stages (time runs to the right; a copy
- * lands long after it was issued, and the ring fills while the first lands):
+ * A worker with two pieces, the first of tiles 0 to 2, the second of tiles 3 to 6, two teams, four stages (time runs to the right;
+ * a copy lands long after it was issued, and the ring fills while the first lands):
  *
  *     K producer   issue 0 1 2 3 | wait for a free place: 4     5     6
  *     V producer   issue 0 1 2 3 | likewise                 4     5     6
@@ -72,12 +72,23 @@ struct Traits {
     static constexpr bool crowded = wide && has_scales;                  /* eight consumer warps would spill */
     static constexpr int rows_per_warp = row_tile < 16 || wide ? 8 : 16; /* two instructions share every K and V fragment */
     static constexpr int row_warps = row_tile / rows_per_warp;           /* warps that read the same tokens for other rows */
+    /* Much arithmetic, and registers to spare: more tokens a warp at a time, whose instructions do not wait for each other. */
+    static constexpr bool eager =
+        converts && row_tile == 8 && head_dim == 128 && !gathers_rows && (has_scales || cluster_size == 1);
+
+    /*
+     * All of an SM for one CTA: half as many workers as with two, so half as many units that are split between them. Rows of 64 come
+     * with short units (windows) and with many: then two CTAs hide each other's beginnings and ends.
+     */
+    static constexpr int ctas_per_sm = head_dim == 64 && row_tile == 8 && cluster_size == 1 && !gathers_rows && !small ? 2 : 1;
+
     /* Two where rows are divided as well, which leaves warps for a second team; sm_100 is two registers short of that. */
     static constexpr bool divides_rows = row_warps > 1 && variant::target_sm == 90 && !converts;
-    static constexpr int most_token_warps = small || crowded || row_warps > 2 || divides_rows ? 2 : 4;
+    static constexpr bool few_token_warps = small || crowded || row_warps > 2 || divides_rows || (eager && !has_scales);
+    static constexpr int most_token_warps = few_token_warps ? 2 : 4;
     /* What is converted in registers leaves them for the scores of 32 tokens a warp, with 16 rows of 128 for those of 16. */
-    static constexpr int most_tile_tokens =
-        converts ? (rows_per_warp == 16 && head_dim == 128 ? 16 : 32) * most_token_warps : 128;
+    static constexpr int most_warp_tokens = eager ? 64 : rows_per_warp == 16 && head_dim == 128 ? 16 : 32;
+    static constexpr int most_tile_tokens = converts ? most_warp_tokens * most_token_warps : 128;
     /* 16 KiB of K and of V a stage at most; on sm_120 half of that. */
     static constexpr int tile_tokens =
         std::max(std::min((small ? 8192 : 16384) / Format::row_bytes, most_tile_tokens), tile::fragment_tokens);
@@ -85,7 +96,7 @@ struct Traits {
         most_token_warps * tile::fragment_tokens <= tile_tokens ? most_token_warps : tile_tokens / tile::fragment_tokens;
     static constexpr int team_warps = row_warps * token_warps;
     /* A gather's own warps leave registers for no more than four, nor do wide rows. */
-    static constexpr int most_consumer_warps = small || gathers_rows || head_dim > 256 || crowded ? 4 : 8;
+    static constexpr int most_consumer_warps = (small || gathers_rows || head_dim > 256 || crowded ? 4 : 8) / ctas_per_sm;
     /*
      * Teams take turns at the tiles. The steps of one tile wait for each other, some 1000 clocks of it: four warps, one tile at a
      * time, take in 32 bytes a clock, fewer than an SM can get from memory.
@@ -93,17 +104,19 @@ struct Traits {
     static constexpr int most_teams = team_warps >= most_consumer_warps ? 1 : most_consumer_warps / team_warps;
     /* 96-128 KiB in flight per SM reach the read ceiling with random 16-token pages; an eighth more for what is no row of KV. */
     using TileLayout = tile::TileLayout<Format, tile_tokens>;
-    static constexpr int most_stages = std::min((small ? 34816 : 73728) / TileLayout::bytes, 16);
+    static constexpr int most_stages = std::min((small ? 34816 : 73728) / ctas_per_sm / TileLayout::bytes, 16);
     static constexpr int teams = std::min(most_teams, most_stages);
-    /* A stage is one team's: a warp that skips some of its rounds could not tell its phases apart. */
+    /* A stage is one team's, and one producer's: a warp that skips some of its rounds could not tell its phases apart. */
     static constexpr int stages = most_stages / teams * teams;
     static constexpr int consumer_warps = teams * team_warps;
     static constexpr int consumer_threads = consumer_warps * 32;
-    /* Of K, and as many of V, whose first copies so go out together. A gather takes as many as registers allow. */
-    static constexpr int most_tensor_warps = wide || consumer_warps > 4 ? 1 : row_tile == 8 ? 4 : 2;
-    static constexpr int tensor_warps = !gathers_rows              ? 1
-                                        : variant::target_sm == 90 ? most_tensor_warps
-                                                                   : (most_tensor_warps + 1) / 2;
+    /*
+     * Of K, and as many of V, whose first copies so go out together. Beside much arithmetic one waits too long for its turns. A
+     * gather takes as many as registers allow.
+     */
+    static constexpr int most_gather_warps = wide || consumer_warps > 4 ? 1 : row_tile == 8 ? 4 : 2;
+    static constexpr int gather_warps = variant::target_sm == 90 ? most_gather_warps : (most_gather_warps + 1) / 2;
+    static constexpr int tensor_warps = gathers_rows ? gather_warps : eager && variant::target_sm == 90 ? 2 : 1;
     static constexpr int scale_warp = consumer_warps + 2 * tensor_warps;
     static constexpr int announcer_warp = scale_warp + has_scales;
     static constexpr int threads = (announcer_warp + 1) * 32;
@@ -111,9 +124,6 @@ struct Traits {
     static constexpr int box_tokens = gathers_rows ? tile::fragment_tokens : tile_tokens; /* at most, that count as one */
     static constexpr int token_fragments = tokens_per_warp / tile::fragment_tokens;
     static constexpr int row_fragments = rows_per_warp / 8;
-
-    /* All of an SM for one CTA: half as many workers as with two, so half as many units that are split between them. */
-    static constexpr int ctas_per_sm = 1;
 };
 
 using Format = Traits::Format;
@@ -121,7 +131,7 @@ using TileLayout = Traits::TileLayout;
 using TokenFragments = tile::TokenFragments<Format, Traits::tile_tokens, Traits::token_fragments>;
 using Ring = pipeline::KvRing<Traits::stages, TileLayout::bytes, Traits::gathers_rows || Traits::has_scales>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
-using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::cluster_size>;
+using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size>;
 using RowGather = pipeline::RowGather<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size>;
 using ScaleGather = pipeline::ScaleGather<Format, Ring, Traits::tile_tokens, TileLayout::rows_bytes, Traits::cluster_size>;
 
@@ -233,7 +243,7 @@ __device__ __forceinline__ void attend(const schedule_params &schedule, const pi
 __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int worker, int rank,
                                         int warp, int lane) {
     const Place place(warp);
-    const TokenFragments tokens(place.first_token(), params.schedule.box_tokens, params.v_scales_interleaved != 0);
+    const TokenFragments tokens(place.first_token(), params.schedule.box_tokens, params.v_scales_interleaved != 0, lane);
     const float scale_log2 = tile::scale_log2(params.query);
     pipeline::meet_cluster<Traits::cluster_size>();
     uint32_t count = 0;
@@ -278,7 +288,9 @@ __device__ __forceinline__ bool gathers_scales(const gqa_decode_params &params) 
 /* Arrivals that complete a tile, beside its bytes. */
 __device__ __forceinline__ int producers_of_a_tile(const gqa_decode_params &params) {
     const int of_rows = Traits::gathers_rows ? RowGather::arrivals : 1;
-    return Traits::has_scales ? of_rows + ScaleGather::arrivals : of_rows;
+    if (!Traits::has_scales)
+        return of_rows;
+    return of_rows + (gathers_scales(params) ? ScaleGather::arrivals : Producer::scale_arrivals);
 }
 
 /* Copies of rows narrower than the kernel's leave the rest of each as it was: zeros, as those of boxes bring. */
@@ -304,7 +316,9 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedul
                   params.query.head_dim, tensor, producer % Traits::tensor_warps, ring)
             .run(schedule, lane);
     else
-        Producer(params, map, tensor == pipeline::tensor_k ? params.k_scales : params.v_scales, tensor, ring).run(schedule, lane);
+        Producer(params, map, tensor == pipeline::tensor_k ? params.k_scales : params.v_scales, tensor,
+                 producer % Traits::tensor_warps, ring)
+            .run(schedule, lane);
 }
 
 } // namespace

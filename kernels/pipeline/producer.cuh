@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * producer.cuh: one warp that fills the ring with the tiles of one tensor, K or V: the boxes of all its worker's pieces, one after
- * the other, so that short units keep the memory queue full. Copies are issued one per lane.
+ * producer.cuh: the warps that fill the ring with the tiles of one tensor, K or V: the boxes of all their worker's pieces, one after
+ * the other, so that short units keep the memory queue full. Copies are issued one per lane. Warps take turns at the tiles.
  */
 #pragma once
 
@@ -16,15 +16,17 @@
 
 namespace pipeline {
 
-template <class Format, class Ring, int tile_tokens, int cluster_size>
+template <class Format, class Ring, int tile_tokens, int warps, int cluster_size>
 class Producer {
   public:
-    /* `map`: the tensor's. With scale_blocks its NVFP4 scales come along. */
+    static constexpr int scale_arrivals = 32; /* on the barrier of a tile whose scales come along: every lane's */
+
+    /* `map`: the tensor's. `warp`: of those that share it. With scale_blocks its NVFP4 scales come along. */
     __device__ __forceinline__ Producer(const gqa_decode_params &params, const void *map, const row_source &scales, Tensor tensor,
-                                        Ring ring)
+                                        uint32_t warp, Ring ring)
         : params_(params.schedule), map_(map), scales_(scales), has_scale_blocks_(params.scale_blocks != 0),
-          num_pages_(params.num_pages), box_shift_(__ffs(params.schedule.box_tokens) - 1),
-          copies_shift_(__ffs(params.schedule.copies_per_box) - 1), tensor_(tensor),
+          scale_page_stride_(scales.page_stride), num_pages_(params.num_pages), box_shift_(__ffs(params.schedule.box_tokens) - 1),
+          copies_shift_(__ffs(params.schedule.copies_per_box) - 1), tensor_(tensor), warp_(warp),
           box_bytes_(params.schedule.box_tokens * Format::row_bytes), ring_(ring) {}
 
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
@@ -45,7 +47,8 @@ class Producer {
             do {
                 const int boxes = min(boxes_per_tile, batch.num_boxes - box);
                 if (boxes > 0) {
-                    load_tile(batch, box, boxes, lane);
+                    if (ring_.stage() % warps == warp_)
+                        load_tile(batch, box, boxes, lane);
                     ring_.advance();
                 }
                 if (box == prefetch_at_box)
@@ -90,16 +93,18 @@ class Producer {
     /* The scales of the same boxes, 16 bytes a lane. A page that does not exist has scales of zero. */
     __device__ __forceinline__ void load_scales(const PageBatch &batch, int first, int boxes, int lane) {
         constexpr int chunk_tokens = 16 / Format::scale_bytes;
-        const uint32_t scales = ring_.tile(tensor_) + tile_tokens * Format::row_bytes;
+        const uint8_t *const of_head = scales_.rows + batch.piece.kv_head * scales_.head_stride;
+        const uint32_t destination = ring_.tile(tensor_) + tile_tokens * Format::row_bytes + lane * 16;
 #pragma unroll
         for (int chunk = 0; chunk < tile_tokens / chunk_tokens; chunk += 32) {
             const int token = (chunk + lane) * chunk_tokens, of_tile = token >> box_shift_;
-            const int page = __shfl_sync(tile::full_warp, batch.page, (first + of_tile) & 31);
-            const bool exists = static_cast<uint32_t>(page) < static_cast<uint32_t>(num_pages_);
+            const uint32_t page = __shfl_sync(tile::full_warp, batch.page, (first + of_tile) & 31);
+            const bool exists = page < num_pages_;
             const int token_in_page = ((batch.first_box + first) * params_.box_tokens + token) & (params_.page_size.value - 1);
             if (of_tile < boxes)
-                ptx::copy_async<16>(scales + token * Format::scale_bytes,
-                                    row_address(scales_, exists ? page : 0, batch.piece.kv_head, token_in_page), exists);
+                ptx::copy_async<16>(destination + chunk * 16,
+                                    of_head + (exists ? page : 0u) * scale_page_stride_ + token_in_page * Format::scale_bytes,
+                                    exists);
         }
         ptx::mbarrier_arrive_after_copies(ring_.full_barrier(tensor_));
     }
@@ -108,9 +113,11 @@ class Producer {
     const void *const map_;
     const row_source &scales_;
     const bool has_scale_blocks_;
-    const int num_pages_;
+    const uint64_t scale_page_stride_;
+    const uint32_t num_pages_;
     const int box_shift_, copies_shift_;
     const Tensor tensor_;
+    const uint32_t warp_;
     const int box_bytes_;
     Ring ring_;
 };

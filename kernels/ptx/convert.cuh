@@ -47,6 +47,28 @@ __device__ __forceinline__ uint32_t multiply_fp16x2(uint32_t a, uint32_t b) {
     return product;
 }
 
+/* A half of a pair, the upper or the lower one, as both: part of the instruction that uses it. */
+__device__ __forceinline__ uint32_t both_halves(uint32_t pair, bool upper) {
+    uint32_t both;
+    if (upper)
+        asm("{\n"
+            ".reg .b16 low, high;\n"
+            "mov.b32 {low, high}, %1;\n"
+            "mov.b32 %0, {high, high};\n"
+            "}"
+            : "=r"(both)
+            : "r"(pair));
+    else
+        asm("{\n"
+            ".reg .b16 low, high;\n"
+            "mov.b32 {low, high}, %1;\n"
+            "mov.b32 %0, {low, low};\n"
+            "}"
+            : "=r"(both)
+            : "r"(pair));
+    return both;
+}
+
 /* The lower half of a pair. */
 __device__ __forceinline__ float float_from_fp16_low(uint32_t pair) {
     float value;
@@ -58,6 +80,13 @@ __device__ __forceinline__ float float_from_fp16_low(uint32_t pair) {
         : "=f"(value)
         : "r"(pair));
     return value;
+}
+
+/* Bits of a where the mask has ones, of b where it has zeros. One instruction, which the compiler would take apart again. */
+__device__ __forceinline__ uint32_t select_bits(uint32_t a, uint32_t b, uint32_t mask) {
+    uint32_t selected;
+    asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(selected) : "r"(a), "r"(b), "r"(mask));
+    return selected;
 }
 
 /* Bytes of a and b, numbered 0 to 7 from the lowest of a on: four digits of `selector`, the lowest first. */

@@ -7,6 +7,7 @@
  *     row_bytes, scale_bytes  of one token and KV head
  *     Rows                    where the 16-byte chunks of a row lie in a tile (below)
  *     steps                   matrix instructions over head_dim, 16 dims each
+ *     Scales                  where a lane finds those of its tokens in a tile; NoScales where there are none
  *     KeyReader, ValueReader  read a fragment of 16 tokens: the A operand of one step after the other, [16 tokens][16 dims] and
  *                             [16 dims][16 tokens]
  *     k_scale, v_scale        what operands are to be multiplied by
@@ -67,6 +68,10 @@ struct TileRows<row_bytes, true> {
     static __device__ __forceinline__ uint32_t pair(uint32_t address, uint32_t, int pair) { return address + pair * 32; }
 };
 
+struct NoScales {
+    __device__ __forceinline__ NoScales(uint32_t, bool, int) {}
+};
+
 /* A tile of K or V, and behind its rows the scales of its tokens: [tokens][scale_bytes]. */
 template <class Format, int tokens>
 struct TileLayout {
@@ -79,13 +84,11 @@ template <class Format, int tile_tokens, int fragments>
 struct TokenFragments {
     uint32_t offset[fragments]; /* of each fragment's first row, in bytes from the start of the tile */
     uint32_t line_stride_bytes; /* from a token's first line to its next one */
-    uint32_t scale_offset;      /* of the first fragment's scales */
-    bool v_scales_interleaved;
+    typename Format::Scales scales;
 
-    __device__ __forceinline__ TokenFragments(int first_token, int box_tokens, bool v_scales_interleaved)
+    __device__ __forceinline__ TokenFragments(int first_token, int box_tokens, bool v_scales_interleaved, int lane)
         : line_stride_bytes(box_tokens * (Format::row_bytes / Format::Rows::lines)),
-          scale_offset(TileLayout<Format, tile_tokens>::rows_bytes + first_token * Format::scale_bytes),
-          v_scales_interleaved(v_scales_interleaved) {
+          scales(TileLayout<Format, tile_tokens>::rows_bytes + first_token * Format::scale_bytes, v_scales_interleaved, lane) {
 #pragma unroll
         for (int fragment = 0; fragment < fragments; ++fragment) {
             const int token = first_token + fragment * fragment_tokens;
@@ -93,10 +96,6 @@ struct TokenFragments {
             offset[fragment] =
                 (token - in_box) * Format::Rows::pitch_bytes + in_box * (Format::Rows::pitch_bytes / Format::Rows::lines);
         }
-    }
-
-    __device__ __forceinline__ uint32_t scales(int fragment) const {
-        return scale_offset + fragment * fragment_tokens * Format::scale_bytes;
     }
 };
 

@@ -17,6 +17,7 @@ struct KvFormat16Bit {
     static constexpr int row_bytes = head_dim * 2, scale_bytes = 0, copied_element_bytes = 2;
     using Rows = TileRows<row_bytes, gathered>;
     static constexpr int steps = head_dim / 16;
+    using Scales = NoScales;
     static constexpr float k_scale = 1.f, v_scale = 1.f;
 
     struct KeyReader {

@@ -23,6 +23,7 @@ struct KvFormat<KERNEL_DTYPE_E4M3, head_dim, gathered> {
     static constexpr int row_bytes = head_dim, scale_bytes = 0, copied_element_bytes = 1;
     using Rows = TileRows<row_bytes, gathered>;
     static constexpr int steps = head_dim / 16;
+    using Scales = NoScales;
     static constexpr float k_scale = 1.f, v_scale = 1.f;
 
     /* Both readers: tokens 0 to 7 and 8 to 15 of one chunk, then of the next. */

@@ -173,7 +173,8 @@ static void predictions_are_near_the_times_of_other_formats_and_of_rows(void **s
     } measured[] = {{E4M3, 256, 1, 4096, false, 8, 7.1},    {E4M3, 256, 16, 4096, false, 1, 35.4},
                     {E4M3, 256, 64, 4096, false, 1, 125.8}, {E4M3, 256, 128, 8192, false, 1, 482},
                     {E4M3, 256, 64, 4096, true, 1, 143},    {BF16, 512, 64, 4096, true, 1, 264},
-                    {NVFP4, 144, 64, 4096, false, 1, 137}};
+                    {NVFP4, 144, 1, 4096, false, 8, 8.2},   {NVFP4, 144, 16, 4096, false, 1, 28.1},
+                    {NVFP4, 144, 64, 4096, false, 1, 95.8}, {NVFP4, 144, 128, 8192, false, 1, 348}};
     libdecode_device device = preset("sm_90");
     for (size_t i = 0; i < sizeof measured / sizeof measured[0]; i++) {
         struct workload work = work_of((int64_t)measured[i].batch_size * 8, measured[i].seq_len);
@@ -181,7 +182,7 @@ static void predictions_are_near_the_times_of_other_formats_and_of_rows(void **s
         struct cost cost;
         work.token_bytes = work.computed_token_bytes = measured[i].token_bytes;
         contract.kv_dtype = measured[i].kv_dtype;
-        contract.tile_tokens = measured[i].kv_dtype == BF16 ? 64 : 128;
+        contract.tile_tokens = 16384 / ((uint32_t)measured[i].token_bytes / 2 & ~15u); /* 16 KiB of K */
         contract.consumer_warps = measured[i].gathers_rows ? 4 : 8;
         contract.flags = measured[i].gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0;
         assert_true(cost_estimate(&work, &device, &contract, &cost));
