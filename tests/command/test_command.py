@@ -7,8 +7,10 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 COMMAND = os.environ["LIBDECODE_COMMAND"]
@@ -39,14 +41,19 @@ def tearDownModule():
     folder.cleanup()
 
 
-def run(*arguments, gpu=False, bundle=bundles, **variables):
+def environment_of(gpu, bundle, variables):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("LIBDECODE_", "HOST_GPU_"))}
     environment["LD_LIBRARY_PATH"] = HOST_GPU if gpu else str(no_driver)
     environment["LIBDECODE_BUNDLE_ONLY"] = "1"
     if bundle:
         environment["LIBDECODE_BUNDLE_PATH"] = str(bundle)
     environment.update(variables)
-    return subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True, env=environment, timeout=250)
+    return environment
+
+
+def run(*arguments, gpu=False, bundle=bundles, **variables):
+    return subprocess.run([COMMAND, *map(str, arguments)], capture_output=True, text=True,
+                          env=environment_of(gpu, bundle, variables), timeout=250)
 
 
 class CommandTest(unittest.TestCase):
@@ -205,6 +212,23 @@ class OnHostGpu(CommandTest):
     def test_a_right_kernel_passes_every_quick_case(self):
         result = self.check_run(run("check", ONE_KERNEL, "--quick", "--repeat", 2, gpu=True), PASSED)
         self.assertTrue(result.stdout.endswith("\n1 passed, 0 failed\n"), result.stdout)
+
+    def test_interrupted_it_says_what_it_found_and_what_it_did_not_finish(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with subprocess.Popen([COMMAND, "check", ONE_KERNEL, ONE_KERNEL.replace("bf16", "fp16")], text=True,
+                                  stdout=subprocess.PIPE, env=environment_of(True, bundles, {})) as process:
+                first = process.stdout.readline()
+                time.sleep(0.2)  # until the signal has its handler, and well before the end
+                process.send_signal(number)
+                try:
+                    output = process.communicate(timeout=50)[0]
+                finally:
+                    process.kill()
+            self.assertTrue(first.startswith("2 kernels on "), first)
+            self.assertEqual(process.returncode, FAILED, output)
+            self.assertRegex(output, r"interrupted in case \w+ with (bf16|fp16) KV, head_dim 64: what follows was not run\n")
+            self.assertRegex(output, rf"\n{ONE_KERNEL} +part ")
+            self.assertTrue(output.endswith("\n2 not finished\n0 passed, 0 failed\n"), output)
 
     def test_a_right_kernel_passes_the_feature_cases(self):
         for case in ("v_page*", "query_*", "negative_*", "foreign_*", "per_head*", "device_*", "combined_*", "outliers*", "graph",

@@ -3,7 +3,9 @@
  * check.c: `libdecode check`: every kernel that fits this GPU, over every test case, against the reference.
  * Before: cases.c makes the tensors, compare.c the expectation. Does: check_run.c.
  */
+#define _POSIX_C_SOURCE 200809L /* sigaction under -std=c17 */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,12 +57,13 @@ void help_check(void) {
            "The acceptance test of a GPU: runs every kernel that fits it, each forced in turn, over the shapes at which\n"
            "kernels go wrong, and compares with the float64 reference. Every KV row and page that must not influence the\n"
            "result is NaN, outputs and workspace lie between guard bands, every launch is repeated for equal bits.\n\n"
-           "  libdecode check                               all of it, about a minute\n"
+           "  libdecode check                               all of it, some seconds for each kernel\n"
            "  libdecode check --quick                       a first answer\n"
            "  libdecode check '*_d128_r8_*' --case 'window_*'\n"
            "  libdecode check '*_c8_*' --case one_long --seed 7\n"
            "  libdecode check --random 500 --seed 3\n\n"
            "A failure is followed by the command that runs it again. Exit code 77: no GPU, nothing was checked.\n"
+           "Interrupted (Ctrl-C, SIGTERM), it says what it has found so far.\n"
            "How far a result may lie from the reference is derived in loader/cli/compare.c.\n");
     options_print(groups, 3);
 }
@@ -69,6 +72,7 @@ struct variant {
     libdecode_kernel_info info;
     libdecode_context *context; /* its policy forces this kernel */
     size_t passed, failed, not_applicable;
+    bool finished; /* with all cases of its kind */
     double worst_ratio;
     char why_not[200]; /* the first reason for a case that is not applicable */
 };
@@ -93,6 +97,23 @@ struct checker {
     size_t num_cases; /* test cases with tensors made for them */
     double reference_seconds;
 };
+
+/* ---------------------------------------------------------------------------------------------------------- signals */
+
+static volatile sig_atomic_t stopped;
+
+static void stop(int number) {
+    (void)number;
+    stopped = 1;
+}
+
+/* Interrupted or terminated, the launches at hand end, and the results so far are printed; another signal ends the program. */
+static void stop_on_signals(void) {
+    struct sigaction action = {.sa_handler = stop, .sa_flags = SA_RESTART};
+    action.sa_flags |= (int)SA_RESETHAND;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
 
 /* -------------------------------------------------------------------------------------------------------- variants */
 
@@ -187,7 +208,7 @@ static void run_variant(struct checker *checker, struct variant *variant, const 
 
 static void run_variants(struct checker *checker, const struct case_kind *kind, const struct device_case *device_case) {
     struct variant *last = NULL;
-    for (size_t index = 0; index < checker->num_variants && !checker->gpu.broken; index++) {
+    for (size_t index = 0; index < checker->num_variants && !checker->gpu.broken && !stopped; index++) {
         if (!of_kind(kind, &checker->variants[index].info))
             continue;
         last = &checker->variants[index];
@@ -237,11 +258,11 @@ static bool wanted_case(const struct check_args *args, const struct test_case *t
 static bool run_named_case(struct checker *checker, const struct case_kind *kind, const struct case_palettes *palettes,
                            const struct test_case *test, size_t number, size_t count) {
     progress("%s KV, head_dim %d: case %zu of %zu, %s", dtype_name(kind->kv_dtype), kind->head_dim, number, count, test->name);
-    bool good = run_case(checker, kind, palettes, test);
+    bool good = run_case(checker, kind, palettes, test) && !stopped;
     if (!good && !checker->json) {
         progress_clear();
-        printf("stopped in case %s with %s KV, head_dim %d: what follows was not run\n", test->name, dtype_name(kind->kv_dtype),
-               kind->head_dim);
+        printf("%s in case %s with %s KV, head_dim %d: what follows was not run\n", stopped ? "interrupted" : "stopped",
+               test->name, dtype_name(kind->kv_dtype), kind->head_dim);
     }
     return good;
 }
@@ -301,6 +322,8 @@ static bool run_kinds(struct checker *checker) {
             good = run_random(checker, &kinds[index], palettes, index + 1, num_kinds);
         else
             good = run_table(checker, &kinds[index], palettes);
+        for (size_t variant = 0; good && variant < checker->num_variants; variant++)
+            checker->variants[variant].finished |= of_kind(&kinds[index], &checker->variants[variant].info);
         free(palettes);
     }
     progress_clear();
@@ -312,14 +335,35 @@ static bool run_kinds(struct checker *checker) {
 
 /* ----------------------------------------------------------------------------------------------------------- results */
 
-static bool variant_passed(const struct variant *variant) { return variant->failed == 0 && variant->passed > 0; }
+static bool variant_passed(const struct variant *variant) {
+    return variant->finished && variant->failed == 0 && variant->passed > 0;
+}
+static bool variant_failed(const struct variant *variant) {
+    return variant->failed > 0 || (variant->finished && variant->passed == 0);
+}
 
-static void print_results(const struct checker *checker, size_t num_passed, size_t num_failed, double seconds) {
+struct summary {
+    size_t passed, failed, unfinished; /* kernels */
+    double seconds;
+};
+
+static struct summary summarise(const struct checker *checker, double seconds) {
+    struct summary summary = {.seconds = seconds};
+    for (size_t index = 0; index < checker->num_variants; index++) {
+        summary.passed += variant_passed(&checker->variants[index]);
+        summary.failed += variant_failed(&checker->variants[index]);
+    }
+    summary.unfinished = checker->num_variants - summary.passed - summary.failed;
+    return summary;
+}
+
+static void print_results(const struct checker *checker, const struct summary *summary) {
     printf("\n%-44s %6s %7s %7s  %s\n", "kernel", "", "cases", "failed", "largest error / allowed");
     for (size_t index = 0; index < checker->num_variants; index++) {
         const struct variant *variant = &checker->variants[index];
-        printf("%-44s %6s %7zu %7zu  %.2f", variant->info.name, variant_passed(variant) ? "pass" : "FAIL",
-               variant->passed + variant->failed, variant->failed, variant->worst_ratio);
+        const char *word = variant_passed(variant) ? "pass" : variant_failed(variant) ? "FAIL" : "part";
+        printf("%-44s %6s %7zu %7zu  %.2f", variant->info.name, word, variant->passed + variant->failed, variant->failed,
+               variant->worst_ratio);
         if (variant->not_applicable > 0)
             printf("  (%zu cases not for it, %s)", variant->not_applicable, variant->why_not);
         else if (variant->passed + variant->failed == 0)
@@ -327,9 +371,11 @@ static void print_results(const struct checker *checker, size_t num_passed, size
         putchar('\n');
     }
     printf("\n%s, %d SMs: %zu cases, seed %d, %d repeats, %.0f s (%.0f s of it the reference)\n", checker->device.name,
-           checker->device.sm_count, checker->num_cases, checker->args->seed, checker->args->repeats, seconds,
+           checker->device.sm_count, checker->num_cases, checker->args->seed, checker->args->repeats, summary->seconds,
            checker->reference_seconds);
-    printf("%zu passed, %zu failed\n", num_passed, num_failed);
+    if (summary->unfinished > 0)
+        printf("%zu not finished\n", summary->unfinished);
+    printf("%zu passed, %zu failed\n", summary->passed, summary->failed);
 }
 
 static void print_failures_json(const struct checker *checker, struct json *json) {
@@ -358,7 +404,7 @@ static void print_failures_json(const struct checker *checker, struct json *json
     json_end(json, ']');
 }
 
-static void print_results_json(const struct checker *checker, size_t num_passed, size_t num_failed, double seconds) {
+static void print_results_json(const struct checker *checker, const struct summary *summary) {
     struct json json = {0};
     json_begin(&json, NULL, '{');
     json_text(&json, "libdecode", libdecode_version());
@@ -367,13 +413,14 @@ static void print_results_json(const struct checker *checker, size_t num_passed,
     json_integer(&json, "driver_version", checker->device.driver_version);
     json_integer(&json, "seed", checker->args->seed);
     json_integer(&json, "repeats", checker->args->repeats);
-    json_number(&json, "seconds", seconds);
+    json_number(&json, "seconds", summary->seconds);
     json_begin(&json, "kernels", '[');
     for (size_t index = 0; index < checker->num_variants; index++) {
         const struct variant *variant = &checker->variants[index];
         json_begin(&json, NULL, '{');
         json_text(&json, "name", variant->info.name);
         json_bool(&json, "passed", variant_passed(variant));
+        json_bool(&json, "finished", variant->finished);
         json_integer(&json, "cases_passed", (int64_t)variant->passed);
         json_integer(&json, "cases_failed", (int64_t)variant->failed);
         json_integer(&json, "cases_not_applicable", (int64_t)variant->not_applicable);
@@ -382,8 +429,9 @@ static void print_results_json(const struct checker *checker, size_t num_passed,
     }
     json_end(&json, ']');
     print_failures_json(checker, &json);
-    json_integer(&json, "passed", (int64_t)num_passed);
-    json_integer(&json, "failed", (int64_t)num_failed);
+    json_integer(&json, "passed", (int64_t)summary->passed);
+    json_integer(&json, "failed", (int64_t)summary->failed);
+    json_integer(&json, "not_finished", (int64_t)summary->unfinished);
     json_end(&json, '}');
 }
 
@@ -401,16 +449,14 @@ static int check_all(struct checker *checker, const struct session_args *session
     if (!checker->json)
         printf("%zu kernels on %s\n", checker->num_variants, checker->device.name);
     fflush(stdout);
+    stop_on_signals();
     bool complete = run_kinds(checker) && !checker->out_of_memory;
-    size_t num_passed = 0;
-    for (size_t index = 0; index < checker->num_variants; index++)
-        num_passed += variant_passed(&checker->variants[index]);
-    const size_t num_failed = checker->num_variants - num_passed;
+    const struct summary summary = summarise(checker, seconds_now() - begin);
     if (checker->json)
-        print_results_json(checker, num_passed, num_failed, seconds_now() - begin);
+        print_results_json(checker, &summary);
     else
-        print_results(checker, num_passed, num_failed, seconds_now() - begin);
-    return complete && num_failed == 0 ? EXIT_PASSED : EXIT_FAILED;
+        print_results(checker, &summary);
+    return complete && summary.passed == checker->num_variants ? EXIT_PASSED : EXIT_FAILED;
 }
 
 static int list_cases(void) {
