@@ -25,19 +25,11 @@ static void write_read_ceiling(const char *folder, uint32_t target) {
     free(data);
 }
 
-static const struct {
-    const char *name;
-    uint32_t number, query_dtypes;
-} kv_formats[] = {{"bf16", KERNEL_DTYPE_BF16, 1u << KERNEL_DTYPE_BF16},
-                  {"fp16", KERNEL_DTYPE_FP16, 1u << KERNEL_DTYPE_FP16},
-                  {"e4m3", KERNEL_DTYPE_E4M3, 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3},
-                  {"nvfp4", KERNEL_DTYPE_NVFP4, 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3}};
-
 /* 8 rows a pass, no cluster. */
 static struct libdecode_launch_contract format_contract(size_t format, uint32_t head_dim, uint32_t min_page_size) {
     struct libdecode_launch_contract contract = fixture_contract();
-    contract.kv_dtype = kv_formats[format].number;
-    contract.query_dtypes = kv_formats[format].query_dtypes;
+    contract.kv_dtype = fixture_kv_dtypes[format].number;
+    contract.query_dtypes = fixture_kv_dtypes[format].query_dtypes;
     contract.out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3 | 1u << KERNEL_DTYPE_NVFP4;
     contract.head_dim = head_dim;
     contract.min_page_size = min_page_size;
@@ -48,18 +40,19 @@ static struct libdecode_launch_contract format_contract(size_t format, uint32_t 
 }
 
 static void write_formats(const char *path) {
-    enum { FORMATS = 4, HEAD_DIMS = 4, PAGE_KINDS = 2, KERNELS = FORMATS * HEAD_DIMS * PAGE_KINDS };
+    enum { HEAD_DIMS = 4, PAGE_KINDS = 2, KERNELS = FIXTURE_KV_DTYPES * HEAD_DIMS * PAGE_KINDS };
     static const uint32_t head_dims[HEAD_DIMS] = {64, 128, 256, 512}, page_sizes[PAGE_KINDS] = {1, 16};
     static char names[KERNELS][64];
     struct fixture_kernel kernels[KERNELS];
     size_t count = 0, bytes;
     for (size_t i = 0; i < KERNELS; i++) {
-        const size_t format = i % FORMATS;
-        const uint32_t head_dim = head_dims[i / FORMATS % HEAD_DIMS], page_size = page_sizes[i / FORMATS / HEAD_DIMS];
-        if (kv_formats[format].number == KERNEL_DTYPE_NVFP4 && head_dim > 256)
+        const size_t format = i % FIXTURE_KV_DTYPES;
+        const uint32_t head_dim = head_dims[i / FIXTURE_KV_DTYPES % HEAD_DIMS],
+                       page_size = page_sizes[i / FIXTURE_KV_DTYPES / HEAD_DIMS];
+        if (fixture_kv_dtypes[format].number == KERNEL_DTYPE_NVFP4 && head_dim > 256)
             continue;
-        (void)snprintf(names[count], sizeof names[count], "gqa_decode_kv%s_d%u_r8_p%u_c1_sm90", kv_formats[format].name, head_dim,
-                       page_size);
+        (void)snprintf(names[count], sizeof names[count], "gqa_decode_kv%s_d%u_r8_p%u_c1_sm90", fixture_kv_dtypes[format].name,
+                       head_dim, page_size);
         kernels[count] =
             (struct fixture_kernel){.name = names[count], .target = 90, .contract = format_contract(format, head_dim, page_size)};
         count++;

@@ -90,6 +90,15 @@ struct libdecode_launch_contract fixture_contract(void) {
     };
 }
 
+enum { CONVERTED_QUERIES = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3 };
+
+const struct fixture_kv_dtype fixture_kv_dtypes[FIXTURE_KV_DTYPES] = {
+    {"bf16", KERNEL_DTYPE_BF16, 1u << KERNEL_DTYPE_BF16},
+    {"fp16", KERNEL_DTYPE_FP16, 1u << KERNEL_DTYPE_FP16},
+    {"e4m3", KERNEL_DTYPE_E4M3, CONVERTED_QUERIES},
+    {"nvfp4", KERNEL_DTYPE_NVFP4, CONVERTED_QUERIES},
+};
+
 static struct libdecode_launch_contract contract_of(const struct fixture_kernel *kernel) {
     return kernel->contract.magic ? kernel->contract : fixture_contract();
 }

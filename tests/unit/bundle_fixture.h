@@ -32,6 +32,14 @@ struct fixture_kernel {
 /* A plausible contract: GQA decode, bf16, head_dim 128, row_tile 8, no cluster, 100 KiB of shared memory. */
 struct libdecode_launch_contract fixture_contract(void);
 
+/* The dtypes of a KV cache, as kernels name them, and the queries that go with each. */
+struct fixture_kv_dtype {
+    const char *name;
+    uint32_t number, query_dtypes;
+};
+enum { FIXTURE_KV_DTYPES = 4 };
+extern const struct fixture_kv_dtype fixture_kv_dtypes[FIXTURE_KV_DTYPES];
+
 /* A fatbin that holds these kernels (all of one target), uncompressed. */
 uint8_t *fixture_image(const struct fixture_kernel *kernels, size_t num_kernels, size_t *ret_bytes);
 

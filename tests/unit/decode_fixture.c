@@ -89,20 +89,12 @@ static size_t read_list(const char *section, const char *key, char values[MAX_VA
     return count;
 }
 
-static const struct {
-    const char *name;
-    uint32_t number, query_dtypes;
-} kv_dtypes[] = {{"bf16", KERNEL_DTYPE_BF16, 1u << KERNEL_DTYPE_BF16},
-                 {"fp16", KERNEL_DTYPE_FP16, 1u << KERNEL_DTYPE_FP16},
-                 {"e4m3", KERNEL_DTYPE_E4M3, 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3},
-                 {"nvfp4", KERNEL_DTYPE_NVFP4, 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3}};
-
-static size_t kv_dtype_of(const char *name) {
+static const struct fixture_kv_dtype *kv_dtype_of(const char *name) {
     size_t place = 0;
-    while (place < sizeof kv_dtypes / sizeof kv_dtypes[0] && strcmp(kv_dtypes[place].name, name) != 0)
+    while (place < FIXTURE_KV_DTYPES && strcmp(fixture_kv_dtypes[place].name, name) != 0)
         place++;
-    require(place < sizeof kv_dtypes / sizeof kv_dtypes[0], name);
-    return place;
+    require(place < FIXTURE_KV_DTYPES, name);
+    return &fixture_kv_dtypes[place];
 }
 
 /* Resources like those of the real kernels, so that presets have room for them. */
@@ -110,10 +102,10 @@ static struct libdecode_launch_contract contract_like(const char *dtype, uint32_
                                                       uint32_t min_page_size, uint32_t cluster_size, uint32_t target) {
     struct libdecode_launch_contract contract = fixture_contract();
     bool gathers_rows = min_page_size < 16;
-    uint32_t row_bytes = head_dim * (uint32_t)dtype_bits((libdecode_dtype)kv_dtypes[kv_dtype_of(dtype)].number) / 8;
+    uint32_t row_bytes = head_dim * (uint32_t)dtype_bits((libdecode_dtype)kv_dtype_of(dtype)->number) / 8;
     uint32_t stage_tokens = (target == 120 ? 8192 : 16384) / row_bytes;
-    contract.kv_dtype = kv_dtypes[kv_dtype_of(dtype)].number;
-    contract.query_dtypes = kv_dtypes[kv_dtype_of(dtype)].query_dtypes;
+    contract.kv_dtype = kv_dtype_of(dtype)->number;
+    contract.query_dtypes = kv_dtype_of(dtype)->query_dtypes;
     contract.consumer_warps = target == 120 || gathers_rows || head_dim > 256 ? 4 : 8;
     /* A copying warp each for K and V, four where rows come one by one; one that hands out work, one for scales. */
     contract.threads =
