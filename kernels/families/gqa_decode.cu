@@ -72,8 +72,8 @@ struct Traits {
     static constexpr bool crowded = wide && has_scales;                  /* eight consumer warps would spill */
     static constexpr int rows_per_warp = row_tile < 16 || wide ? 8 : 16; /* two instructions share every K and V fragment */
     static constexpr int row_warps = row_tile / rows_per_warp;           /* warps that read the same tokens for other rows */
-    /* Much arithmetic, and registers to spare: more tokens a warp at a time, whose instructions do not wait for each other. */
-    static constexpr bool eager =
+    /* 64 tokens a warp at a time, whose instructions do not wait for each other: much arithmetic, and registers to spare. */
+    static constexpr bool long_steps =
         converts && row_tile == 8 && head_dim == 128 && !gathers_rows && (has_scales || cluster_size == 1);
 
     /*
@@ -84,10 +84,10 @@ struct Traits {
 
     /* Two where rows are divided as well, which leaves warps for a second team; sm_100 is two registers short of that. */
     static constexpr bool divides_rows = row_warps > 1 && variant::target_sm == 90 && !converts;
-    static constexpr bool few_token_warps = small || crowded || row_warps > 2 || divides_rows || (eager && !has_scales);
+    static constexpr bool few_token_warps = small || crowded || row_warps > 2 || divides_rows || (long_steps && !has_scales);
     static constexpr int most_token_warps = few_token_warps ? 2 : 4;
     /* What is converted in registers leaves them for the scores of 32 tokens a warp, with 16 rows of 128 for those of 16. */
-    static constexpr int most_warp_tokens = eager ? 64 : rows_per_warp == 16 && head_dim == 128 ? 16 : 32;
+    static constexpr int most_warp_tokens = long_steps ? 64 : rows_per_warp == 16 && head_dim == 128 ? 16 : 32;
     static constexpr int most_tile_tokens = converts ? most_warp_tokens * most_token_warps : 128;
     /* 16 KiB of K and of V a stage at most; on sm_120 half of that. */
     static constexpr int tile_tokens =
@@ -116,7 +116,7 @@ struct Traits {
      */
     static constexpr int most_gather_warps = wide || consumer_warps > 4 ? 1 : row_tile == 8 ? 4 : 2;
     static constexpr int gather_warps = variant::target_sm == 90 ? most_gather_warps : (most_gather_warps + 1) / 2;
-    static constexpr int tensor_warps = gathers_rows ? gather_warps : eager && variant::target_sm == 90 ? 2 : 1;
+    static constexpr int tensor_warps = gathers_rows ? gather_warps : long_steps && variant::target_sm == 90 ? 2 : 1;
     static constexpr int scale_warp = consumer_warps + 2 * tensor_warps;
     static constexpr int announcer_warp = scale_warp + has_scales;
     static constexpr int threads = (announcer_warp + 1) * 32;

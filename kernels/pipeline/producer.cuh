@@ -11,7 +11,6 @@
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/page_stream.cuh"
-#include "pipeline/row_stream.cuh"
 #include "ptx/async_copy.cuh"
 
 namespace pipeline {

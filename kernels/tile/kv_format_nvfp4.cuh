@@ -68,7 +68,7 @@ struct KvFormat<KERNEL_DTYPE_NVFP4, head_dim, gathered> {
         }
     };
 
-    /* Both readers: tokens 0 to 7 and 8 to 15 of one chunk, then of the next; the scales of a chunk for either eight tokens. */
+    /* Both readers: tokens 0 to 7 and 8 to 15 of one chunk, then of the next. */
     struct Reader {
         const uint32_t address, line_stride_bytes;
         uint32_t codes[4];

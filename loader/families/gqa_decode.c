@@ -172,6 +172,7 @@ static struct schedule_params schedule_params(const struct problem *problem, con
     const contract_t *contract = &selection->record->kernel->contract;
     uint32_t box = box_tokens(problem, contract);
     uint32_t min_boxes = (uint32_t)selection->min_tiles_per_worker * contract->tile_tokens / box;
+    int32_t shift = head_shift(problem, selection);
     return (struct schedule_params){
         .seq_lens = tensors->seq_lens,
         .page_table = tensors->page_table,
@@ -185,11 +186,11 @@ static struct schedule_params schedule_params(const struct problem *problem, con
         .heads_per_sequence = problem->heads_per_sequence,
         .sequences_per_request = divisor(given->num_kv_heads / problem->heads_per_sequence),
         .row_passes = divisor(selection->row_passes),
-        .num_workers = divisor(selection->num_workers >> head_shift(problem, selection)),
+        .num_workers = divisor(selection->num_workers >> shift),
         .min_boxes_per_worker = min_boxes > 0 ? min_boxes : 1,
         .page_size = divisor(given->page_size),
         .box_tokens = (int32_t)box,
-        .head_shift = head_shift(problem, selection),
+        .head_shift = shift,
         .max_tokens = max_tokens(problem),
         .window_reach = given->window_left < 0 ? INT32_MAX : given->window_left / given->position_stride,
         .window_left = given->window_left,

@@ -109,8 +109,7 @@ static void stop(int number) {
 
 /* Interrupted or terminated, the launches at hand end, and the results so far are printed; another signal ends the program. */
 static void stop_on_signals(void) {
-    struct sigaction action = {.sa_handler = stop, .sa_flags = SA_RESTART};
-    action.sa_flags |= (int)SA_RESETHAND;
+    const struct sigaction action = {.sa_handler = stop, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }
