@@ -20,8 +20,12 @@
  *    sqrt(sum_j w_j^2): 8 / sqrt(3) * 2^-25 * sqrt(sum_j w_j^2) * sqrt(tokens) * max |v|.
  *  - Scores are sums of f32 over head_dim / 16 steps of up to 100 * 2^-23 each: together below 2^-12 in base 2 up to a head_dim
  *    of 256, 2^-11 above, and so is what they change of a weight: 2^-12 |out|, which shows beside the 2^-11 of fp16.
- *  - The final rounding: u_o |out|, and where results are subnormal half their spacing: 2^-25 of fp16, 2^-10 of e4m3. e4m3
- *    saturates at 448: so does the expectation, and saturating makes no difference larger.
+ *  - The final rounding: u_o |out|, and where results are subnormal half their spacing: 2^-25 of fp16, 2^-10 of e4m3. bf16 ends
+ *    where f32 does: what lies below 2^-126 may become 0. e4m3 saturates at 448: so does the expectation, and saturating makes
+ *    no difference larger.
+ *  - A row's sums, of P that is at most 1, are multiplied by a factor in f32, the smaller the farther its sink lies above its
+ *    scores. Below 2^-126 it may become 0, and with it a result of up to 2^-126 sum_j |v_j|, which is at most
+ *    2^-126 * tokens * max |v|: 2^-110 sqrt(tokens) max |v| for fewer than 2^32 tokens.
  *
  * All but the last say how far the value may lie that an NVFP4 result is made of: t. Rounding is monotonic, so what becomes of
  * the ends of [x - t, x + t] encloses what may become of x, and no roundoff has to be estimated:
@@ -49,6 +53,7 @@
 
 #define SIGMAS 8.0
 #define SCORE_TOLERANCE 0x1p-12
+#define FACTOR_FLOOR 0x1p-110
 #define LSE_TOLERANCE 0x1p-11
 #define LSE_ROUNDING 0x1p-23
 #define MAX_HEAD_DIM 1024
@@ -57,10 +62,10 @@
 static const struct rounding {
     libdecode_dtype dtype;
     double unit_roundoff;
-    double floor;   /* half the spacing of the smallest results */
+    double floor;   /* what may be lost of the smallest results */
     double largest; /* results saturate there */
 } roundings[] = {
-    {LIBDECODE_DTYPE_BF16, 0x1p-8, 0.0, (double)INFINITY},
+    {LIBDECODE_DTYPE_BF16, 0x1p-8, 0x1p-126, (double)INFINITY},
     {LIBDECODE_DTYPE_FP16, 0x1p-11, 0x1p-25, (double)INFINITY},
     {LIBDECODE_DTYPE_E4M3, 0x1p-4, 0x1p-10, 448.0},
     {LIBDECODE_DTYPE_NVFP4, 0.0, 0.0, (double)INFINITY}, /* compare_block rounds the ends instead */
@@ -88,7 +93,7 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
     const double lse_rounding = LSE_ROUNDING * (tensors->bmm1_scale_log2_device != NULL ? 1.0 : 2.0);
     for (size_t index = 0; index < expectation->num_rows; index++) {
         const double weight = exact->weight[index], lse = fabs(exact->lse[index]);
-        const double p_floor = SIGMAS / sqrt(3.0) * p->floor * weight * exact->reach[index];
+        const double row_floor = (SIGMAS / sqrt(3.0) * p->floor * weight + FACTOR_FLOOR) * exact->reach[index];
         expectation->lse_tolerance[index] = deep * LSE_TOLERANCE + (isfinite(lse) ? lse_rounding * lse : 0.0);
         for (size_t element = index * row; element < (index + 1) * row; element++) {
             const double magnitude = fabs(exact->out[element]);
@@ -96,7 +101,7 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
             expectation->num_nan += isnan(magnitude) != 0;
             expectation->out[element] = copysign(rounded, exact->out[element]);
             const double tolerance = (p->unit_roundoff + deep * SCORE_TOLERANCE) * magnitude +
-                                     SIGMAS / sqrt(3.0) * p->unit_roundoff * exact->spread[element] + p_floor +
+                                     SIGMAS / sqrt(3.0) * p->unit_roundoff * exact->spread[element] + row_floor +
                                      out->unit_roundoff * rounded + out->floor;
             expectation->out_tolerance[element] = weight > 0 ? tolerance : 0.0; /* no token is visible: 0, exactly */
         }

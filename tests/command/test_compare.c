@@ -127,6 +127,28 @@ static void e4m3_results_saturate_and_only_where_they_must(void **state) {
     expectation_free(&expectation);
 }
 
+/* A sink far above the scores leaves less than f32 holds: the kernel's 0 is right. What f32 holds has to be there. */
+static void what_a_sink_leaves_may_vanish_where_f32_ends(void **state) {
+    libdecode_problem problem = problem_of(LIBDECODE_DTYPE_FP16);
+    libdecode_tensors tensors = tensors_of(LIBDECODE_DTYPE_FP16, 0);
+    struct expectation expectation;
+    float sink = 200;
+    (void)state;
+    problem.features = LIBDECODE_FEATURE_SINKS;
+    problem.out_dtype = LIBDECODE_DTYPE_BF16;
+    tensors.sinks = &sink;
+    assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+    assert_true(expectation.out[0] > 1e-88 && expectation.out[0] < 1e-86); /* 4 e^-200 */
+    assert_int_equal(compare(&expectation, &problem, 0, (float)expectation.lse[0]).count, 0);
+    assert_int_equal(compare(&expectation, &problem, 1e-30, (float)expectation.lse[0]).count, DIM);
+    expectation_free(&expectation);
+    sink = 60;
+    assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+    assert_int_equal(compare(&expectation, &problem, 4 * exp(-60), (float)expectation.lse[0]).count, 0);
+    assert_int_equal(compare(&expectation, &problem, 0, (float)expectation.lse[0]).count, DIM);
+    expectation_free(&expectation);
+}
+
 static void nan_is_right_where_it_is_expected_and_nowhere_else(void **state) {
     const libdecode_problem problem = problem_of(LIBDECODE_DTYPE_FP16);
     const libdecode_tensors tensors = tensors_of(LIBDECODE_DTYPE_FP16, 0);
@@ -499,6 +521,7 @@ int main(void) {
         cmocka_unit_test(what_rounding_explains_is_right_and_a_forgotten_token_is_not),
         cmocka_unit_test(huge_scores_keep_their_differences),
         cmocka_unit_test(e4m3_results_saturate_and_only_where_they_must),
+        cmocka_unit_test(what_a_sink_leaves_may_vanish_where_f32_ends),
         cmocka_unit_test(nan_is_right_where_it_is_expected_and_nowhere_else),
         cmocka_unit_test(a_code_may_move_only_where_its_value_lies_on_the_border),
         cmocka_unit_test(a_scale_may_not_move_nor_be_nan_nor_lie_elsewhere),
