@@ -60,7 +60,7 @@ struct Traits {
     static constexpr int min_page_size = VARIANT_MIN_PAGE_SIZE;
     static constexpr int cluster_size = VARIANT_CLUSTER_SIZE;
     static constexpr bool gathers_rows = min_page_size < tile::fragment_tokens;
-    using Format = tile::KvFormat<dtype, head_dim, gathers_rows>;
+    using Format = tile::KvFormat<dtype, head_dim>;
     static_assert(head_dim == 64 || head_dim == 128 || head_dim == 256 || head_dim == 512, "head_dim in the .toml");
     static_assert(row_tile == 8 || row_tile == 16 || row_tile == 32, "row_tile in the .toml: 8, 16 or 32");
     static_assert(min_page_size == 1 || min_page_size == 16, "min_page_size in the .toml: 1 or 16");

@@ -2,7 +2,8 @@
 /*
  * row_gather.cuh: some warps that fill the ring with the tiles of one tensor row by row, wherever each lies: for pages too small for a
  * copy of their own (producer.cuh), or of odd sizes. Lanes copy 16 bytes each: the copy engine of an SM takes a row every 11 to 15
- * clocks, whatever its size, which is too few bytes where rows have 256 or less.
+ * clocks, whatever its size, which is too few bytes where rows have 256 or less. Rows lie as boxes do, lines where lines begin: with
+ * rows 16 bytes apart instead, every line is written to two, and an SM takes in 6 % less.
  */
 #pragma once
 
@@ -35,13 +36,15 @@ class RowGather {
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
         schedule.begin();
         Stream stream(params_, schedule, first_, 1, tensor_ == tensor_v ? params_.page_table_v_offset : 0);
-        Batch batch = stream.next();
+        /* Two tiles ahead: where memory is busy, one tile is over before the page ids come. */
+        Batch batch = stream.next(), second = stream.next();
         meet_cluster<cluster_size>(); /* while the page ids are on their way */
         while (!batch.end_of_work) {
             const Batch upcoming = stream.next();
             load_tile(batch, lane);
             ring_.advance();
-            batch = upcoming;
+            batch = second;
+            second = upcoming;
         }
     }
 
@@ -56,26 +59,29 @@ class RowGather {
             const auto &row = batch.rows[i];
             const bool exists = row.live && static_cast<uint32_t>(row.page[0]) < static_cast<uint32_t>(num_pages_);
             const uint8_t *const source = exists ? row_address(source_, row.page[0], batch.kv_head, row.in_page) : source_.rows;
-            load_rows(ring_.tile(tensor_) + (first_ + i * 32) * Format::Rows::pitch_bytes, source, row.live, exists,
-                      warp_tokens - i * 32, lane);
+            load_rows(first_ + i * 32, source, row.live, exists, warp_tokens - i * 32, lane);
         }
         ptx::mbarrier_arrive_after_copies(ring_.full_barrier(tensor_));
     }
 
-    /* Up to 32 rows. Lane r knows the source of row r, and whether it is to be copied, and exists; if not, zeros come. */
-    __device__ __forceinline__ void load_rows(uint32_t destination, const uint8_t *source, bool live, bool exists, int rows,
+    /*
+     * Up to 32 rows from token `first_token` of the tile on. Lane r knows the source of row r, and whether it is to be copied, and
+     * exists; if not, zeros come.
+     */
+    __device__ __forceinline__ void load_rows(int first_token, const uint8_t *source, bool live, bool exists, int rows,
                                               int lane) const {
         const uint32_t all_live = __ballot_sync(tile::full_warp, live), all_existing = __ballot_sync(tile::full_warp, exists);
         const uint64_t address = reinterpret_cast<uint64_t>(source);
 #pragma unroll
         for (int first = 0; first < min(rows, 32); first += rows_at_once) {
-            const int row = first + lane / row_lanes;
+            const int row = first + lane / row_lanes, token = first_token + row, in_box = token % tile::fragment_tokens;
+            const uint32_t box = ring_.tile(tensor_) + (token - in_box) * Format::row_bytes;
             const uint8_t *const from = reinterpret_cast<const uint8_t *>(__shfl_sync(tile::full_warp, address, row & 31));
 #pragma unroll
-            for (int chunk = 0; chunk < Format::row_bytes / 16; chunk += row_lanes) {
-                const int byte = (chunk + lane % row_lanes) * 16;
-                if (row < 32 && (all_live >> (row & 31) & 1u) != 0 && byte < row_bytes_)
-                    ptx::copy_async<16>(destination + row * Format::Rows::pitch_bytes + byte, from + byte,
+            for (int first_chunk = 0; first_chunk < Format::row_bytes / 16; first_chunk += row_lanes) {
+                const int chunk = first_chunk + lane % row_lanes;
+                if (row < 32 && (all_live >> (row & 31) & 1u) != 0 && chunk * 16 < row_bytes_)
+                    ptx::copy_async<16>(Format::Rows::chunk(box, in_box, chunk), from + chunk * 16,
                                         (all_existing >> (row & 31) & 1u) != 0);
             }
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * row_stream.cuh: the pieces of a worker, in order, tile by tile and token by token: which page each token lies in, for whoever
- * copies rows by addresses of its own (row_gather.cuh, scale_gather.cuh). Page ids are fetched one tile ahead, across pieces.
+ * copies rows by addresses of its own (row_gather.cuh, scale_gather.cuh), which ask some tiles ahead, across pieces.
  */
 #pragma once
 
@@ -37,7 +37,10 @@ class RowStream {
         : params_(params), table_(params.page_table + table_offset), schedule_(schedule),
           box_shift_(__ffs(params.box_tokens) - 1), first_(first), together_(together), lane_(threadIdx.x & 31) {}
 
-    /* All lanes call together. The loads of the ids are issued here and first waited for when an id is used. */
+    /*
+     * All lanes call together. The loads of the ids are issued here and first waited for when an id is used. Past the last tile,
+     * end_of_work, as often as it is called.
+     */
     __device__ __forceinline__ Batch next() {
         Batch batch = {};
         while (token_ >= end_token_) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_format.cuh: what a row of K or V looks like in memory and in a tile, and how it becomes operands of the matrix
- * instructions. One file per format specialises KvFormat<dtype, head_dim, gathered>:
+ * instructions. One file per format specialises KvFormat<dtype, head_dim>:
  *
  *     matrix_dtype            what the tensor cores compute with: KERNEL_DTYPE_BF16 or _FP16
  *     row_bytes, scale_bytes  of one token and KV head
@@ -24,48 +24,42 @@
 
 namespace tile {
 
-template <int dtype, int head_dim, bool gathered>
+template <int dtype, int head_dim>
 struct KvFormat;
 
 constexpr int fragment_tokens = 16; /* tokens of one matrix instruction; never straddle a box */
 
 /*
  * Rows in a tile, read by ldmatrix as pairs of 16-byte chunks. As the copy engine leaves boxes: each [lines][box_tokens][a line], the
- * chunks of a line permuted by its token, so that ldmatrix meets no bank conflict. box_tokens is a power of two of at least 16
- * and known at run time only, hence what TokenFragments computes once.
+ * chunks of a line permuted by its token, so that ldmatrix meets no bank conflict; and whoever copies rows one by one leaves them
+ * the same way, as boxes of 16 tokens. box_tokens is a power of two of at least 16 and known at run time only, hence what
+ * TokenFragments computes once.
  */
-template <int row_bytes, bool gathered>
+template <int row_bytes>
 struct TileRows {
     static constexpr int line_bytes = row_bytes < 128 ? row_bytes : 128;
     static constexpr int lines = row_bytes / line_bytes;
-    static constexpr int pitch_bytes = row_bytes; /* of shared memory a token */
     static constexpr int chunk_pairs = row_bytes / 32;
     static_assert(row_bytes % line_bytes == 0 && row_bytes >= 32, "rows are whole lines");
 
     /* Of token `token` of a fragment, chunk `odd` (0 or 1) of the first pair. */
     static __device__ __forceinline__ uint32_t first_pair(uint32_t fragment, int token, int odd) {
-        constexpr int lines_per_128 = 128 / line_bytes, chunks = line_bytes / 16;
-        const int permuted = odd ^ (token / lines_per_128 % chunks);
-        return fragment + token * line_bytes + permuted * 16;
+        return fragment + token * line_bytes + (odd ^ permutation(token)) * 16;
     }
     /* From there the same chunk of a later pair: lines are aligned, so it is one exclusive or within a line. */
     static __device__ __forceinline__ uint32_t pair(uint32_t address, uint32_t line_stride_bytes, int pair) {
         constexpr int pairs_per_line = line_bytes / 32;
         return (address + pair / pairs_per_line * line_stride_bytes) ^ (pair % pairs_per_line * 32);
     }
-};
-
-/* Rows copied one by one: 16 bytes apart, which does for bank conflicts. */
-template <int row_bytes>
-struct TileRows<row_bytes, true> {
-    static constexpr int pitch_bytes = row_bytes + 16;
-    static constexpr int lines = 1;
-    static constexpr int chunk_pairs = row_bytes / 32;
-
-    static __device__ __forceinline__ uint32_t first_pair(uint32_t fragment, int token, int odd) {
-        return fragment + token * pitch_bytes + odd * 16;
+    /* Where chunk `chunk` of token `token` of a box of 16 tokens lies. */
+    static __device__ __forceinline__ uint32_t chunk(uint32_t box, int token, int chunk) {
+        return box + chunk / line_chunks * (fragment_tokens * line_bytes) + token * line_bytes +
+               (chunk % line_chunks ^ permutation(token)) * 16;
     }
-    static __device__ __forceinline__ uint32_t pair(uint32_t address, uint32_t, int pair) { return address + pair * 32; }
+
+  private:
+    static constexpr int line_chunks = line_bytes / 16;
+    static __device__ __forceinline__ int permutation(int token) { return token / (128 / line_bytes) % line_chunks; }
 };
 
 struct NoScales {
@@ -75,7 +69,7 @@ struct NoScales {
 /* A tile of K or V, and behind its rows the scales of its tokens: [tokens][scale_bytes]. */
 template <class Format, int tokens>
 struct TileLayout {
-    static constexpr int rows_bytes = tokens * Format::Rows::pitch_bytes;
+    static constexpr int rows_bytes = tokens * Format::row_bytes;
     static constexpr int bytes = (rows_bytes + tokens * Format::scale_bytes + 1023) & -1024; /* aligned as the swizzle wants */
 };
 
@@ -93,8 +87,7 @@ struct TokenFragments {
         for (int fragment = 0; fragment < fragments; ++fragment) {
             const int token = first_token + fragment * fragment_tokens;
             const int in_box = Format::Rows::lines == 1 ? token : token & (box_tokens - 1);
-            offset[fragment] =
-                (token - in_box) * Format::Rows::pitch_bytes + in_box * (Format::Rows::pitch_bytes / Format::Rows::lines);
+            offset[fragment] = (token - in_box) * Format::row_bytes + in_box * (Format::row_bytes / Format::Rows::lines);
         }
     }
 };

@@ -11,11 +11,11 @@
 namespace tile {
 
 /* A pair of chunks is one step. */
-template <int dtype, int head_dim, bool gathered>
+template <int dtype, int head_dim>
 struct KvFormat16Bit {
     static constexpr int matrix_dtype = dtype;
     static constexpr int row_bytes = head_dim * 2, scale_bytes = 0, copied_element_bytes = 2;
-    using Rows = TileRows<row_bytes, gathered>;
+    using Rows = TileRows<row_bytes>;
     static constexpr int steps = head_dim / 16;
     using Scales = NoScales;
     static constexpr float k_scale = 1.f, v_scale = 1.f;
@@ -52,9 +52,9 @@ struct KvFormat16Bit {
     }
 };
 
-template <int head_dim, bool gathered>
-struct KvFormat<KERNEL_DTYPE_BF16, head_dim, gathered> : KvFormat16Bit<KERNEL_DTYPE_BF16, head_dim, gathered> {};
-template <int head_dim, bool gathered>
-struct KvFormat<KERNEL_DTYPE_FP16, head_dim, gathered> : KvFormat16Bit<KERNEL_DTYPE_FP16, head_dim, gathered> {};
+template <int head_dim>
+struct KvFormat<KERNEL_DTYPE_BF16, head_dim> : KvFormat16Bit<KERNEL_DTYPE_BF16, head_dim> {};
+template <int head_dim>
+struct KvFormat<KERNEL_DTYPE_FP16, head_dim> : KvFormat16Bit<KERNEL_DTYPE_FP16, head_dim> {};
 
 } // namespace tile

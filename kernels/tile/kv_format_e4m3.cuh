@@ -17,11 +17,11 @@
 namespace tile {
 
 /* A pair of chunks is two steps. */
-template <int head_dim, bool gathered>
-struct KvFormat<KERNEL_DTYPE_E4M3, head_dim, gathered> {
+template <int head_dim>
+struct KvFormat<KERNEL_DTYPE_E4M3, head_dim> {
     static constexpr int matrix_dtype = KERNEL_DTYPE_FP16;
     static constexpr int row_bytes = head_dim, scale_bytes = 0, copied_element_bytes = 1;
-    using Rows = TileRows<row_bytes, gathered>;
+    using Rows = TileRows<row_bytes>;
     static constexpr int steps = head_dim / 16;
     using Scales = NoScales;
     static constexpr float k_scale = 1.f, v_scale = 1.f;

@@ -34,11 +34,11 @@ __device__ __forceinline__ uint32_t odd_bytes(uint32_t bytes) { return bytes & 0
 __device__ __forceinline__ uint32_t even_bytes(uint32_t bytes) { return bytes << 8 & 0x8e008e00u; }
 
 /* A pair of chunks is four steps; a chunk two blocks of one scale each. */
-template <int head_dim, bool gathered>
-struct KvFormat<KERNEL_DTYPE_NVFP4, head_dim, gathered> {
+template <int head_dim>
+struct KvFormat<KERNEL_DTYPE_NVFP4, head_dim> {
     static constexpr int matrix_dtype = KERNEL_DTYPE_FP16;
     static constexpr int row_bytes = head_dim / 2, scale_bytes = head_dim / 16, copied_element_bytes = 1;
-    using Rows = TileRows<row_bytes, gathered>;
+    using Rows = TileRows<row_bytes>;
     static constexpr int steps = head_dim / 16;
     static constexpr float k_scale = 16384.f, v_scale = 16384.f;
     static constexpr int chunks_per_row = head_dim / 32;
