@@ -39,6 +39,7 @@
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/epilogue.cuh"
 #include "pipeline/kv_ring.cuh"
+#include "pipeline/page_stream.cuh"
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/producer.cuh"
 #include "pipeline/row_gather.cuh"
@@ -347,6 +348,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
         shared.pieces.initialise(Traits::consumer_threads);
         shared.exchange.initialise();
         ptx::fence_mbarrier_init();
+    } else if (warp == 1) {
+        pipeline::prefetch_page_table(params.schedule, lane);
     }
     if (Traits::gathers_rows && params.query.head_dim < Traits::head_dim)
         clear_tiles(shared);

@@ -10,8 +10,22 @@
 
 #include "abi.h"
 #include "pipeline/split_schedule.cuh"
+#include "ptx/memory.cuh"
 
 namespace pipeline {
+
+/*
+ * A warp of every CTA asks for 32 lines of the page table while the lengths are on their way: which ids a worker needs is known only
+ * when they have come, and then those ids are one more cold line to wait for. Of larger tables (540 KB) the beginning.
+ */
+__device__ __forceinline__ void prefetch_page_table(const schedule_params &params, int lane) {
+    constexpr int line_entries = 128 / sizeof(int32_t);
+    const int64_t first = (static_cast<int64_t>(blockIdx.x) * 32 + lane) * line_entries;
+    const int64_t entries = (params.batch_size - 1) * params.page_table_request_stride +
+                            quotient(static_cast<uint32_t>(params.max_tokens), params.page_size);
+    if (first < entries)
+        ptx::prefetch(params.page_table + first);
+}
 
 struct PageBatch {
     Piece piece;              /* end_of_work: there are no more batches */
