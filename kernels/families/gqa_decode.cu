@@ -73,9 +73,12 @@ struct Traits {
     static constexpr bool crowded = wide && has_scales;                  /* eight consumer warps would spill */
     static constexpr int rows_per_warp = row_tile < 16 || wide ? 8 : 16; /* two instructions share every K and V fragment */
     static constexpr int row_warps = row_tile / rows_per_warp;           /* warps that read the same tokens for other rows */
-    /* 64 tokens a warp at a time, whose instructions do not wait for each other: much arithmetic, and registers to spare. */
+    /*
+     * 64 tokens a warp at a time, whose instructions do not wait for each other: much arithmetic, and registers to spare. Clusters of
+     * eight are for short units, whose end they would hold up.
+     */
     static constexpr bool long_steps =
-        converts && row_tile == 8 && head_dim == 128 && !gathers_rows && (has_scales || cluster_size == 1);
+        converts && row_tile == 8 && head_dim == 128 && !gathers_rows && (has_scales || cluster_size < 8);
 
     /*
      * All of an SM for one CTA: half as many workers as with two, so half as many units that are split between them. Rows of 64 come
