@@ -6,9 +6,9 @@
  * All units, laid end to end, are cut into equal ranges, one a worker (kernels/pipeline/split_schedule.cuh). Where a cut falls
  * beside the end of a unit, its worker has a piece more to begin and to hand over: numbers of workers that divide the units, or
  * divide each of them evenly, are therefore the only ones worth a look, beside as many as there is room for.
- * Fitted to 1,858 times of an H200 with random pages of 16 tokens, 75 shapes with forced numbers of workers for every cluster
- * size (tests/unit/h200_workers.tsv): the model's choice is the fastest of them, within 2 %. Before and next:
- * families/, select.c.
+ * Fitted to 1,858 times of an H200 with random pages of 16 tokens of bf16, 75 shapes with forced numbers of workers for every
+ * cluster size (tests/unit/h200_workers.tsv), and 1,949 of e4m3 (37 shapes, h200_workers_e4m3.tsv): the model's choice is the
+ * fastest of them, within 2 % (e4m3: 4). Before and next: families/, select.c.
  */
 #include "cost.h"
 
@@ -27,7 +27,7 @@ enum {
     ROWS_32_PERMILLE = 1530,
 
     /* Of the time to read boxes with as many consumer warps, what single rows take. */
-    ROW_GATHER_PERMILLE = 1005,
+    ROW_GATHER_PERMILLE = 940,
 
     /* A cluster adds up what its CTAs computed. */
     CLUSTER_REDUCTION_NS = 300,
@@ -61,16 +61,17 @@ enum {
 };
 
 /*
- * What an SM needs for a token of one KV head, and for every byte of it; and at the end, where nothing is left to read meanwhile,
- * for a tile that has more tokens than those of the 16-bit formats. NVFP4: with pages between 16 and 64 tokens.
+ * What an SM needs for a token of one KV head, and for every byte of it (in clusters of eight, so many thousandths of that); and at
+ * the end, where nothing is left to read meanwhile, for a tile that has more tokens than those of the 16-bit formats. NVFP4: with
+ * pages between 16 and 64 tokens.
  */
 static const struct format {
     uint32_t kv_dtype;
-    int64_t token_ps, byte_fs, end_ns;
-} formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 0},
-               {KERNEL_DTYPE_FP16, 3200, 6500, 0},
-               {KERNEL_DTYPE_E4M3, 2900, 3900, 500},
-               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1100}};
+    int64_t token_ps, byte_fs, cluster_8_permille, end_ns;
+} formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 1000, 0},
+               {KERNEL_DTYPE_FP16, 3200, 6500, 1000, 0},
+               {KERNEL_DTYPE_E4M3, 2900, 3900, 1200, 500}, /* one producer a tensor, shorter steps (families/gqa_decode.cu) */
+               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1000, 1100}};
 
 /* Of the memory's rate, what is reached by SMs that together could take in so much of it: each waits for the other at times. */
 static const struct {
@@ -227,6 +228,8 @@ static const struct format *format_of(uint32_t kv_dtype) {
 static int64_t cta_ns(const struct libdecode_launch_contract *contract, int64_t tokens, int64_t token_bytes) {
     const struct format *format = format_of(contract->kv_dtype);
     int64_t token_ps = (format->token_ps + token_bytes * format->byte_fs / 1000) * MEASURED_WARPS / contract->consumer_warps;
+    if (contract->cluster_size >= 8)
+        token_ps = token_ps * format->cluster_8_permille / 1000;
     if (contract->row_tile > 8)
         token_ps = token_ps * (contract->row_tile > 16 ? ROWS_32_PERMILLE : ROWS_16_PERMILLE) / 1000;
     return product(tokens, token_ps) == INT64_MAX ? product(tokens / 1000, token_ps) : tokens * token_ps / 1000;

@@ -18,8 +18,8 @@
 
 /*
  * Fewer passes over the KV cache first, then the narrowest row tile that manages them (rows beyond the group are computed for
- * nothing, and wide tiles leave room for fewer CTAs), then the predicted time. A total order: that of bundles or records never
- * decides.
+ * nothing, and wide tiles leave room for fewer CTAs), then the kernel of the larger pages (one that takes any copies row by row
+ * what comes faster as a whole), then the predicted time. A total order: that of bundles or records never decides.
  */
 static bool beats(const struct judgement *a, const struct judgement *b) {
     bool a_preferred = a->verb == POLICY_PREFER, b_preferred = b->verb == POLICY_PREFER;
@@ -30,6 +30,9 @@ static bool beats(const struct judgement *a, const struct judgement *b) {
     uint32_t a_tile = a->record->kernel->contract.row_tile, b_tile = b->record->kernel->contract.row_tile;
     if (a_tile != b_tile)
         return a_tile < b_tile;
+    uint32_t a_page = a->record->kernel->contract.min_page_size, b_page = b->record->kernel->contract.min_page_size;
+    if (a_page != b_page)
+        return a_page > b_page;
     if (a->cost.predicted_ns != b->cost.predicted_ns)
         return a->cost.predicted_ns < b->cost.predicted_ns;
     return strcmp(a->record->name, b->record->name) < 0;
@@ -41,10 +44,13 @@ static bool may_beat(const struct question *question, size_t index, const struct
     bool preferred = policy_verdict(question->policy, index) == POLICY_PREFER;
     if (!best->record || preferred != (best->verb == POLICY_PREFER) || record->family != best->record->family)
         return true;
-    const struct libdecode_launch_contract *contract = &record->kernel->contract;
+    const struct libdecode_launch_contract *contract = &record->kernel->contract, *of_best = &best->record->kernel->contract;
     int64_t row_passes = record->family->row_passes(question->problem, contract);
-    return row_passes < best->cost.row_passes ||
-           (row_passes == best->cost.row_passes && contract->row_tile <= best->record->kernel->contract.row_tile);
+    if (row_passes != best->cost.row_passes)
+        return row_passes < best->cost.row_passes;
+    if (contract->row_tile != of_best->row_tile)
+        return contract->row_tile < of_best->row_tile;
+    return contract->min_page_size >= of_best->min_page_size;
 }
 
 /* --------------------------------------------------------------------------------------------------------- decision */
@@ -82,7 +88,9 @@ static void fill_selection(const struct problem *problem, const struct judgement
 /* Why an eligible kernel was not taken. */
 static void word_loss(const struct judgement *chosen, const struct judgement *loser, bool forcing,
                       char ret_reason[REASON_BYTES]) {
-    uint32_t tile = loser->record->kernel->contract.row_tile, chosen_tile = chosen->record->kernel->contract.row_tile;
+    const struct libdecode_launch_contract *contract = &loser->record->kernel->contract;
+    uint32_t tile = contract->row_tile, chosen_tile = chosen->record->kernel->contract.row_tile;
+    uint32_t page = contract->min_page_size, chosen_page = chosen->record->kernel->contract.min_page_size;
     if (forcing && loser->verb != POLICY_FORCE)
         (void)snprintf(ret_reason, REASON_BYTES, "the kernel policy forces others");
     else if (chosen->verb == POLICY_PREFER && loser->verb != POLICY_PREFER)
@@ -92,6 +100,9 @@ static void word_loss(const struct judgement *chosen, const struct judgement *lo
                        chosen->cost.row_passes);
     else if (tile != chosen_tile)
         (void)snprintf(ret_reason, REASON_BYTES, "row tile %u, the choice does with %u in as many passes", tile, chosen_tile);
+    else if (page != chosen_page)
+        (void)snprintf(ret_reason, REASON_BYTES, "takes pages of %u tokens and more, the choice those of %u and more", page,
+                       chosen_page);
     else
         (void)snprintf(ret_reason, REASON_BYTES, "predicted %d.%d us, the choice %d.%d us",
                        microseconds(loser->cost.predicted_ns), tenths(loser->cost.predicted_ns),

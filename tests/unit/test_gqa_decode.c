@@ -347,25 +347,6 @@ static int64_t predicted(const libdecode_problem *given, const struct libdecode_
     return predicted_on(&device, given, contract);
 }
 
-static void boxes_are_preferred_to_rows_where_both_serve(void **state) {
-    (void)state;
-    static const struct { int32_t batch_size, max_seq_len; } shapes[] = {{1, 4096}, {16, 4096}, {64, 4096}, {128, 8192}};
-    for (size_t i = 0; i < 4 * 4; i++) {
-        uint32_t dtype = 1 + (uint32_t)i % 4;
-        libdecode_problem problem = problem_for((libdecode_dtype)dtype, 128, 16);
-        problem.batch_size = shapes[i / 4].batch_size;
-        problem.max_seq_len = shapes[i / 4].max_seq_len;
-        struct libdecode_launch_contract boxes = contract_for(dtype, 128, 16), rows = contract_for(dtype, 128, 1);
-        assert_true(predicted(&problem, &boxes) < predicted(&problem, &rows));
-    }
-    libdecode_problem problem = problem_for(LIBDECODE_DTYPE_BF16, 128, 16);
-    struct libdecode_launch_contract boxes = contract_for(KERNEL_DTYPE_BF16, 128, 16);
-    struct libdecode_launch_contract rows = contract_for(KERNEL_DTYPE_BF16, 128, 1);
-    problem.batch_size = 128;
-    problem.max_seq_len = 8192;
-    assert_true(predicted(&problem, &rows) * 100 > predicted(&problem, &boxes) * 103);
-}
-
 /* Tokens a second, of which every halving of the bytes brings less. */
 static void narrower_formats_are_faster_by_less_than_their_bytes(void **state) {
     (void)state;
@@ -407,7 +388,6 @@ int main(void) {
         cmocka_unit_test(nvfp4_scales_come_by_addresses_in_either_layout),
         cmocka_unit_test(scales_are_blocks_only_where_one_copy_of_16_bytes_finds_those_of_tokens),
         cmocka_unit_test(workers_share_ranges_in_groups_that_divide_them_and_the_heads),
-        cmocka_unit_test(boxes_are_preferred_to_rows_where_both_serve),
         cmocka_unit_test(narrower_formats_are_faster_by_less_than_their_bytes),
         cmocka_unit_test(a_narrow_row_is_read_as_it_is_and_computed_like_a_wide_one),
     };

@@ -235,7 +235,7 @@ static void units_stay_whole_while_there_are_ctas_for_them(void **state) {
 /* Warps that copy rows compute nothing, however many they are. */
 static void whole_pages_are_copied_where_both_kinds_of_kernel_serve(void **state) {
     (void)state;
-    static const uint32_t box_threads[] = {224, 352, 384};
+    static const uint32_t box_consumer_warps[] = {1, 4, 8}; /* the first is predicted to be the slower kernel */
     struct policy policy = no_policy();
     for (size_t i = 0; i < 3 * 5 * 3; i++) {
         struct bundle_kernel kernels[2] = {{.contract = fixture_contract()}, {.contract = fixture_contract()}};
@@ -243,10 +243,10 @@ static void whole_pages_are_copied_where_both_kinds_of_kernel_serve(void **state
                                            {.name = "b_boxes", .kernel = &kernels[1], .family = &family_gqa_decode}};
         uint32_t gpus[2] = {0x1f, 0x1f};
         kernels[0].contract.dynamic_shared_bytes = kernels[1].contract.dynamic_shared_bytes = 90 * 1024;
-        kernels[0].contract.threads = 448;
+        kernels[0].contract.consumer_warps = 4;
         kernels[0].contract.min_page_size = 1;
         kernels[0].contract.flags = CONTRACT_FLAG_ROW_GATHER;
-        kernels[1].contract.threads = box_threads[i % 3];
+        kernels[1].contract.consumer_warps = box_consumer_warps[i % 3];
         struct kernel_table table = table_over(records, gpus, 2);
         libdecode_device device = preset(gpu_names[i / 3 % 5]);
         libdecode_problem problem = llama3_8b();
