@@ -324,6 +324,13 @@ class OnHostGpu(CommandTest):
                   for seed in (1, 2)}
         self.assertEqual(len(ratios), 2)
 
+    def test_a_kernel_without_a_case_among_those_picked_has_neither_passed_nor_failed(self):
+        result = self.check_run(run("check", ONE_KERNEL, "--case", "page_5", gpu=True), FAILED)  # so nothing was checked
+        self.assertRegex(result.stdout, rf"\n{ONE_KERNEL} +none ")
+        self.assertTrue(result.stdout.endswith("\n1 without a case\n0 passed, 0 failed\n"), result.stdout)
+        report = self.check(ONE_KERNEL, ONE_KERNEL.replace("bf16", "fp16"), "--random", 1, "--seed", 5)  # for one of the two
+        self.assertEqual((report["passed"], report["failed"], report["without_case"]), (1, 0, 1))
+
     def test_check_needs_a_kernel_and_a_case(self):
         self.check_run(run("check", "no_such_*", gpu=True), FAILED)
         self.check_run(run("check", "--case", "no_such", gpu=True), USAGE)

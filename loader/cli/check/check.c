@@ -337,12 +337,17 @@ static bool run_kinds(struct checker *checker) {
 static bool variant_passed(const struct variant *variant) {
     return variant->finished && variant->failed == 0 && variant->passed > 0;
 }
-static bool variant_failed(const struct variant *variant) {
-    return variant->failed > 0 || (variant->finished && variant->passed == 0);
+/* Of cases picked by name or number there may be none for a kernel; of all cases there is. */
+static bool variant_has_no_case(const struct checker *checker, const struct variant *variant) {
+    bool picked = checker->args->only != NULL || checker->args->random > 0;
+    return picked && variant->finished && variant->passed == 0 && variant->failed == 0;
+}
+static bool variant_failed(const struct checker *checker, const struct variant *variant) {
+    return variant->failed > 0 || (variant->finished && variant->passed == 0 && !variant_has_no_case(checker, variant));
 }
 
 struct summary {
-    size_t passed, failed, unfinished; /* kernels */
+    size_t passed, failed, without_case, unfinished; /* kernels */
     double seconds;
 };
 
@@ -350,19 +355,27 @@ static struct summary summarise(const struct checker *checker, double seconds) {
     struct summary summary = {.seconds = seconds};
     for (size_t index = 0; index < checker->num_variants; index++) {
         summary.passed += variant_passed(&checker->variants[index]);
-        summary.failed += variant_failed(&checker->variants[index]);
+        summary.failed += variant_failed(checker, &checker->variants[index]);
+        summary.without_case += variant_has_no_case(checker, &checker->variants[index]);
     }
-    summary.unfinished = checker->num_variants - summary.passed - summary.failed;
+    summary.unfinished = checker->num_variants - summary.passed - summary.failed - summary.without_case;
     return summary;
+}
+
+static const char *outcome(const struct checker *checker, const struct variant *variant) {
+    if (variant_passed(variant))
+        return "pass";
+    if (variant_failed(checker, variant))
+        return "FAIL";
+    return variant_has_no_case(checker, variant) ? "none" : "part";
 }
 
 static void print_results(const struct checker *checker, const struct summary *summary) {
     printf("\n%-44s %6s %7s %7s  %s\n", "kernel", "", "cases", "failed", "largest error / allowed");
     for (size_t index = 0; index < checker->num_variants; index++) {
         const struct variant *variant = &checker->variants[index];
-        const char *word = variant_passed(variant) ? "pass" : variant_failed(variant) ? "FAIL" : "part";
-        printf("%-44s %6s %7zu %7zu  %.2f", variant->info.name, word, variant->passed + variant->failed, variant->failed,
-               variant->worst_ratio);
+        printf("%-44s %6s %7zu %7zu  %.2f", variant->info.name, outcome(checker, variant), variant->passed + variant->failed,
+               variant->failed, variant->worst_ratio);
         if (variant->not_applicable > 0)
             printf("  (%zu cases not for it, %s)", variant->not_applicable, variant->why_not);
         else if (variant->passed + variant->failed == 0)
@@ -372,6 +385,8 @@ static void print_results(const struct checker *checker, const struct summary *s
     printf("\n%s, %d SMs: %zu cases, seed %d, %d repeats, %.0f s (%.0f s of it the reference)\n", checker->device.name,
            checker->device.sm_count, checker->num_cases, checker->args->seed, checker->args->repeats, summary->seconds,
            checker->reference_seconds);
+    if (summary->without_case > 0)
+        printf("%zu without a case\n", summary->without_case);
     if (summary->unfinished > 0)
         printf("%zu not finished\n", summary->unfinished);
     printf("%zu passed, %zu failed\n", summary->passed, summary->failed);
@@ -430,6 +445,7 @@ static void print_results_json(const struct checker *checker, const struct summa
     print_failures_json(checker, &json);
     json_integer(&json, "passed", (int64_t)summary->passed);
     json_integer(&json, "failed", (int64_t)summary->failed);
+    json_integer(&json, "without_case", (int64_t)summary->without_case);
     json_integer(&json, "not_finished", (int64_t)summary->unfinished);
     json_end(&json, '}');
 }
@@ -455,7 +471,8 @@ static int check_all(struct checker *checker, const struct session_args *session
         print_results_json(checker, &summary);
     else
         print_results(checker, &summary);
-    return complete && summary.passed == checker->num_variants ? EXIT_PASSED : EXIT_FAILED;
+    bool all_passed = summary.passed > 0 && summary.passed + summary.without_case == checker->num_variants;
+    return complete && all_passed ? EXIT_PASSED : EXIT_FAILED;
 }
 
 static int list_cases(void) {
