@@ -242,7 +242,11 @@ typedef enum libdecode_features {
     LIBDECODE_FEATURE_DRAFT_MASK = 1u << 4,      /* tensors.draft_mask replaces causality among the last q_len tokens */
     LIBDECODE_FEATURE_V_PAGE_TABLE = 1u << 5,    /* V has page ids of its own, page_table_v_offset elements after K's */
     LIBDECODE_FEATURE_QUERY_POSITIONS = 1u << 6, /* tensors.query_positions is given */
-    LIBDECODE_FEATURE_SKIP_SOFTMAX = 1u << 7     /* skip_softmax_threshold_scale_factor may be applied; dense is allowed */
+    LIBDECODE_FEATURE_SKIP_SOFTMAX = 1u << 7,    /* skip_softmax_threshold_scale_factor may be applied; dense is allowed */
+    LIBDECODE_FEATURE_SOFT_CAP = 1u << 8,        /* logits_soft_cap applies */
+    LIBDECODE_FEATURE_ALIBI = 1u << 9,           /* tensors.alibi_slopes is given */
+    LIBDECODE_FEATURE_ROPE = 1u << 10,           /* query and K are given unrotated; rope_scale and rope_theta apply */
+    LIBDECODE_FEATURE_LSE_NATURAL = 1u << 11     /* with FEATURE_LSE: base e instead of 2 */
 } libdecode_features;
 
 typedef struct libdecode_problem {
@@ -288,6 +292,14 @@ typedef struct libdecode_problem {
     int64_t seq_lens_head_stride;    /* 0: all KV heads share the length */
     /* a hint as max_seq_len: the sum of the lengths. Default: not known, all are taken for as long as the longest */
     int64_t total_kv_tokens;
+    float logits_soft_cap; /* with FEATURE_SOFT_CAP: > 0; the logit z becomes logits_soft_cap * tanh(z / logits_soft_cap) */
+    /*
+     * With FEATURE_ROPE, > 0. A row x at position p becomes, for i < head_dim / 2, a = p / rope_scale * rope_theta^(-2 i / head_dim):
+     * x[i] cos a - x[i + head_dim / 2] sin a in i, x[i + head_dim / 2] cos a + x[i] sin a in i + head_dim / 2.
+     */
+    float rope_scale;  /* default 1 */
+    float rope_theta;  /* default 10000 */
+    uint32_t reserved; /* 0 */
 } libdecode_problem;
 
 typedef enum libdecode_launch_flags {
@@ -313,7 +325,7 @@ typedef struct libdecode_tensors {
     void *out;               /* out_dtype [tokens, num_qo_heads, head_dim] */
     /* NVFP4 out: e4m3 scales, 128x4 swizzle, [round_up(tokens, 128), round_up(num_qo_heads * head_dim / 16, 4)] */
     void *out_sf;
-    float *lse;                     /* f32 [tokens, num_qo_heads], base 2 */
+    float *lse;                     /* f32 [tokens, num_qo_heads], base 2 or, with FEATURE_LSE_NATURAL, e */
     const float *sinks;             /* f32 [num_qo_heads], finished natural-log logits */
     const int32_t *cum_seq_lens_q;  /* [batch_size + 1] */
     const int32_t *query_positions; /* [batch_size] position of each request's first query token */
@@ -331,6 +343,9 @@ typedef struct libdecode_tensors {
     /* libdecode_plan_workspace_bytes, 256-byte aligned, initialised once; one for each stream that runs at the same time */
     void *workspace;
     size_t workspace_bytes;
+    /* f32 [num_qo_heads]: of a KV token at position j and a query at p, slope * (j - p) is added to the natural-log logit, after
+     * the soft cap */
+    const float *alibi_slopes;
 } libdecode_tensors;
 
 /* --------------------------------------------------------------------------------------------------------------- plan */

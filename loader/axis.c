@@ -27,7 +27,11 @@ static const struct {
                 {LIBDECODE_FEATURE_DRAFT_MASK, "draft_mask"},
                 {LIBDECODE_FEATURE_V_PAGE_TABLE, "v_page_table"},
                 {LIBDECODE_FEATURE_QUERY_POSITIONS, "query_positions"},
-                {LIBDECODE_FEATURE_SKIP_SOFTMAX, "skip_softmax"}};
+                {LIBDECODE_FEATURE_SKIP_SOFTMAX, "skip_softmax"},
+                {LIBDECODE_FEATURE_SOFT_CAP, "soft_cap"},
+                {LIBDECODE_FEATURE_ALIBI, "alibi"},
+                {LIBDECODE_FEATURE_ROPE, "rope"},
+                {LIBDECODE_FEATURE_LSE_NATURAL, "lse_natural"}};
 
 static void name_features(uint32_t bits, char *text) {
     const char *separator = "";

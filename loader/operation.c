@@ -30,7 +30,8 @@ static const struct operation_rules operations[] = {
         .name = "batch_decode",
         .features = LIBDECODE_FEATURE_WINDOW | LIBDECODE_FEATURE_SINKS | LIBDECODE_FEATURE_LSE | LIBDECODE_FEATURE_RAGGED_Q |
                     LIBDECODE_FEATURE_DRAFT_MASK | LIBDECODE_FEATURE_V_PAGE_TABLE | LIBDECODE_FEATURE_QUERY_POSITIONS |
-                    LIBDECODE_FEATURE_SKIP_SOFTMAX,
+                    LIBDECODE_FEATURE_SKIP_SOFTMAX | LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_ALIBI |
+                    LIBDECODE_FEATURE_ROPE | LIBDECODE_FEATURE_LSE_NATURAL,
         .fields =
             {
                 [PROBLEM_FIELD_op] = OPTIONAL,
@@ -76,6 +77,9 @@ static const struct operation_rules operations[] = {
                 [PROBLEM_FIELD_seq_lens_request_stride] = OPTIONAL,
                 [PROBLEM_FIELD_seq_lens_head_stride] = OPTIONAL,
                 [PROBLEM_FIELD_total_kv_tokens] = OPTIONAL,
+                [PROBLEM_FIELD_logits_soft_cap] = WITH(SOFT_CAP),
+                [PROBLEM_FIELD_rope_scale] = WITH(ROPE),
+                [PROBLEM_FIELD_rope_theta] = WITH(ROPE),
             },
         .pointers =
             {
@@ -96,6 +100,7 @@ static const struct operation_rules operations[] = {
                 [TENSOR_POINTER_bmm1_scale_device] = OPTIONAL,
                 [TENSOR_POINTER_bmm1_scale_log2_device] = OPTIONAL,
                 [TENSOR_POINTER_bmm2_scale_device] = OPTIONAL,
+                [TENSOR_POINTER_alibi_slopes] = WITH(ALIBI),
             },
     },
 };

@@ -62,7 +62,11 @@ enum { PROBLEM_MAX_HEADS = 65535, PROBLEM_MAX_HEAD_DIM = 512, PROBLEM_MAX_PAGE_S
     OTHER(page_table_v_offset)                                                                                                   \
     OTHER(seq_lens_request_stride)                                                                                               \
     OTHER(seq_lens_head_stride)                                                                                                  \
-    RANGE(total_kv_tokens, 1, INT64_MAX, "", ", 0 for not known")
+    RANGE(total_kv_tokens, 1, INT64_MAX, "", ", 0 for not known")                                                                \
+    OTHER(logits_soft_cap)                                                                                                       \
+    OTHER(rope_scale)                                                                                                            \
+    OTHER(rope_theta)                                                                                                            \
+    OTHER(reserved)
 
 /* Every pointer of libdecode_tensors but the workspace, which launch.c checks: POINTER(name, alignment in bytes). */
 #define TENSOR_POINTERS(POINTER)                                                                                                 \
@@ -82,7 +86,8 @@ enum { PROBLEM_MAX_HEADS = 65535, PROBLEM_MAX_HEAD_DIM = 512, PROBLEM_MAX_PAGE_S
     POINTER(draft_mask, sizeof(uint16_t))                                                                                        \
     POINTER(bmm1_scale_device, sizeof(float))                                                                                    \
     POINTER(bmm1_scale_log2_device, sizeof(float))                                                                               \
-    POINTER(bmm2_scale_device, sizeof(float))
+    POINTER(bmm2_scale_device, sizeof(float))                                                                                    \
+    POINTER(alibi_slopes, sizeof(float))
 
 #define PROBLEM_FIELD_OF_RANGE_(name, least, most, kind, note) PROBLEM_FIELD_##name,
 #define PROBLEM_FIELD_OF_OTHER_(name) PROBLEM_FIELD_##name,

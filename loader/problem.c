@@ -104,6 +104,14 @@ static libdecode_status check_shape(libdecode_problem *given) {
     return LIBDECODE_OK;
 }
 
+static libdecode_status check_rope(const char *name, float missing, float *value) {
+    if (*value == 0.0f)
+        *value = missing;
+    REQUIRE(isfinite(*value) && *value > 0.0f, "problem.%s is %g: it must be finite and more than 0, 0 for %g", name,
+            (double)*value, (double)missing);
+    return LIBDECODE_OK;
+}
+
 static libdecode_status check_features(libdecode_problem *given) {
     if (given->features & LIBDECODE_FEATURE_WINDOW) {
         REQUIRE(given->window_left >= 0,
@@ -119,6 +127,16 @@ static libdecode_status check_features(libdecode_problem *given) {
     float factor = given->skip_softmax_threshold_scale_factor;
     REQUIRE(isfinite(factor) && factor >= 0.0f,
             "problem.skip_softmax_threshold_scale_factor is %g: it must be finite and 0 or more", (double)factor);
+    REQUIRE((given->features & LIBDECODE_FEATURE_LSE_NATURAL) == 0 || (given->features & LIBDECODE_FEATURE_LSE) != 0,
+            "problem.features has LIBDECODE_FEATURE_LSE_NATURAL without LIBDECODE_FEATURE_LSE: set both, or neither");
+    REQUIRE((given->features & LIBDECODE_FEATURE_SOFT_CAP) == 0 ||
+                (isfinite(given->logits_soft_cap) && given->logits_soft_cap > 0.0f),
+            "problem.logits_soft_cap is %g with LIBDECODE_FEATURE_SOFT_CAP: it must be finite and more than 0",
+            (double)given->logits_soft_cap);
+    if (given->features & LIBDECODE_FEATURE_ROPE) {
+        FORWARD(check_rope("rope_scale", 1.0f, &given->rope_scale));
+        FORWARD(check_rope("rope_theta", 10000.0f, &given->rope_theta));
+    }
     return LIBDECODE_OK;
 }
 

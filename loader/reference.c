@@ -40,6 +40,7 @@ struct scratch {
     double *row_squares; /* [rows] sum of weight^2 */
     double *row_tokens;  /* [rows] tokens that it sees */
     double *row_largest; /* [rows] largest |v| of these */
+    double *frequencies; /* [qk_dim / 2] of the rotation by positions: radians a position */
     double *k_row;       /* [qk_dim] */
     double *v_row;       /* [v_dim] */
     bool *visible;       /* [query tokens] whether each sees the KV token at hand */
@@ -51,6 +52,7 @@ struct operation {
     const libdecode_tensors *tensors;
     struct cache k, v;
     double bmm1_scale, bmm2_scale;
+    bool rotates; /* query and K by their positions */
     size_t qk_dim, v_dim, group_size;
     struct scratch scratch;
 };
@@ -178,6 +180,23 @@ static void load_kv_row(const struct operation *operation, const struct sequence
     nvfp4_decode_row(row, scales, scale_step, cache->dim, ret_row);
 }
 
+/* Pairs of dims that are half a row apart, as libdecode.h says. float64 knows an angle of a million radians to 2^-33. */
+static void rotate(const struct operation *operation, int64_t position, double *row) {
+    const size_t half = operation->qk_dim / 2;
+    for (size_t i = 0; i < half; i++) {
+        double angle = (double)position * operation->scratch.frequencies[i], x = row[i], y = row[i + half];
+        row[i] = x * cos(angle) - y * sin(angle);
+        row[i + half] = y * cos(angle) + x * sin(angle);
+    }
+}
+
+static void set_frequencies(const struct operation *operation, double *ret_frequencies) {
+    const libdecode_problem *problem = operation->problem;
+    for (size_t i = 0; operation->rotates && i < operation->qk_dim / 2; i++)
+        ret_frequencies[i] =
+            pow((double)problem->rope_theta, -2.0 * (double)i / (double)operation->qk_dim) / (double)problem->rope_scale;
+}
+
 static void load_queries(const struct operation *operation, const struct sequence *sequence) {
     const libdecode_problem *problem = operation->problem;
     const struct scratch *scratch = &operation->scratch;
@@ -190,6 +209,9 @@ static void load_queries(const struct operation *operation, const struct sequenc
             int64_t element = (sequence->first_token + token) * problem->query_token_stride + head * problem->query_head_stride;
             element_decode_row(problem->query_dtype, query + element_bytes(problem->query_dtype, element), operation->qk_dim,
                                scratch->query + row * operation->qk_dim);
+            int64_t position;
+            if (operation->rotates && query_position(operation, sequence, token, &position))
+                rotate(operation, position, scratch->query + row * operation->qk_dim);
             scratch->row_max[row] = -(double)INFINITY;
             scratch->row_sum[row] = 0;
         }
@@ -231,12 +253,27 @@ static void attend_squares(const struct operation *operation, size_t row, double
     scratch->row_tokens[row]++;
 }
 
-/* One KV token enters one query row. A NaN logit leaves the maximum alone and makes the sums NaN. */
-static void attend(const struct operation *operation, size_t row) {
+/* In natural units: the soft cap, then what the distance of a KV token from the query adds. */
+static double logit_of(const struct operation *operation, const struct sequence *sequence, size_t row, struct kv_token token) {
     const struct scratch *scratch = &operation->scratch;
-    size_t qk_dim = operation->qk_dim, v_dim = operation->v_dim;
-    double *accumulated = scratch->accumulated + row * v_dim;
-    double logit = operation->bmm1_scale * dot(scratch->query + row * qk_dim, scratch->k_row, qk_dim), shrink = 1;
+    const float *slopes = operation->tensors->alibi_slopes;
+    const double soft_cap = (double)operation->problem->logits_soft_cap;
+    size_t query_token = row / operation->group_size, member = row % operation->group_size;
+    double logit = operation->bmm1_scale * dot(scratch->query + row * operation->qk_dim, scratch->k_row, operation->qk_dim);
+    int64_t position;
+
+    if (soft_cap > 0)
+        logit = soft_cap * tanh(logit / soft_cap);
+    if (slopes != NULL && query_position(operation, sequence, (int64_t)query_token, &position))
+        logit += (double)slopes[(size_t)sequence->kv_head * operation->group_size + member] * (double)(token.position - position);
+    return logit;
+}
+
+/* One KV token enters one query row. A NaN logit leaves the maximum alone and makes the sums NaN. */
+static void attend(const struct operation *operation, size_t row, double logit) {
+    const struct scratch *scratch = &operation->scratch;
+    size_t v_dim = operation->v_dim;
+    double *accumulated = scratch->accumulated + row * v_dim, shrink = 1;
 
     if (logit > scratch->row_max[row]) {
         shrink = exp(scratch->row_max[row] - logit); /* 0 for the first token */
@@ -300,7 +337,8 @@ static void store_row(const struct operation *operation, const double *values, d
     else
         element_encode_row(problem->out_dtype, values, operation->v_dim, out);
     if (tensors->lse != NULL)
-        tensors->lse[token * problem->lse_token_stride + head * problem->lse_head_stride] = (float)lse;
+        tensors->lse[token * problem->lse_token_stride + head * problem->lse_head_stride] =
+            (float)((problem->features & LIBDECODE_FEATURE_LSE_NATURAL) != 0 ? lse * LN_2 : lse);
 }
 
 /* Lets the sink into the sum, divides, scales, stores. */
@@ -339,9 +377,11 @@ static void decode_sequence(const struct operation *operation, const struct sequ
             continue;
         load_kv_row(operation, sequence, &operation->k, token.index, scratch->k_row);
         load_kv_row(operation, sequence, &operation->v, token.index, scratch->v_row);
-        for (size_t query_token = 0; query_token < (size_t)sequence->q_len; query_token++)
-            for (size_t member = 0; scratch->visible[query_token] && member < group_size; member++)
-                attend(operation, query_token * group_size + member);
+        if (operation->rotates)
+            rotate(operation, token.position, scratch->k_row);
+        for (size_t row = 0; row < (size_t)sequence->q_len * group_size; row++)
+            if (scratch->visible[row / group_size])
+                attend(operation, row, logit_of(operation, sequence, row, token));
     }
     for (size_t row = 0; row < (size_t)sequence->q_len * group_size; row++)
         finish_row(operation, sequence, row);
@@ -399,6 +439,7 @@ static struct operation describe(const struct reference *reference) {
               .dim = (size_t)problem->v_dim},
         .bmm1_scale = bmm1_scale,
         .bmm2_scale = (double)(tensors->bmm2_scale_device != NULL ? *tensors->bmm2_scale_device : tensors->bmm2_scale),
+        .rotates = (given->features & LIBDECODE_FEATURE_ROPE) != 0,
         .qk_dim = (size_t)problem->qk_dim,
         .v_dim = (size_t)problem->v_dim,
         .group_size = (size_t)problem->group_size,
@@ -409,7 +450,8 @@ static struct operation describe(const struct reference *reference) {
 static libdecode_status scratch_create(const struct operation *operation, size_t q_len, struct scratch *ret_scratch) {
     size_t rows = q_len * operation->group_size, qk_dim = operation->qk_dim, v_dim = operation->v_dim; /* < 2^31 * 2^16 */
     bool exact = operation->reference->exact.out != NULL;
-    size_t doubles = rows * (qk_dim + (exact ? 2 : 1) * v_dim) + (exact ? 5 : 2) * rows + qk_dim + v_dim; /* < 2^58 */
+    size_t doubles =
+        rows * (qk_dim + (exact ? 2 : 1) * v_dim) + (exact ? 5 : 2) * rows + qk_dim / 2 + qk_dim + v_dim; /* < 2^58 */
     double *memory = malloc(doubles * sizeof(double) + q_len * sizeof(bool));
 
     if (memory == NULL)
@@ -421,13 +463,15 @@ static libdecode_status scratch_create(const struct operation *operation, size_t
     ret_scratch->accumulated = ret_scratch->query + rows * qk_dim;
     ret_scratch->row_max = ret_scratch->accumulated + rows * v_dim;
     ret_scratch->row_sum = ret_scratch->row_max + rows;
-    ret_scratch->k_row = ret_scratch->row_sum + rows;
+    ret_scratch->frequencies = ret_scratch->row_sum + rows;
+    ret_scratch->k_row = ret_scratch->frequencies + qk_dim / 2;
     ret_scratch->v_row = ret_scratch->k_row + qk_dim;
     ret_scratch->squares = exact ? ret_scratch->v_row + v_dim : NULL;
     ret_scratch->row_squares = exact ? ret_scratch->squares + rows * v_dim : NULL;
     ret_scratch->row_tokens = exact ? ret_scratch->row_squares + rows : NULL;
     ret_scratch->row_largest = exact ? ret_scratch->row_tokens + rows : NULL;
     ret_scratch->visible = (bool *)(memory + doubles);
+    set_frequencies(operation, ret_scratch->frequencies);
     return LIBDECODE_OK;
 }
 

@@ -16,6 +16,7 @@ BF16, FP16, E4M3, NVFP4 = 1, 2, 3, 4
 HND, NHD = 0, 1
 SF_LINEAR, SF_V_INTERLEAVE4 = 0, 1
 WINDOW, SINKS, LSE, RAGGED_Q, DRAFT_MASK, V_PAGE_TABLE, QUERY_POSITIONS, SKIP_SOFTMAX = (1 << bit for bit in range(8))
+SOFT_CAP, ALIBI, ROPE, LSE_NATURAL = (1 << bit for bit in range(8, 12))
 OPEN_IGNORE_ENVIRONMENT, OPEN_BUNDLES_ONLY, OPEN_STRICT = 1, 2, 4
 
 
@@ -46,6 +47,7 @@ class Problem(Sized):
         + [("page_table_v_offset", c_int64)]
         + strides("seq_lens_request", "seq_lens_head")
         + [("total_kv_tokens", c_int64)]
+        + [("logits_soft_cap", c_float), ("rope_scale", c_float), ("rope_theta", c_float), ("reserved", c_uint32)]
     )
 
 
@@ -57,7 +59,7 @@ class Tensors(Sized):
         + [(name, c_float) for name in ("bmm1_scale", "bmm2_scale", "o_scale", "out_sf_scale")]
         + [("out_sf_start_token", c_int32), ("launch_flags", c_uint32)]
         + [(name, c_void_p) for name in ("bmm1_scale_device", "bmm1_scale_log2_device", "bmm2_scale_device", "workspace")]
-        + [("workspace_bytes", c_size_t)]
+        + [("workspace_bytes", c_size_t), ("alibi_slopes", c_void_p)]
     )
 
 

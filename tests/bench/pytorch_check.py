@@ -94,11 +94,16 @@ class Case:
     position_stride: int = 1
     position_offset: int = 0
     query_positions: list = None
+    soft_cap: float = 0.0
+    rope: tuple = None  # scale and theta; 0: the default
+    alibi: bool = False
+    natural_lse: bool = False
 
     def name(self):
         flags = [flag for flag, on in (("ragged", self.ragged), ("sinks", self.sinks), ("mask", self.mask),
                                        ("vpages", self.own_v_pages), ("interleaved", self.interleaved),
-                                       ("dscales", self.device_scales)) if on]
+                                       ("dscales", self.device_scales), (f"cap{self.soft_cap}", self.soft_cap),
+                                       (f"rope{self.rope}", self.rope), ("alibi", self.alibi), ("lse_e", self.natural_lse)) if on]
         return (f"q_{NAMES[self.dtypes[0]]} kv_{NAMES[self.dtypes[1]]} out_{NAMES[self.dtypes[2]]} "
                 f"{self.heads[0]}/{self.heads[1]} d{self.head_dim} p{self.page_size} {'NHD' if self.kv_layout else 'HND'} "
                 f"q{max(self.q_lens)} w{self.window} {' '.join(flags)}").strip()
@@ -185,15 +190,36 @@ class Expected:
     reach: torch.Tensor
 
 
-def expected_rows(case, scores, v, sinks, first_row, allowed_drafts, request, scale):
-    """Softmax of one request: scores [q, H, S] before scaling, v [H, S, D]."""
-    q_len, _, seq_len = scores.shape
-    device = scores.device
-    own = torch.arange(q_len, device=device) + seq_len - q_len
-    kv_position = torch.arange(seq_len, device=device) * case.position_stride + case.position_offset
-    q_position = own * case.position_stride + case.position_offset
+def positions_of(case, q_len, seq_len, request, device):
+    """Of the KV tokens and of the query tokens of a request."""
+    q_position = (torch.arange(q_len, device=device) + seq_len - q_len) * case.position_stride + case.position_offset
     if case.query_positions is not None:
         q_position = torch.arange(q_len, device=device) + case.query_positions[request]
+    return torch.arange(seq_len, device=device) * case.position_stride + case.position_offset, q_position
+
+
+def rotated(values, positions, scale, theta):
+    """[..., tokens, D] as D/2 complex numbers, the halves of a row their two parts, each turned by its angle."""
+    half = values.shape[-1] // 2
+    turns = torch.logspace(0, -1 + 1 / half, half, base=theta or 10000.0, dtype=torch.float64, device=values.device)
+    angle = positions.double()[:, None] * turns / (scale or 1.0)
+    turned = torch.complex(values[..., :half], values[..., half:]) * torch.polar(torch.ones_like(angle), angle)
+    return torch.cat([turned.real, turned.imag], -1)
+
+
+def alibi_slopes(heads):
+    """The usual ones: a geometric series over the largest power of two of heads, and every other of twice as many for the rest."""
+    power = 2 ** int(math.log2(heads))
+    slopes = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
+    return torch.tensor(slopes + [2.0 ** (-4 * (2 * head + 1) / power) for head in range(heads - power)])
+
+
+def expected_rows(case, scores, v, sinks, first_row, allowed_drafts, request, scale):
+    """Softmax of one request: scores [q, H, S] before scaling, v [H, S, D]."""
+    q_len, heads, seq_len = scores.shape
+    device = scores.device
+    own = torch.arange(q_len, device=device) + seq_len - q_len
+    kv_position, q_position = positions_of(case, q_len, seq_len, request, device)
     # Said as a number of local keys, as context parallelism defines it, rather than as a comparison of positions.
     local_keys = torch.div(q_position - case.position_offset, case.position_stride, rounding_mode="floor") + 1
     visible = torch.arange(seq_len, device=device)[None, :] < local_keys[:, None]
@@ -205,7 +231,13 @@ def expected_rows(case, scores, v, sinks, first_row, allowed_drafts, request, sc
         visible &= q_position[:, None] - kv_position[None, :] <= case.window
     if case.query_positions is None:
         visible &= own[:, None] >= 0
-    logits = (scores * scale).masked_fill(~visible[:, None, :], -math.inf)
+    logits = scores * scale
+    if case.soft_cap:
+        logits = torch.tanh(logits / case.soft_cap) * case.soft_cap
+    if case.alibi:
+        distance = q_position[:, None, None] - kv_position
+        logits = logits - distance * alibi_slopes(heads).double().to(device)[:, None]
+    logits = logits.masked_fill(~visible[:, None, :], -math.inf)
     if sinks is not None:
         sink_column = sinks.double()[None, :, None].expand(q_len, -1, 1)
         logits = torch.cat([logits, sink_column], -1)
@@ -213,7 +245,7 @@ def expected_rows(case, scores, v, sinks, first_row, allowed_drafts, request, sc
     weights = torch.exp(logits - lse.masked_fill(lse == -math.inf, 0.0)[..., None])[..., :seq_len]
     largest_v = v.abs().amax((-1, -2)) if seq_len else v.new_zeros(v.shape[0])
     return Expected(
-        out=torch.einsum("qhs,hsd->qhd", weights, v), lse=lse / math.log(2),
+        out=torch.einsum("qhs,hsd->qhd", weights, v), lse=lse if case.natural_lse else lse / math.log(2),
         spread=torch.einsum("qhs,hsd->qhd", weights**2, v**2).sqrt(), weight=weights.square().sum(-1).sqrt(),
         reach=visible.sum(-1).double().sqrt()[:, None] * largest_v[None, :])
 
@@ -360,12 +392,16 @@ def run_case(runner, case):
     features = ld.LSE | (ld.WINDOW if case.window >= 0 else 0) | (ld.SINKS if case.sinks else 0)
     features |= (ld.RAGGED_Q if case.ragged else 0) | (ld.DRAFT_MASK if case.mask else 0)
     features |= (ld.V_PAGE_TABLE if case.own_v_pages else 0) | (ld.QUERY_POSITIONS if positions is not None else 0)
+    features |= (ld.SOFT_CAP if case.soft_cap else 0) | (ld.ROPE if case.rope else 0) | (ld.ALIBI if case.alibi else 0)
+    features |= ld.LSE_NATURAL if case.natural_lse else 0
+    slopes = alibi_slopes(heads).to(device) if case.alibi else None
     problem = ld.Problem(
         query_dtype=case.dtypes[0], kv_dtype=case.dtypes[1], out_dtype=out_dtype, features=features, batch_size=batch,
         num_qo_heads=heads, num_kv_heads=kv_heads, head_dim=case.head_dim, page_size=case.page_size, q_len=max(case.q_lens),
         window_left=max(case.window, 0), position_stride=case.position_stride, position_offset=case.position_offset,
         kv_layout=case.kv_layout, v_sf_layout=ld.SF_V_INTERLEAVE4 if case.interleaved else ld.SF_LINEAR,
-        num_pages=page_count, out_head_stride=out_stride,
+        num_pages=page_count, out_head_stride=out_stride, logits_soft_cap=case.soft_cap,
+        rope_scale=case.rope[0] if case.rope else 0.0, rope_theta=case.rope[1] if case.rope else 0.0,
         page_table_request_stride=table.stride(0), page_table_v_offset=table.stride(1) if case.own_v_pages else 0)
     problem.k_sf_page_stride, problem.k_sf_head_stride, problem.k_sf_token_stride = k_sf_strides
     problem.v_sf_page_stride, problem.v_sf_head_stride, problem.v_sf_token_stride = v_sf_strides
@@ -383,7 +419,7 @@ def run_case(runner, case):
         query=address(query), k_cache=address(k_rows), v_cache=address(v_rows), k_sf=address(k_sf), v_sf=address(v_sf),
         page_table=address(device_table), seq_lens=address(seq_lens), out=address(out), out_sf=address(out_sf), lse=address(lse),
         sinks=address(sinks), cum_seq_lens_q=address(cum_on_device) if case.ragged else None, query_positions=address(positions),
-        draft_mask=address(mask), out_sf_scale=case.out_sf_scale, out_sf_start_token=case.out_sf_start, **scales))
+        draft_mask=address(mask), alibi_slopes=address(slopes), out_sf_scale=case.out_sf_scale, out_sf_start_token=case.out_sf_start, **scales))
 
     parts = []
     for request in range(batch):
@@ -391,7 +427,12 @@ def run_case(runner, case):
         k_ids, v_ids = (table[request, tensor, : live[request]].long() for tensor in (0, -1))
         k, v = (pool.gathered(ids, case.seq_lens[request], device).repeat_interleave(group, 0)
                 for pool, ids in ((k_pool, k_ids), (v_pool, v_ids)))
-        scores = torch.einsum("qhd,hsd->qhs", query_values[rows], k)
+        q = query_values[rows]
+        if case.rope:
+            kv_position, q_position = positions_of(case, rows.stop - rows.start, case.seq_lens[request], request, device)
+            q = rotated(q.transpose(0, 1), q_position, *case.rope).transpose(0, 1)
+            k = rotated(k, kv_position, *case.rope)
+        scores = torch.einsum("qhd,hsd->qhs", q, k)
         allowed = None if allowed_drafts is None else allowed_drafts.to(device)
         parts.append(expected_rows(case, scores, v, sinks, rows.start, allowed, request, bmm1.double().item()))
     expected = Expected(*(torch.cat([getattr(part, field.name) for part in parts]) for field in dataclasses.fields(Expected)))
@@ -433,10 +474,14 @@ def random_cases(count, on_gpu):
             mask=q_len > 1 and random.random() < 0.5, own_v_pages=random.random() < 0.3,
             interleaved=can_interleave and random.random() < 0.6, device_scales=random.random() < 0.3,
             out_sf_start=random.choice([0, 1, 120, 128, 200]) if dtypes[2] == ld.NVFP4 else 0,
-            out_sf_scale=random.choice([1.0, 37.5, 2000.0]) if dtypes[2] == ld.NVFP4 else 1.0)
+            out_sf_scale=random.choice([1.0, 37.5, 2000.0]) if dtypes[2] == ld.NVFP4 else 1.0,
+            # no kernel has these yet
+            soft_cap=0.0 if on_gpu else random.choice([0.0, 0.0, 0.5, 30.0]), alibi=not on_gpu and random.random() < 0.3,
+            rope=None if on_gpu else random.choice([None, None, (0.0, 0.0), (4.0, 500000.0)]),
+            natural_lse=not on_gpu and random.random() < 0.3)
 
 
-def context_parallel_case(ranks, q_len):
+def context_parallel_case(ranks, q_len, on_gpu):
     """Requests dealt out over ranks: what rank r holds of a request, and where its queries stand."""
     totals = [3, 5, 64, 333]
     rank = random.randrange(ranks)
@@ -444,7 +489,8 @@ def context_parallel_case(ranks, q_len):
         dtypes=DTYPES[0], heads=(8, 2), head_dim=64, page_size=16, kv_layout=ld.HND,
         seq_lens=[max(0, -(-(total - rank) // ranks)) for total in totals], q_lens=[q_len] * len(totals),
         window=random.choice([-1, 20]), position_stride=ranks, position_offset=rank,
-        query_positions=[total - q_len for total in totals])
+        query_positions=[total - q_len for total in totals],
+        rope=None if on_gpu else (0.0, 0.0), alibi=not on_gpu and ranks == 3)
 
 
 def make_runner(arguments):
@@ -476,7 +522,7 @@ def main():
     passed = failed = 0
     worst, refused, kernels = {}, collections.Counter(), set()
     cases = list(random_cases(arguments.cases, arguments.gpu))
-    cases += [context_parallel_case(ranks, 1 if arguments.gpu else 3) for ranks in (2, 3, 4, 8)]
+    cases += [context_parallel_case(ranks, 1 if arguments.gpu else 3, arguments.gpu) for ranks in (2, 3, 4, 8)]
     for case in cases:
         if arguments.only not in case.name():
             continue

@@ -54,7 +54,7 @@ static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(voi
         {FIELD(out_dtype), 5, "nvfp4"},
         {FIELD(out_dtype), LIBDECODE_DTYPE_E4M3, "one of the two must be e4m3"},
         {FIELD(out_dtype), LIBDECODE_DTYPE_NVFP4, "needs an e4m3 query"},
-        {FIELD(features), 1 << 8, "0xff"},
+        {FIELD(features), 1 << 12, "0xfff"},
         {FIELD(batch_size), -1, "0 to 2147483647"},
         {FIELD(num_qo_heads), 0, "1 to 65535"},
         {FIELD(num_qo_heads), -8, "1 to 65535"},
@@ -123,6 +123,7 @@ static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(voi
         {FIELD(seq_lens_request_stride), -1, "or more"},
         {FIELD(seq_lens_head_stride), -1, "or more"},
         {FIELD(total_kv_tokens), -1, "0 for not known"},
+        {FIELD(reserved), 1, "leave it 0"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         libdecode_problem problem = llama3_8b();
@@ -153,6 +154,38 @@ static void fields_of_a_feature_are_refused_out_of_range(void **state) {
         problem.skip_softmax_threshold_scale_factor = bad[i];
         expect_refused(&problem, "skip_softmax_threshold_scale_factor", "finite and 0 or more");
     }
+}
+
+static void caps_rotations_and_bases_are_refused_where_they_mean_nothing(void **state) {
+    (void)state;
+    static const float bad[] = {-1.0f, NAN, INFINITY};
+    static const struct {
+        const char *name;
+        size_t offset;
+        uint32_t feature;
+    } fields[] = {{"logits_soft_cap", offsetof(libdecode_problem, logits_soft_cap), LIBDECODE_FEATURE_SOFT_CAP},
+                  {"rope_scale", offsetof(libdecode_problem, rope_scale), LIBDECODE_FEATURE_ROPE},
+                  {"rope_theta", offsetof(libdecode_problem, rope_theta), LIBDECODE_FEATURE_ROPE}};
+    for (size_t i = 0; i < 3 * 3; i++) {
+        const float good = 30.0f;
+        libdecode_problem problem = llama3_8b();
+        memcpy((char *)&problem + fields[i / 3].offset, &good, sizeof good);
+        expect_refused(&problem, fields[i / 3].name, "without LIBDECODE_FEATURE_");
+        problem.features = fields[i / 3].feature;
+        (void)expect_accepted(&problem);
+        memcpy((char *)&problem + fields[i / 3].offset, &bad[i % 3], sizeof bad[i % 3]);
+        expect_refused(&problem, fields[i / 3].name, "finite and more than 0");
+    }
+    libdecode_problem problem = llama3_8b();
+    problem.features = LIBDECODE_FEATURE_SOFT_CAP;
+    expect_refused(&problem, "logits_soft_cap is 0", "more than 0");
+    problem.features = LIBDECODE_FEATURE_ROPE;
+    struct problem checked = expect_accepted(&problem);
+    assert_true(checked.given.rope_scale == 1.0f && checked.given.rope_theta == 10000.0f);
+    problem.features = LIBDECODE_FEATURE_LSE_NATURAL;
+    expect_refused(&problem, "LIBDECODE_FEATURE_LSE_NATURAL without LIBDECODE_FEATURE_LSE", "both");
+    problem.features |= LIBDECODE_FEATURE_LSE;
+    (void)expect_accepted(&problem);
 }
 
 static void a_null_problem_and_a_wrong_struct_size_are_refused(void **state) {
@@ -504,6 +537,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_field_out_of_range_is_named_with_value_and_what_is_accepted),
         cmocka_unit_test(fields_of_a_feature_are_refused_out_of_range),
+        cmocka_unit_test(caps_rotations_and_bases_are_refused_where_they_mean_nothing),
         cmocka_unit_test(a_null_problem_and_a_wrong_struct_size_are_refused),
         cmocka_unit_test(every_default_becomes_explicit),
         cmocka_unit_test(nhd_strides_and_partly_given_strides_nest),

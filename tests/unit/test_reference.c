@@ -99,6 +99,94 @@ static void scales_multiply_logits_and_results_and_device_scales_win(void **stat
     expect(0, 0, 4, 0, log2(3));
 }
 
+static void a_soft_cap_bends_the_logits(void **state) {
+    (void)state;
+    scene_begin(3);
+    scene.problem.features |= LIBDECODE_FEATURE_SOFT_CAP;
+    scene.problem.logits_soft_cap = 0.5f;
+    scene.tensors.bmm1_scale_log2_device = NULL; /* natural units */
+    scene.page_table[0] = 0;
+    put(0, 0, 0, 0, 8, 0);
+    put(0, 0, 1, 0.25, 0, 8);
+    put(0, 0, 2, 1000, 8, 8);
+    run();
+    const double low = exp(0.5 * tanh(0.5)), high = exp(0.5); /* of 0.25 and, as good as the cap, of 1000 */
+    const double sum = 1 + low + high;
+    expect(0, 0, bf16_decode(bf16_encode(8 * (1 + high) / sum)), bf16_decode(bf16_encode(8 * (low + high) / sum)), log2(sum));
+    put(0, 0, 2, -(double)INFINITY, 8, 8); /* becomes the cap, too */
+    run();
+    const double least = exp(-0.5);
+    expect(0, 0, bf16_decode(bf16_encode(8 * (1 + least) / (1 + low + least))),
+           bf16_decode(bf16_encode(8 * (low + least) / (1 + low + least))), log2(1 + low + least));
+}
+
+/* Slopes of ln 2 halve the weight with every token of distance; the soft cap leaves the bias alone. */
+static void a_slope_weighs_by_distance_in_positions(void **state) {
+    static const float slopes[] = {0.0f, 0.6931471805599453f, -0.6931471805599453f};
+    (void)state;
+    scene_begin(3);
+    scene.problem.features |= LIBDECODE_FEATURE_ALIBI | LIBDECODE_FEATURE_SOFT_CAP;
+    scene.problem.logits_soft_cap = 0.01f;
+    scene.problem.num_qo_heads = 3;
+    scene.tensors.alibi_slopes = slopes;
+    put_tokens(3); /* values 1, 2, 4 */
+    run();
+    expect(0, 0, bf16_decode(bf16_encode(7 / 3.0)), 1, log2(3));
+    expect(0, 1, bf16_decode(bf16_encode(5.25 / 1.75)), 1, log2(1.75)); /* weights 1/4, 1/2, 1 */
+    expect(0, 2, bf16_decode(bf16_encode(12 / 7.0)), 1, log2(7));       /* 4, 2, 1 */
+    scene.problem.position_stride = 2;                                  /* twice as far apart */
+    run();
+    expect(0, 1, bf16_decode(bf16_encode((1 / 16.0 + 2 / 4.0 + 4) / 1.3125)), 1, log2(1.3125));
+    scene.problem.position_stride = 1;
+    scene.problem.features |= LIBDECODE_FEATURE_QUERY_POSITIONS;
+    scene.tensors.query_positions = scene.query_positions;
+    scene.query_positions[0] = 5; /* as far behind the last token as that is long: it changes only the sum */
+    run();
+    expect(0, 1, 3, 1, log2(1.75 / 8));
+}
+
+/* A query (1, 0, ...) and keys likewise: dimensions 0 and 8 are a pair that turns by one radian a position. */
+static void rotation_turns_pairs_by_their_positions(void **state) {
+    (void)state;
+    for (int far = 0; far < 2; far++) {
+        scene_begin(3);
+        scene.problem.features |= LIBDECODE_FEATURE_ROPE | LIBDECODE_FEATURE_LSE_NATURAL;
+        scene.tensors.bmm1_scale_log2_device = NULL;
+        scene.problem.max_seq_len = 3;
+        scene.problem.position_offset = far ? 1000000 : 0;
+        put_tokens(3);
+        for (int32_t token = 0; token < 3; token++) {
+            scene.k[token * D] = bf16_encode(token == 2 ? 0 : 2);
+            scene.k[token * D + D / 2] = bf16_encode(token == 2 ? 4 : 0); /* the other one of the pair */
+        }
+        run();
+        /* cos of 2 and 1 positions; a quarter turn ahead at none: -sin(0) */
+        const double weights[] = {exp(2 * cos(2.0)), exp(2 * cos(1.0)), exp(4 * -sin(0.0))};
+        const double sum = weights[0] + weights[1] + weights[2];
+        expect(0, 0, bf16_decode(bf16_encode((weights[0] + 2 * weights[1] + 4 * weights[2]) / sum)), 1, log(sum));
+    }
+}
+
+/* Pair i turns by theta^(-2 i / head_dim) / scale: with theta 2^16 and a head_dim of 16 by 4^-i. */
+static void rotation_is_slower_in_later_pairs_and_by_the_scale(void **state) {
+    (void)state;
+    for (int pair = 0; pair < D / 2; pair++) {
+        scene_begin(2);
+        scene.problem.features |= LIBDECODE_FEATURE_ROPE;
+        scene.problem.rope_theta = 65536;
+        scene.problem.rope_scale = 8;
+        scene.tensors.bmm1_scale_log2_device = NULL;
+        put_tokens(2);
+        memset(scene.query, 0, sizeof scene.query);
+        scene.query[pair] = bf16_encode(1);
+        scene.k[pair + D / 2] = bf16_encode(1);     /* token 0, one position behind: sin(angle) */
+        scene.k[D + pair + D / 2] = bf16_encode(1); /* token 1, beside the query: 0 */
+        run();
+        const double weight = exp(sin(ldexp(1, -2 * pair) / 8));
+        expect(0, 0, bf16_decode(bf16_encode((weight + 2) / (weight + 1))), 1, log2(weight + 1));
+    }
+}
+
 static void an_infinite_sink_takes_everything_or_nothing(void **state) {
     (void)state;
     scene_begin(1);
@@ -402,6 +490,10 @@ int main(void) {
         cmocka_unit_test(a_length_beyond_the_page_table_counts_as_its_width),
         cmocka_unit_test(a_row_of_the_page_table_ends_where_the_next_head_or_v_begins),
         cmocka_unit_test(a_length_below_zero_counts_as_zero),
+        cmocka_unit_test(a_soft_cap_bends_the_logits),
+        cmocka_unit_test(a_slope_weighs_by_distance_in_positions),
+        cmocka_unit_test(rotation_turns_pairs_by_their_positions),
+        cmocka_unit_test(rotation_is_slower_in_later_pairs_and_by_the_scale),
         cmocka_unit_test(an_infinite_sink_takes_everything_or_nothing),
         cmocka_unit_test(a_negative_scale_turns_the_order_of_the_logits),
         cmocka_unit_test(a_device_scale_of_zero_gives_the_mean),
