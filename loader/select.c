@@ -101,8 +101,8 @@ static void word_loss(const struct judgement *chosen, const struct judgement *lo
     else if (tile != chosen_tile)
         (void)snprintf(ret_reason, REASON_BYTES, "row tile %u, the choice does with %u in as many passes", tile, chosen_tile);
     else if (page != chosen_page)
-        (void)snprintf(ret_reason, REASON_BYTES, "takes pages of %u tokens and more, the choice those of %u and more", page,
-                       chosen_page);
+        (void)snprintf(ret_reason, REASON_BYTES, "for pages from %u on, row by row; the choice, from %u on, copies them whole",
+                       page, chosen_page);
     else
         (void)snprintf(ret_reason, REASON_BYTES, "predicted %d.%d us, the choice %d.%d us",
                        microseconds(loser->cost.predicted_ns), tenths(loser->cost.predicted_ns),
