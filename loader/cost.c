@@ -29,6 +29,9 @@ enum {
     /* Of the time to read boxes with as many consumer warps, what single rows take. */
     ROW_GATHER_PERMILLE = 940,
 
+    /* Of that, clusters of eight where smaller ones take longer steps. */
+    SHORT_STEPS_PERMILLE = 1200,
+
     /* A cluster adds up what its CTAs computed. */
     CLUSTER_REDUCTION_NS = 300,
     /* Every further unit of a worker: less of it shows where the copies for a long one go on meanwhile. */
@@ -61,17 +64,16 @@ enum {
 };
 
 /*
- * What an SM needs for a token of one KV head, and for every byte of it (in clusters of eight, so many thousandths of that); and at
- * the end, where nothing is left to read meanwhile, for a tile that has more tokens than those of the 16-bit formats. NVFP4: with
- * pages between 16 and 64 tokens.
+ * What an SM needs for a token of one KV head, and for every byte of it; and at the end, where nothing is left to read meanwhile,
+ * for a tile that has more tokens than those of the 16-bit formats. NVFP4: with pages between 16 and 64 tokens.
  */
 static const struct format {
     uint32_t kv_dtype;
-    int64_t token_ps, byte_fs, cluster_8_permille, end_ns;
-} formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 1000, 0},
-               {KERNEL_DTYPE_FP16, 3200, 6500, 1000, 0},
-               {KERNEL_DTYPE_E4M3, 2900, 3900, 1200, 500}, /* one producer a tensor, shorter steps (families/gqa_decode.cu) */
-               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1000, 1100}};
+    int64_t token_ps, byte_fs, end_ns;
+} formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 0},
+               {KERNEL_DTYPE_FP16, 3200, 6500, 0},
+               {KERNEL_DTYPE_E4M3, 2900, 3900, 500},
+               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1100}};
 
 /* Of the memory's rate, what is reached by SMs that together could take in so much of it: each waits for the other at times. */
 static const struct {
@@ -224,12 +226,18 @@ static const struct format *format_of(uint32_t kv_dtype) {
     return &formats[0];
 }
 
+/* Where the others of its kind take long ones, which the rate of the format was measured with (families/gqa_decode.cu). */
+static bool takes_short_steps(const struct libdecode_launch_contract *contract) {
+    return contract->kv_dtype == KERNEL_DTYPE_E4M3 && contract->head_dim == 128 && contract->row_tile == 8 &&
+           contract->cluster_size >= 8 && (contract->flags & CONTRACT_FLAG_ROW_GATHER) == 0;
+}
+
 /* For `tokens` tokens of one KV head and pass, one CTA alone. */
 static int64_t cta_ns(const struct libdecode_launch_contract *contract, int64_t tokens, int64_t token_bytes) {
     const struct format *format = format_of(contract->kv_dtype);
     int64_t token_ps = (format->token_ps + token_bytes * format->byte_fs / 1000) * MEASURED_WARPS / contract->consumer_warps;
-    if (contract->cluster_size >= 8)
-        token_ps = token_ps * format->cluster_8_permille / 1000;
+    if (takes_short_steps(contract))
+        token_ps = token_ps * SHORT_STEPS_PERMILLE / 1000;
     if (contract->row_tile > 8)
         token_ps = token_ps * (contract->row_tile > 16 ? ROWS_32_PERMILLE : ROWS_16_PERMILLE) / 1000;
     return product(tokens, token_ps) == INT64_MAX ? product(tokens / 1000, token_ps) : tokens * token_ps / 1000;

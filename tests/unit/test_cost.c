@@ -212,6 +212,26 @@ static void predictions_are_near_the_times_of_other_formats_and_of_rows(void **s
     }
 }
 
+/* e4m3 has longer steps in clusters of less than eight, for head_dim 128, 8 rows and whole pages: nothing else is slower in eight. */
+static void clusters_of_eight_are_slower_only_where_others_take_longer_steps(void **state) {
+    (void)state;
+    libdecode_device device = preset("sm_90");
+    struct workload work = work_of(1, 1 << 20);
+    work.token_bytes = work.computed_token_bytes = 256;
+    for (uint32_t cluster_size = 4; cluster_size <= 8; cluster_size += 4) {
+        struct libdecode_launch_contract box = contract_of(cluster_size), narrow = box, tall = box, rows = box;
+        box.kv_dtype = narrow.kv_dtype = tall.kv_dtype = rows.kv_dtype = KERNEL_DTYPE_E4M3;
+        narrow.head_dim = 64;
+        tall.row_tile = 16;
+        rows.flags = CONTRACT_FLAG_ROW_GATHER;
+        int64_t ns = cost_predicted_ns(&work, &device, &box, 1), narrow_ns = cost_predicted_ns(&work, &device, &narrow, 1);
+        int64_t tall_ns = cost_predicted_ns(&work, &device, &tall, 1), rows_ns = cost_predicted_ns(&work, &device, &rows, 1);
+        assert_true(cluster_size == 8 ? narrow_ns < ns : narrow_ns == ns);
+        assert_true(cluster_size == 8 ? tall_ns < ns : tall_ns > ns); /* twice the rows cost 5 % */
+        assert_true(cluster_size == 8 ? rows_ns * 100 < ns * 85 : rows_ns * 100 > ns * 90);
+    }
+}
+
 /* What copies and hands out work beside the consumers makes nothing faster. */
 static void warps_that_do_not_compute_do_not_count(void **state) {
     (void)state;
@@ -303,6 +323,7 @@ int main(void) {
         cmocka_unit_test(the_choice_is_the_fastest_that_was_measured),
         cmocka_unit_test(predictions_are_near_the_times),
         cmocka_unit_test(predictions_are_near_the_times_of_other_formats_and_of_rows),
+        cmocka_unit_test(clusters_of_eight_are_slower_only_where_others_take_longer_steps),
         cmocka_unit_test(warps_that_do_not_compute_do_not_count),
         cmocka_unit_test(no_more_clusters_are_planned_than_the_device_says_fit),
         cmocka_unit_test(a_ragged_batch_is_planned_by_what_it_holds),
