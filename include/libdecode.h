@@ -294,8 +294,9 @@ typedef struct libdecode_problem {
     int64_t total_kv_tokens;
     float logits_soft_cap; /* with FEATURE_SOFT_CAP: > 0; the logit z becomes logits_soft_cap * tanh(z / logits_soft_cap) */
     /*
-     * With FEATURE_ROPE, > 0. A row x at position p becomes, for i < head_dim / 2, a = p / rope_scale * rope_theta^(-2 i / head_dim):
-     * x[i] cos a - x[i + head_dim / 2] sin a in i, x[i + head_dim / 2] cos a + x[i] sin a in i + head_dim / 2.
+     * With FEATURE_ROPE, both > 0. Of a row x at position p, with h = head_dim / 2 and for every i < h, where
+     * a = p / rope_scale * rope_theta^(-i / h): x[i] becomes x[i] cos a - x[i + h] sin a, and x[i + h] becomes
+     * x[i + h] cos a + x[i] sin a.
      */
     float rope_scale;  /* default 1 */
     float rope_theta;  /* default 10000 */

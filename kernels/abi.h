@@ -25,7 +25,7 @@ enum { KERNEL_DTYPE_BF16 = 1, KERNEL_DTYPE_FP16 = 2, KERNEL_DTYPE_E4M3 = 3, KERN
 /* Numbers are permanent: they stand in bundles. */
 enum { KERNEL_FAMILY_GQA_DECODE = 1, KERNEL_FAMILY_READ_CEILING = 2 };
 
-/* LIBDECODE_FEATURE_* of libdecode.h, which devices do not include; select.c asserts that the two agree. */
+/* LIBDECODE_FEATURE_* of libdecode.h, which devices do not include; axis.c asserts that the two agree. */
 enum {
     CONTRACT_FEATURE_WINDOW = 1u << 0,
     CONTRACT_FEATURE_SINKS = 1u << 1,
