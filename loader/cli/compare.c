@@ -93,7 +93,9 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
     const double lse_rounding = LSE_ROUNDING * (tensors->bmm1_scale_log2_device != NULL ? 1.0 : 2.0);
     for (size_t index = 0; index < expectation->num_rows; index++) {
         const double weight = exact->weight[index], lse = fabs(exact->lse[index]);
-        const double row_floor = (SIGMAS / sqrt(3.0) * p->floor * weight + FACTOR_FLOOR) * exact->reach[index];
+        /* An infinite |v| excuses no other element. */
+        const double reach = isfinite(exact->reach[index]) ? exact->reach[index] : 0.0;
+        const double row_floor = (SIGMAS / sqrt(3.0) * p->floor * weight + FACTOR_FLOOR) * reach;
         expectation->lse_tolerance[index] = deep * LSE_TOLERANCE + (isfinite(lse) ? lse_rounding * lse : 0.0);
         for (size_t element = index * row; element < (index + 1) * row; element++) {
             const double magnitude = fabs(exact->out[element]);

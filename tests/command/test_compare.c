@@ -169,6 +169,22 @@ static void nan_is_right_where_it_is_expected_and_nowhere_else(void **state) {
     expectation_free(&expectation);
 }
 
+/* One dim of V is infinite: what the others may lose has nothing to do with that. */
+static void an_infinite_value_excuses_nothing_beside_it(void **state) {
+    (void)state;
+    for (libdecode_dtype dtype = LIBDECODE_DTYPE_BF16; dtype <= LIBDECODE_DTYPE_FP16; dtype++) {
+        const libdecode_problem problem = problem_of(dtype);
+        const libdecode_tensors tensors = tensors_of(dtype, 0);
+        struct expectation expectation;
+        v[7] = dtype == LIBDECODE_DTYPE_BF16 ? 0x7f80 : 0x7c00;
+        assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+        assert_true(expectation.out[7] == (double)INFINITY && expectation.out[6] == 2);
+        assert_true(expectation.out_tolerance[6] < 0.1);
+        assert_true(compare(&expectation, &problem, 3, 1).count >= DIM - 1);
+        expectation_free(&expectation);
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------------ NVFP4 results */
 
 /* One token and one head of 64: a result is V's row, so blocks can be chosen. 4 scales, one column each. */
@@ -523,6 +539,7 @@ int main(void) {
         cmocka_unit_test(e4m3_results_saturate_and_only_where_they_must),
         cmocka_unit_test(what_a_sink_leaves_may_vanish_where_f32_ends),
         cmocka_unit_test(nan_is_right_where_it_is_expected_and_nowhere_else),
+        cmocka_unit_test(an_infinite_value_excuses_nothing_beside_it),
         cmocka_unit_test(a_code_may_move_only_where_its_value_lies_on_the_border),
         cmocka_unit_test(a_scale_may_not_move_nor_be_nan_nor_lie_elsewhere),
         cmocka_unit_test(a_scale_on_the_border_may_be_either),
