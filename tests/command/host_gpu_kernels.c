@@ -48,8 +48,8 @@ static uint32_t kv_dtype_of(const char *kernel) {
 
 static size_t element_bits(uint32_t dtype) { return dtype == KERNEL_DTYPE_NVFP4 ? 4 : dtype == KERNEL_DTYPE_E4M3 ? 8 : 16; }
 
-/* Through tables: most of the time goes here. NVFP4: the code, without its scale. */
-static float decode(uint32_t dtype, const void *row, int element) {
+/* Through tables, a row at a time: most of the time goes here. NVFP4: the codes, without their scales. */
+static void decode_row(uint32_t dtype, const uint8_t *row, int elements, float *values) {
     static float bf16[65536], fp16[65536], e4m3[256], e2m1[16];
     static int is_filled;
     for (unsigned code = 0; is_filled == 0 && code < 65536; code++) {
@@ -59,14 +59,20 @@ static float decode(uint32_t dtype, const void *row, int element) {
         e2m1[code % 16] = (float)e2m1_decode((uint8_t)(code % 16));
     }
     is_filled = 1;
-    const uint8_t *bytes = row;
-    uint16_t code;
-    if (dtype == KERNEL_DTYPE_NVFP4)
-        return e2m1[bytes[element / 2] >> element % 2 * 4 & 15];
-    if (dtype == KERNEL_DTYPE_E4M3)
-        return e4m3[bytes[element]];
-    memcpy(&code, bytes + 2 * element, sizeof code);
-    return dtype == KERNEL_DTYPE_BF16 ? bf16[code] : fp16[code];
+    if (element_bits(dtype) == 4) {
+        for (int element = 0; element < elements; element++)
+            values[element] = e2m1[row[element / 2] >> element % 2 * 4 & 15];
+    } else if (element_bits(dtype) == 8) {
+        for (int element = 0; element < elements; element++)
+            values[element] = e4m3[row[element]];
+    } else {
+        const float *const table = dtype == KERNEL_DTYPE_BF16 ? bf16 : fp16;
+        for (int element = 0; element < elements; element++) {
+            uint16_t code;
+            memcpy(&code, row + 2 * element, sizeof code);
+            values[element] = table[code];
+        }
+    }
 }
 
 /* To the dtype of the matrix operands. */
@@ -116,21 +122,26 @@ static struct kv_row kv_row(const struct row *row, int of_v, int token) {
     return found;
 }
 
-static float kv_element(const struct row *row, struct kv_row from, int element) {
-    const float value = decode(row->kv_dtype, from.elements, element);
+static void kv_elements(const struct row *row, struct kv_row from, float *values) {
+    decode_row(row->kv_dtype, from.elements, row->head_dim, values);
     if (row->kv_dtype != KERNEL_DTYPE_NVFP4)
-        return value;
-    int block = element / BLOCK;
-    if (host_gpu_has_defect("next_scale"))
-        block = (block + 1) % (row->head_dim / BLOCK);
-    return value * decode(KERNEL_DTYPE_E4M3, from.scales, block * from.scale_step);
+        return;
+    const int blocks = row->head_dim / BLOCK, shift = host_gpu_has_defect("next_scale");
+    for (int block = 0; block < blocks; block++) {
+        float scale;
+        decode_row(KERNEL_DTYPE_E4M3, from.scales + (block + shift) % blocks * from.scale_step, 1, &scale);
+        for (int element = block * BLOCK; element < (block + 1) * BLOCK; element++)
+            values[element] *= scale;
+    }
 }
 
 static float score(const struct row *row, int token, float scale_log2) {
-    const struct kv_row k = kv_row(row, 0, token);
-    float sum = 0;
-    for (int element = 0; k.elements != NULL && element < row->head_dim; element++)
-        sum += row->query[element] * kv_element(row, k, element);
+    const struct kv_row from = kv_row(row, 0, token);
+    float k[MAX_HEAD_DIM], sum = 0;
+    if (from.elements != NULL)
+        kv_elements(row, from, k);
+    for (int element = 0; from.elements != NULL && element < row->head_dim; element++)
+        sum += row->query[element] * k[element];
     return sum * (scale_log2 * row->query_scale);
 }
 
@@ -154,7 +165,7 @@ static float next_max(const struct row *row, float tile_max) {
 }
 
 static void add_tile(struct row *row, int first, int end, int64_t query_position, float scale_log2) {
-    float scores[TILE_TOKENS], tile_max = row->max;
+    float scores[TILE_TOKENS], v[MAX_HEAD_DIM], tile_max = row->max;
     int has_nan = 0;
     for (int token = first; token < end; token++) {
         scores[token - first] = masked_score(row, token, query_position, scale_log2);
@@ -171,13 +182,14 @@ static void add_tile(struct row *row, int first, int end, int64_t query_position
         row->output[element] *= shrink;
     for (int token = first; token < end; token++) {
         const float p = exp2f(scores[token - first] - tile_max);
-        const struct kv_row v = kv_row(row, 1, token);
+        const struct kv_row from = kv_row(row, 1, token);
         const float rounded = round_operand(row->kv_dtype, p);
         row->sum += p;
-        if (v.elements == NULL || (isinf(scores[token - first]) && !host_gpu_has_defect("leak")))
+        if (from.elements == NULL || (isinf(scores[token - first]) && !host_gpu_has_defect("leak")))
             continue;
+        kv_elements(row, from, v);
         for (int element = 0; element < row->head_dim; element++)
-            row->output[element] += rounded * kv_element(row, v, element);
+            row->output[element] += rounded * v[element];
     }
 }
 
@@ -239,10 +251,9 @@ static void load_query(struct row *row) {
                                                              (int64_t)element_bits(dtype) / 8;
     float largest = 0;
     int exponent = 0;
-    for (int element = 0; element < row->head_dim; element++) {
-        row->query[element] = decode(dtype, from, element);
+    decode_row(dtype, from, row->head_dim, row->query);
+    for (int element = 0; element < row->head_dim; element++)
         largest = fmaxf(largest, fabsf(row->query[element]));
-    }
     row->query_scale = 1;
     if (dtype != KERNEL_DTYPE_BF16 || row->kv_dtype == KERNEL_DTYPE_BF16)
         return;
@@ -253,7 +264,7 @@ static void load_query(struct row *row) {
         row->query[element] = (float)fp16_decode(fp16_encode((double)row->query[element] / (double)row->query_scale));
 }
 
-static void decode_row(const struct gqa_decode_params *params, struct row *row) {
+static void attend(const struct gqa_decode_params *params, struct row *row) {
     int page_size = (int)params->schedule.page_size.value;
     float scale_log2 = params->query.bmm1_scale_log2, bmm2_scale = params->output.bmm2_scale;
     if (params->query.bmm1_scale_device != NULL)
@@ -310,7 +321,7 @@ static void gqa_decode(const char *kernel, const struct gqa_decode_params *param
             row.v_ids = row.k_ids + params->schedule.page_table_v_offset;
             for (int member = 0; member < params->query.group_size; member++) {
                 row.q_head = row.kv_head * params->query.group_size + member;
-                decode_row(params, &row);
+                attend(params, &row);
             }
         }
     }
