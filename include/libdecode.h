@@ -25,8 +25,8 @@
  *  - S < q_len: the first q_len - S query tokens stand before the sequence. They see nothing, whatever a draft mask says (unless
  *    query_positions places them); bit c of the others' mask rows still means draft token c, so those bits are not looked at.
  *  - A sink of +infinity: out = 0, lse = +infinity. Of -infinity: as if there were none.
- *  - KV rows that no query token of the request sees never influence the result: NaN there does not leak. NaN in a draft token
- *    that one query token sees may reach the other query tokens of that request.
+ *  - KV rows that no query token of the request sees never influence the result: NaN there does not leak. NaN in a row that one
+ *    query token sees (a draft token, the edge of its window) may reach the other query tokens of that request.
  *  - bmm1_scale may have either sign; on the device it may be 0. Logits times log2(e) must lie within float32: beyond, the
  *    result is undefined.
  *
@@ -235,11 +235,12 @@ typedef enum libdecode_sf_layout {
 } libdecode_sf_layout;
 
 typedef enum libdecode_features {
-    LIBDECODE_FEATURE_WINDOW = 1u << 0,          /* window_left applies */
-    LIBDECODE_FEATURE_SINKS = 1u << 1,           /* tensors.sinks is given */
-    LIBDECODE_FEATURE_LSE = 1u << 2,             /* tensors.lse is written */
-    LIBDECODE_FEATURE_RAGGED_Q = 1u << 3,        /* tensors.cum_seq_lens_q is given; q_len is the largest */
-    LIBDECODE_FEATURE_DRAFT_MASK = 1u << 4,      /* tensors.draft_mask replaces causality among the last q_len tokens */
+    LIBDECODE_FEATURE_WINDOW = 1u << 0,   /* window_left applies */
+    LIBDECODE_FEATURE_SINKS = 1u << 1,    /* tensors.sinks is given */
+    LIBDECODE_FEATURE_LSE = 1u << 2,      /* tensors.lse is written */
+    LIBDECODE_FEATURE_RAGGED_Q = 1u << 3, /* tensors.cum_seq_lens_q is given; q_len is the largest */
+    /* tensors.draft_mask replaces causality among the last q_len tokens, and kernels exist up to 64 of them */
+    LIBDECODE_FEATURE_DRAFT_MASK = 1u << 4,
     LIBDECODE_FEATURE_V_PAGE_TABLE = 1u << 5,    /* V has page ids of its own, page_table_v_offset elements after K's */
     LIBDECODE_FEATURE_QUERY_POSITIONS = 1u << 6, /* tensors.query_positions is given */
     LIBDECODE_FEATURE_SKIP_SOFTMAX = 1u << 7,    /* skip_softmax_threshold_scale_factor may be applied; dense is allowed */
@@ -261,7 +262,7 @@ typedef struct libdecode_problem {
     int32_t num_kv_heads;    /* divides num_qo_heads */
     int32_t head_dim;        /* a multiple of 16 up to 512; with NVFP4 KV of 64, and kernels exist up to 256 */
     int32_t page_size;       /* KV tokens a page: 1 to 1024; powers of two from 16 on are copied whole, others row by row */
-    int32_t q_len;           /* query tokens a request; default 1 */
+    int32_t q_len;           /* query tokens a request; default 1, and kernels exist up to 1024 */
     int32_t max_seq_len;     /* a hint for the choice of kernel; default: page_table_request_stride * page_size */
     int32_t window_left;     /* with FEATURE_WINDOW: the query's own position and this many before it; >= 0 */
     int32_t position_stride; /* default 1 */

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define LIBDECODE_KERNEL_ABI 5u
+#define LIBDECODE_KERNEL_ABI 6u
 #define LIBDECODE_CONTRACT_MAGIC 0x4345444cu  /* "LDEC" */
 #define LIBDECODE_CONTRACT_SUFFIX "_contract" /* symbol of a kernel's contract = kernel symbol + this */
 
@@ -30,10 +30,18 @@ enum {
     CONTRACT_FEATURE_WINDOW = 1u << 0,
     CONTRACT_FEATURE_SINKS = 1u << 1,
     CONTRACT_FEATURE_LSE = 1u << 2,
+    CONTRACT_FEATURE_RAGGED_Q = 1u << 3,
+    CONTRACT_FEATURE_DRAFT_MASK = 1u << 4,
     CONTRACT_FEATURE_V_PAGE_TABLE = 1u << 5,
     CONTRACT_FEATURE_QUERY_POSITIONS = 1u << 6,
-    CONTRACT_FEATURE_SKIP_SOFTMAX = 1u << 7 /* dense is always allowed */
+    CONTRACT_FEATURE_SKIP_SOFTMAX = 1u << 7, /* dense is always allowed */
+    CONTRACT_FEATURE_SOFT_CAP = 1u << 8,
+    CONTRACT_FEATURE_ALIBI = 1u << 9,
+    CONTRACT_FEATURE_LSE_NATURAL = 1u << 11
 };
+
+/* Query tokens of a request with a draft mask: a row's bits are kept in 64. */
+enum { KERNEL_MAX_DRAFT_TOKENS = 64 };
 
 enum {
     CONTRACT_FLAG_MAY_SPILL = 1u << 0, /* the grid declares, with a reason, that this variant uses local memory */
@@ -88,26 +96,33 @@ struct schedule_params {
     /* What is read before the first copy can start: two lines of 64 bytes. An SM fetches parameters by such lines, and waits. */
     const int32_t *seq_lens;
     const int32_t *page_table;
-    const int32_t *query_positions; /* or NULL */
+    int32_t row_passes;   /* ceil(q_len * group_size / row_tile) */
+    int32_t exact_ranges; /* not 0: positions or the number of its query tokens say what a request sees */
     int64_t seq_lens_request_stride, seq_lens_head_stride;
     int64_t page_table_request_stride, page_table_head_stride, page_table_v_offset;
     int32_t batch_size;
     int32_t heads_per_sequence;                     /* KV heads that share an entry of seq_lens: all, or 1 with a head stride */
     struct libdecode_divisor sequences_per_request; /* num_kv_heads / heads_per_sequence */
-    struct libdecode_divisor row_passes;            /* ceil(group_size / row_tile) */
+    struct libdecode_divisor heads_per_worker;      /* heads_per_sequence >> head_shift */
     struct libdecode_divisor num_workers;           /* of every KV head: grid / cluster_size >> head_shift */
     uint32_t min_boxes_per_worker;                  /* at least 1; fewer workers take part when there is less work */
     struct libdecode_divisor page_size;
     int32_t box_tokens;     /* as contract.max_box_tokens says */
     int32_t max_tokens;     /* of a sequence, by the width of the page table: longer ones count as this */
-    int32_t window_reach;   /* tokens before the newest: window_left / position_stride, or INT32_MAX */
+    int32_t window_reach;   /* tokens before the newest that the first of q_len query tokens sees, or INT32_MAX */
     int32_t copies_per_box; /* 1, or the kernel's lines of a row */
     int32_t head_shift;     /* workers come in groups of 1 << head_shift, which share every range of work: a KV head each */
 
-    /* Where a query stands, where query_positions say so. */
+    /* Where queries stand, and what each sees. Rows of a unit are the query tokens of a request, and of each its q heads. */
+    const int32_t *query_positions;      /* or NULL */
+    const int32_t *cum_seq_lens_q;       /* or NULL: every request has q_len query tokens */
+    const uint16_t *draft_mask;          /* or NULL; with it q_len is KERNEL_MAX_DRAFT_TOKENS at most */
+    struct libdecode_divisor group_size; /* q heads of one KV head */
+    struct libdecode_divisor position_stride;
+    int32_t q_len;       /* query tokens of a request, at most */
     int32_t window_left; /* in positions; -1: no window */
     int32_t position_offset;
-    struct libdecode_divisor position_stride;
+    int32_t row_tile; /* the contract's */
 };
 
 struct query_params {
@@ -115,8 +130,9 @@ struct query_params {
     int64_t token_stride, head_stride;
     const float *bmm1_scale_device;      /* or NULL; natural */
     const float *bmm1_scale_log2_device; /* or NULL; wins */
+    const float *alibi_slopes;           /* or NULL */
     float bmm1_scale_log2;               /* bmm1_scale * log2(e) */
-    int32_t group_size;                  /* q heads of one KV head */
+    float soft_cap;                      /* of natural logits; 0: none */
     int32_t dtype;                       /* KERNEL_DTYPE_* */
     int32_t head_dim;                    /* of query, K, V and out; at most the kernel's */
 };
@@ -129,14 +145,14 @@ struct output_params {
     const float *sinks;             /* or NULL */
     const float *bmm2_scale_device; /* or NULL */
     float bmm2_scale;
-    int32_t dtype; /* KERNEL_DTYPE_* */
+    float lse_factor; /* 1, or ln(2) for base e */
 
     /* NVFP4: data is two elements a byte, strides count elements; scales lie in 128x4 swizzle. */
     uint8_t *scales;
     float scale_factor;      /* the global factor, out_sf_scale */
     int32_t first_scale_row; /* of token 0 */
     int32_t scale_columns;   /* num_qo_heads * head_dim / 16; the next multiple of 4 are written, the rest as zeros */
-    int32_t reserved;
+    int32_t dtype;           /* KERNEL_DTYPE_* */
 };
 
 /* Rows of K or V, or their NVFP4 scales, where a kernel computes addresses itself. Strides in bytes. */

@@ -9,9 +9,14 @@ typedef struct libdecode_launch_contract contract_t;
 _Static_assert((int)CONTRACT_FEATURE_WINDOW == (int)LIBDECODE_FEATURE_WINDOW &&
                    (int)CONTRACT_FEATURE_SINKS == (int)LIBDECODE_FEATURE_SINKS &&
                    (int)CONTRACT_FEATURE_LSE == (int)LIBDECODE_FEATURE_LSE &&
+                   (int)CONTRACT_FEATURE_RAGGED_Q == (int)LIBDECODE_FEATURE_RAGGED_Q &&
+                   (int)CONTRACT_FEATURE_DRAFT_MASK == (int)LIBDECODE_FEATURE_DRAFT_MASK &&
                    (int)CONTRACT_FEATURE_V_PAGE_TABLE == (int)LIBDECODE_FEATURE_V_PAGE_TABLE &&
                    (int)CONTRACT_FEATURE_QUERY_POSITIONS == (int)LIBDECODE_FEATURE_QUERY_POSITIONS &&
-                   (int)CONTRACT_FEATURE_SKIP_SOFTMAX == (int)LIBDECODE_FEATURE_SKIP_SOFTMAX,
+                   (int)CONTRACT_FEATURE_SKIP_SOFTMAX == (int)LIBDECODE_FEATURE_SKIP_SOFTMAX &&
+                   (int)CONTRACT_FEATURE_SOFT_CAP == (int)LIBDECODE_FEATURE_SOFT_CAP &&
+                   (int)CONTRACT_FEATURE_ALIBI == (int)LIBDECODE_FEATURE_ALIBI &&
+                   (int)CONTRACT_FEATURE_LSE_NATURAL == (int)LIBDECODE_FEATURE_LSE_NATURAL,
                "features in kernels/abi.h and libdecode.h");
 _Static_assert((int)KERNEL_DTYPE_BF16 == (int)LIBDECODE_DTYPE_BF16 && (int)KERNEL_DTYPE_FP16 == (int)LIBDECODE_DTYPE_FP16 &&
                    (int)KERNEL_DTYPE_E4M3 == (int)LIBDECODE_DTYPE_E4M3 && (int)KERNEL_DTYPE_NVFP4 == (int)LIBDECODE_DTYPE_NVFP4,

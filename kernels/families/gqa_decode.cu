@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GQA decode: attention of one query token per request over a paged KV cache.
+ * GQA decode: attention of the query tokens of each request over a paged KV cache.
  *
- *     z_j = bmm1_scale * q . k_j        over the visible tokens j of the request
+ *     z_j = bmm1_scale * q . k_j        over the tokens j that the query token sees
+ *     z_j = cap * tanh(z_j / cap), then + slope * (position_j - position_q), where wanted
  *     m   = max_j z_j log2e,   l = sum_j 2^(z_j log2e - m) + 2^(sink log2e - m)
  *     out = bmm2_scale * sum_j 2^(z_j log2e - m) v_j / l
  *     lse = m + log2(l)
  *
- * Rows are the query heads of one KV head (padded to row_tile with zero queries that are never stored). Schedule, by role:
+ * Rows are the query tokens of a request and of each the query heads of one KV head (tile/row_map.cuh), a pass over the KV cache for
+ * every row_tile of them (the last one padded with zero queries that are never stored). Schedule, by role:
  *
  *     producer warps  one or two for K, as many for V: walk split_schedule.cuh, the pieces of units that fall to this worker;
  *                     page_stream.cuh gives the boxes of a piece and their pages, one batch of 32 ahead; one 5-D copy per box
  *                     into the ring (producer.cuh, kv_ring.cuh), across pieces, so that short units keep the memory queue full.
  *                     With pages of any size several for K and for V, a copy per row (row_gather.cuh);
  *                     with NVFP4 one more, for scales that no copy of a box can bring (scale_gather.cuh)
- *     announcer warp  walks the same schedule and hands each piece to the consumers (piece_queue.cuh): what they alone need
- *                     to know of a piece holds up no copy
+ *     announcer warp  walks the same schedule and hands each piece to the consumers (piece_queue.cuh), with what every row of it
+ *                     sees (describe_rows.cuh): what they alone need to know of a piece holds up no copy
  *     consumer warps  tile by tile: qk, scale, mask, softmax, pv (attention.cuh); teams of warps take turns at the tiles, a
  *                     warp takes its own tokens of a tile and keeps its own reference and sum: no barrier among consumers
  *     at a unit's end partial.cuh: warps, then the cluster, then the workers that share the unit; the last one stores
@@ -133,6 +135,7 @@ struct Traits {
 using Format = Traits::Format;
 using TileLayout = Traits::TileLayout;
 using TokenFragments = tile::TokenFragments<Format, Traits::tile_tokens, Traits::token_fragments>;
+using RowScales = tile::RowScales<Format, Traits::row_fragments>;
 using Ring = pipeline::KvRing<Traits::stages, TileLayout::bytes, Traits::gathers_rows || Traits::has_scales>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size>;
@@ -154,7 +157,7 @@ struct FoldIn {
         alignas(16) Partials partials;
         Exchange exchange;
         pipeline::KvRingBarriers<Traits::stages> barriers;
-        pipeline::PieceQueue pieces;
+        pipeline::PieceQueue<Traits::row_tile> pieces;
         pipeline::Sequences sequences; /* for what is called rarely */
     };
     /* Without the padding that the alignment adds to the end. */
@@ -183,6 +186,8 @@ constexpr int consumer_barrier = 1; /* named barrier of the consumer warps; 0 is
 
 /* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
 
+__device__ __forceinline__ int cluster_rank() { return Traits::cluster_size > 1 ? static_cast<int>(ptx::cluster_rank()) : 0; }
+
 /* What a consumer warp keeps over a piece. */
 struct ConsumerState {
     tile::QueryFragment<Format, Traits::row_fragments> query;
@@ -201,77 +206,93 @@ struct Place {
 };
 
 /* Attention of this warp's rows over its tokens of the piece's tiles. */
-__device__ __forceinline__ void attend(const schedule_params &schedule, const pipeline::Piece &piece, float scale_log2,
-                                       Ring &ring, const TokenFragments &tokens, const Place &place, ConsumerState &state,
-                                       int lane) {
-    const int box_shift = __ffs(schedule.box_tokens) - 1;
-    const tile::RowScales scales(scale_log2, state.query);
-    const int first_token = piece.first_token, end_token = min(piece.end_token, piece.end_box << box_shift);
-    int token = piece.first_box << box_shift; /* the first of the next tile */
+__device__ __forceinline__ void attend(const gqa_decode_params &params, const pipeline::Piece &piece,
+                                       const tile::UnitRows<Traits::row_tile> &rows, const RowScales &scales, Ring &ring,
+                                       const TokenFragments &fragments, const Place &place, ConsumerState &state, int lane) {
+    /* What is read of the rows for every tile; wide row tiles have no registers to keep it, and read it again. */
+    constexpr bool keeps = Traits::row_tile == 8;
+    const int kept_end = rows.end_token;
+    const tile::TokenRange kept_common = rows.common;
+    const bool kept_are_alike = rows.are_alike;
+    const auto end_token = [&] { return keeps ? kept_end : rows.end_token; };
+    const bool bends_scores = params.query.soft_cap > 0.f || params.query.alibi_slopes != nullptr;
+    int token = piece.first_box << (__ffs(params.schedule.box_tokens) - 1); /* the first of the next tile */
     /* Past so many tiles, or past the last. */
     const auto step = [&](int tiles) {
-        const int left = (max(end_token - token, 0) + Traits::tile_tokens - 1) / Traits::tile_tokens;
+        const int left = (max(end_token() - token, 0) + Traits::tile_tokens - 1) / Traits::tile_tokens;
         ring.advance(Traits::teams == 1 ? tiles : min(tiles, left));
         token += tiles * Traits::tile_tokens;
     };
     if (Traits::teams > 1) /* to this team's first */
         step((place.team + Traits::teams - ring.stage() % Traits::teams) % Traits::teams);
-    for (; token < end_token; step(Traits::teams)) {
-        const int first_of_warp = token + place.first_token();
-        const int first_visible = first_token - first_of_warp, end_visible = end_token - first_of_warp;
-        const bool any_visible = first_visible < Traits::tokens_per_warp && end_visible > 0;
-        const bool all_visible = first_visible <= 0 && end_visible >= Traits::tokens_per_warp;
+    for (; token < end_token(); step(Traits::teams)) {
+        const tile::WarpTokens<Traits::row_tile, Traits::tokens_per_warp> tokens{rows, keeps ? kept_are_alike : rows.are_alike,
+                                                                                 token + place.first_token(), end_token(),
+                                                                                 keeps ? kept_common : rows.common};
+        const bool any_visible = tokens.any_visible(), all_visible = tokens.all_visible();
 
         tile::ScoreFragment<Traits::token_fragments, Traits::row_fragments> scores;
         tile::WeightFragment<Traits::token_fragments, Traits::row_fragments> weights;
         ring.wait_full(pipeline::tensor_k);
         if (any_visible)
-            tile::qk(scores, state.query, ring.tile(pipeline::tensor_k), tokens, lane);
+            tile::qk(scores, state.query, ring.tile(pipeline::tensor_k), fragments, lane);
         ring.release(pipeline::tensor_k, lane);
         if (any_visible) {
             tile::scale(scores, scales);
+            if (pipeline::rarely(bends_scores)) {
+                if (params.query.soft_cap > 0.f)
+                    tile::soft_cap(scores, params.query.soft_cap);
+                if (params.query.alibi_slopes != nullptr)
+                    tile::add_alibi(scores, tokens, place.first_row, params.schedule.position_stride.value, lane);
+            }
             if (!all_visible)
-                tile::mask(scores, first_visible, end_visible, lane);
+                tile::mask(scores, tokens, place.first_row, lane);
             state.softmax.update<Format::matrix_dtype>(scores, state.output, weights);
         }
         ring.wait_full(pipeline::tensor_v);
         const uint32_t v_tile = ring.tile(pipeline::tensor_v);
         if (all_visible)
-            tile::pv<false>(state.output, weights, v_tile, tokens, first_visible, end_visible, lane);
+            tile::pv<false>(state.output, weights, v_tile, fragments, tokens, lane);
         else if (any_visible)
-            tile::pv<true>(state.output, weights, v_tile, tokens, first_visible, end_visible, lane);
+            tile::pv<true>(state.output, weights, v_tile, fragments, tokens, lane);
         ring.release(pipeline::tensor_v, lane);
     }
 }
 
-__device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int worker, int rank,
-                                        int warp, int lane) {
+__device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int worker, int warp,
+                                        int lane) {
     const Place place(warp);
-    const TokenFragments tokens(place.first_token(), params.schedule.box_tokens, params.v_scales_interleaved != 0, lane);
-    const float scale_log2 = tile::scale_log2(params.query);
+    const TokenFragments fragments(place.first_token(), params.schedule.box_tokens, params.v_scales_interleaved != 0, lane);
     pipeline::meet_cluster<Traits::cluster_size>();
-    uint32_t count = 0;
-    for (;; ++count) {
-        const pipeline::Piece &piece = shared.pieces.front(count);
+    for (uint32_t number = 0;; ++number) {
+        const auto &announced = shared.pieces.wait_named(number);
+        const pipeline::Piece &piece = announced.piece;
+        const auto &unit = announced.rows;
         if (piece.end_of_work)
             break;
-        const int first_unit_row = piece.row_pass * Traits::row_tile;
+        const auto row_map = [&] {
+            return tile::RowMap(params.schedule.group_size, unit.first_query_token, piece.kv_head,
+                                piece.row_pass * Traits::row_tile);
+        };
         ConsumerState state;
-        state.query.load(params.query, tile::RowMap(params.query, piece.request, piece.kv_head, first_unit_row + place.first_row),
-                         lane);
+        state.query.load(params.query, row_map(), place.first_row, unit.live_rows, lane);
+        const RowScales scales(tile::scale_log2(params.query), state.query);
+        shared.pieces.wait_described(number);
         state.softmax.clear();
         state.output.clear();
-        attend(params.schedule, piece, scale_log2, ring, tokens, place, state, lane);
+        attend(params, piece, unit, scales, ring, fragments, place, state, lane);
 
-        const tile::RowMap rows(params.query, piece.request, piece.kv_head, first_unit_row);
-        const int live_rows = min(rows.live_rows(), Traits::row_tile);
+        /* Anew: kept over the loop they would take registers from it. */
+        number = announced.number;
+        const tile::RowMap rows = row_map();
+        const int rank = cluster_rank(), live_rows = unit.live_rows;
         Fold::CtaSlice own(live_rows);
         Fold::Result result(live_rows);
-        if (count > 0)
+        if (number > 0)
             ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); /* the piece before has been folded */
         shared.partials.run<consumer_barrier>(state.output, state.softmax, place.team * Traits::token_warps + place.token_warp,
                                               place.first_row, lane, own);
-        shared.exchange.template run<consumer_barrier>(own, result, rank, count, piece.is_last);
+        shared.exchange.template run<consumer_barrier>(own, result, rank, number, piece.is_last);
         const bool shares_unit = piece.num_workers > 1;
         const uint32_t part = (worker - piece.first_worker) >> params.schedule.head_shift;
         if (!shares_unit || WorkerFold(params.schedule, params.records, piece, rank).run(result, part)) {
@@ -279,7 +300,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
             if (shares_unit)
                 WorkerFold(params.schedule, params.records, piece, rank).clear(result);
         }
-        shared.pieces.pop(count);
+        shared.pieces.pop(number);
     }
 }
 
@@ -332,7 +353,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     extern __shared__ __align__(1024) uint8_t shared_memory[];
     SharedMemory &shared = *reinterpret_cast<SharedMemory *>(shared_memory);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int rank = Traits::cluster_size > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
+    const int rank = cluster_rank();
     const int worker = blockIdx.x / Traits::cluster_size;
 
     ptx::wait_for_preceding_kernel();
@@ -362,9 +383,9 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
 
     const Ring ring(shared.barriers, shared.tiles);
     if (is_consumer)
-        consume(params, shared, ring, worker, rank, warp, lane);
+        consume(params, shared, ring, worker, warp, lane);
     else if (warp == Traits::announcer_warp)
-        pipeline::announce(schedule, shared.pieces, lane);
+        pipeline::announce(params, schedule, shared.pieces, lane);
     else
         produce(params, schedule, map, tensor, producer, ring, lane);
 }
@@ -389,9 +410,10 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .stages = Traits::stages,
     .min_page_size = Traits::min_page_size,
     .max_page_size = 1024,
-    .max_q_len = 1,
-    .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_V_PAGE_TABLE |
-                CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX,
+    .max_q_len = 1024,
+    .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
+                CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
+                CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI | CONTRACT_FEATURE_LSE_NATURAL,
     .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u),
     .record_bytes = record_bytes,
     .consumer_warps = Traits::consumer_warps,

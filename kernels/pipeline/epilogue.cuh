@@ -49,7 +49,8 @@ __device__ __forceinline__ void store_unit(const output_params &output, const ti
             value[j] = result.value[i][j] * scale;
         tile::store_output<out_dtypes<Format, S>>(output, rows, result.row(i), column, head_dim, value);
         if (output.lse != nullptr && column == 0)
-            output.lse[rows.lse_offset(output, result.row(i))] = empty ? -INFINITY : reference + log2f(total);
+            output.lse[rows.lse_offset(output, result.row(i))] =
+                empty ? -INFINITY : (reference + log2f(total)) * output.lse_factor;
     }
 }
 

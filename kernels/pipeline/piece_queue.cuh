@@ -8,42 +8,59 @@
 #include <cstdint>
 
 #include "pipeline/cluster_exchange.cuh"
+#include "pipeline/describe_rows.cuh"
 #include "pipeline/split_schedule.cuh"
 #include "ptx/mbarrier.cuh"
 
 namespace pipeline {
 
+/* A piece, and what the rows of its unit see. */
+template <int row_tile>
+struct AnnouncedPiece {
+    Piece piece;
+    tile::UnitRows<row_tile> rows;
+    uint32_t number; /* of this worker's pieces */
+};
+
 /* Lies in shared memory. */
+template <int row_tile>
 struct PieceQueue {
     static constexpr uint32_t capacity = 4;
-    alignas(8) uint64_t full[capacity];  /* one arrival */
-    alignas(8) uint64_t empty[capacity]; /* one arrival per consumer thread: each has read the piece for itself */
-    Piece pieces[capacity];
+    alignas(8) uint64_t named[capacity];     /* one arrival: the piece, and which rows its unit has */
+    alignas(8) uint64_t described[capacity]; /* one per lane of the announcer: what these rows see */
+    alignas(8) uint64_t empty[capacity];     /* one per consumer thread: each has read all that for itself */
+    AnnouncedPiece<row_tile> slots[capacity];
 
     __device__ __forceinline__ void initialise(int consumer_threads) {
         for (uint32_t i = 0; i < capacity; ++i) {
-            ptx::mbarrier_init(ptx::shared_address(&full[i]), 1);
+            ptx::mbarrier_init(ptx::shared_address(&named[i]), 1);
+            ptx::mbarrier_init(ptx::shared_address(&described[i]), 32);
             ptx::mbarrier_init(ptx::shared_address(&empty[i]), consumer_threads);
         }
     }
 
-    /* Announcer, all lanes: the `count`th piece. */
-    __device__ __forceinline__ void push(uint32_t count, const Piece &piece, int lane) {
-        const uint32_t slot = count % capacity;
-        wait(empty[slot], (count / capacity & 1u) ^ 1u);
-        if (lane == 0) {
-            pieces[slot] = piece;
-            ptx::mbarrier_arrive(ptx::shared_address(&full[slot]));
-        }
-        __syncwarp();
+    /* Announcer: the slot of the piece of that number, as soon as it is free. */
+    __device__ __forceinline__ AnnouncedPiece<row_tile> &wait_empty(uint32_t number) {
+        wait(empty[number % capacity], (number / capacity & 1u) ^ 1u);
+        return slots[number % capacity];
+    }
+    /* By the one lane that writes the piece; by every lane, behind what it has written of the rows. */
+    __device__ __forceinline__ void name(uint32_t number) {
+        ptx::mbarrier_arrive(ptx::shared_address(&named[number % capacity]));
+    }
+    __device__ __forceinline__ void describe(uint32_t number) {
+        ptx::mbarrier_arrive(ptx::shared_address(&described[number % capacity]));
     }
 
-    /* Consumer: the `count`th piece stays readable until this thread pops it. */
-    __device__ __forceinline__ const Piece &front(uint32_t count) {
-        wait(full[count % capacity], count / capacity & 1u);
-        return pieces[count % capacity];
+    /* Consumer: the piece of that number, readable until this thread pops it; until its rows are described; done with it. */
+    __device__ __forceinline__ const AnnouncedPiece<row_tile> &wait_named(uint32_t number) {
+        wait(named[number % capacity], number / capacity & 1u);
+        return slots[number % capacity];
     }
-    __device__ __forceinline__ void pop(uint32_t count) { ptx::mbarrier_arrive(ptx::shared_address(&empty[count % capacity])); }
+    __device__ __forceinline__ void wait_described(uint32_t number) {
+        wait(described[number % capacity], number / capacity & 1u);
+    }
+    __device__ __forceinline__ void pop(uint32_t number) { ptx::mbarrier_arrive(ptx::shared_address(&empty[number % capacity])); }
 
   private:
     static __device__ __forceinline__ void wait(uint64_t &barrier, uint32_t parity) {
@@ -52,19 +69,31 @@ struct PieceQueue {
     }
 };
 
-/* The announcer warp: every piece of this worker, in order, then the end of work. */
-template <int cluster_size>
-__device__ __forceinline__ void announce(SplitSchedule<cluster_size> &schedule, PieceQueue &pieces, int lane) {
+/* The announcer warp: every piece of this worker and the rows of its unit, in order, then the end of work. */
+template <int row_tile, int cluster_size>
+__device__ __forceinline__ void announce(const gqa_decode_params &params, SplitSchedule<cluster_size> &schedule,
+                                         PieceQueue<row_tile> &pieces, int lane) {
     schedule.begin();
     meet_cluster<cluster_size>();
-    Piece piece;
-    uint32_t count = 0;
-    do {
-        piece = schedule.next();
+    for (uint32_t number = 0;; ++number) {
+        Piece piece = schedule.next();
         if (!piece.end_of_work)
             schedule.find_workers(piece);
-        pieces.push(count++, piece, lane);
-    } while (!piece.end_of_work);
+        const QueryTokens query(schedule.sequences(), piece.request);
+        AnnouncedPiece<row_tile> &slot = pieces.wait_empty(number);
+        if (lane == 0) {
+            slot.piece = piece;
+            slot.number = number;
+            name_rows(params.schedule, query, piece, slot.rows);
+            pieces.name(number);
+        }
+        if (piece.end_of_work)
+            return;
+        if (rarely(!are_rows_alike(params.schedule) || params.query.alibi_slopes != nullptr))
+            describe_rows(params.schedule, params.query.alibi_slopes, schedule.sequences(), query, piece, slot.rows, lane);
+        pieces.describe(number);
+        __syncwarp();
+    }
 }
 
 } // namespace pipeline

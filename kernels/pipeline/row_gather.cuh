@@ -57,9 +57,9 @@ class RowGather {
 #pragma unroll
         for (int i = 0; i < Stream::tokens_per_lane; ++i) {
             const auto &row = batch.rows[i];
-            const bool exists = row.live && static_cast<uint32_t>(row.page[0]) < static_cast<uint32_t>(num_pages_);
+            const bool exists = row.live() && static_cast<uint32_t>(row.page[0]) < static_cast<uint32_t>(num_pages_);
             const uint8_t *const source = exists ? row_address(source_, row.page[0], batch.kv_head, row.in_page) : source_.rows;
-            load_rows(first_ + i * 32, source, row.live, exists, warp_tokens - i * 32, lane);
+            load_rows(first_ + i * 32, source, row.live(), exists, warp_tokens - i * 32, lane);
         }
         ptx::mbarrier_arrive_after_copies(ring_.full_barrier(tensor_));
     }

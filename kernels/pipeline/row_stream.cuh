@@ -18,9 +18,10 @@ struct RowBatch {
     bool end_of_work; /* there are no more tiles */
     int kv_head;
     struct {
-        bool live;        /* to be copied */
-        int in_page;      /* token */
+        int in_page;      /* token; below 0: not to be copied */
         int page[tables]; /* may be no page: negative, or beyond the last */
+
+        __device__ __forceinline__ bool live() const { return in_page >= 0; }
     } rows[tokens_per_lane];
 };
 
@@ -60,8 +61,8 @@ class RowStream {
         for (int i = 0; i < tokens_per_lane; ++i) {
             const int of_warp = i * 32 + lane_, token = token_ + first_ + of_warp;
             auto &row = batch.rows[i];
-            row.live = of_warp < tokens && first_ + of_warp < tile_tokens && token >= first_live && token < end_live;
-            if (!row.live)
+            row.in_page = -1;
+            if (of_warp >= tokens || first_ + of_warp >= tile_tokens || token < first_live || token >= end_live)
                 continue;
             const uint32_t page = quotient(static_cast<uint32_t>(token), params_.page_size);
             row.in_page = token - static_cast<int>(page * params_.page_size.value);

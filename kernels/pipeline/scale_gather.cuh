@@ -49,7 +49,7 @@ class ScaleGather {
 #pragma unroll
         for (int i = 0; i < Stream::tokens_per_lane; ++i) {
             const auto &row = batch.rows[i];
-            if (!row.live)
+            if (!row.live())
                 continue;
             const bool exists = static_cast<uint32_t>(row.page[tensor]) < static_cast<uint32_t>(params_.num_pages);
             const uint8_t *const from = row_address(source, exists ? row.page[tensor] : 0, batch.kv_head, row.in_page);

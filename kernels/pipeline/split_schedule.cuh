@@ -2,9 +2,10 @@
 /*
  * split_schedule.cuh: who computes what. Balanced for requests of any mix of lengths, decided on the device from seq_lens.
  *
- * A unit is (request, KV head, row pass): what one softmax runs over. Its visible tokens are counted in boxes (what one
- * copy brings). All boxes of all units, laid end to end, are cut into equal contiguous ranges, one per worker; the part of
- * a unit inside a range is a piece. A worker is a CTA, or a cluster, whose CTAs then share every piece.
+ * A unit is (request, row pass, KV head): what one softmax runs over; a pass is as many rows (query token and head) as a kernel
+ * computes at a time. Its visible tokens are counted in boxes (what one copy brings). All boxes of all units, laid end to end, are
+ * cut into equal contiguous ranges, one per worker; the part of a unit inside a range is a piece. A worker is a CTA, or a cluster,
+ * whose CTAs then share every piece.
  * A unit without visible tokens counts as one box, so that exactly one worker owns it and writes its empty result.
  * Where the KV heads of a request lie side by side, workers come in groups: the ranges are those of one head, and the workers of a
  * group do the same range for a head each. What they read at a time is one stretch of memory, which comes faster than pieces do.
@@ -25,20 +26,27 @@ namespace pipeline {
 
 __device__ __noinline__ uint32_t divide(uint32_t dividend, uint32_t divisor) { return dividend / divisor; }
 
-/* Two sequences, one after the other: what they see, and the boxes of one unit: at least 1, 0 past the last sequence. */
+/*
+ * Two sequences, one after the other: what they see, the boxes of one unit (at least 1, 0 past the last sequence), and how many units
+ * of each there are for one worker of a group.
+ */
 struct SequencePair {
     VisibleRange range[2];
-    uint32_t boxes[2];
+    uint32_t boxes[2], units[2];
 
     SequencePair() = default;
     __device__ __forceinline__ SequencePair(const Sequences &sequences, const Sequences &shared_copy, int sequence,
-                                            const int (&lengths)[2], int box_shift) {
+                                            const int (&lengths)[2], int heads, int box_shift) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             range[i] = sequences.visible_range(shared_copy, sequence + i, lengths[i]);
             boxes[i] = sequence + i < sequences.count ? max(range[i].num_boxes(box_shift), 1u) : 0u;
+            units[i] = heads * sequences.passes(shared_copy, sequence + i);
         }
     }
+
+    /* Of all its units. */
+    __device__ __forceinline__ uint32_t flat_boxes() const { return boxes[0] * units[0] + boxes[1] * units[1]; }
 };
 
 __device__ __forceinline__ uint32_t inclusive_scan(uint32_t value) {
@@ -57,18 +65,17 @@ struct SequenceWindow {
     uint32_t inclusive; /* flat boxes of the window's sequences up to and with these */
 };
 
-__device__ __noinline__ SequenceWindow window_at(const Sequences &sequences, int first, uint32_t units_per_sequence,
-                                                 int box_shift) {
+__device__ __noinline__ SequenceWindow window_at(const Sequences &sequences, int first, int heads, int box_shift) {
     const int sequence = first + (threadIdx.x & 31) * 2;
     const int lengths[2] = {sequences.load_length(sequence), sequences.load_length(sequence + 1)};
     SequenceWindow window;
-    window.pair = SequencePair(sequences, sequences, sequence, lengths, box_shift);
-    window.inclusive = inclusive_scan((window.pair.boxes[0] + window.pair.boxes[1]) * units_per_sequence);
+    window.pair = SequencePair(sequences, sequences, sequence, lengths, heads, box_shift);
+    window.inclusive = inclusive_scan(window.pair.flat_boxes());
     return window;
 }
 
-/* Flat boxes of `pairs` pairs of sequences, for the units of one. */
-__device__ __noinline__ uint32_t count_boxes(const Sequences &sequences, int sequence, int pairs, int box_shift) {
+/* Flat boxes of `pairs` pairs of sequences. */
+__device__ __noinline__ uint32_t count_boxes(const Sequences &sequences, int sequence, int pairs, int heads, int box_shift) {
     uint32_t boxes = 0;
     int upcoming[2] = {sequences.load_length(sequence), sequences.load_length(sequence + 1)};
 #pragma unroll 1
@@ -76,8 +83,7 @@ __device__ __noinline__ uint32_t count_boxes(const Sequences &sequences, int seq
         const int lengths[2] = {upcoming[0], upcoming[1]};
         for (int i = 0; i < 2; ++i)
             upcoming[i] = sequences.load_length(sequence + 2 + i);
-        const SequencePair pair(sequences, sequences, sequence, lengths, box_shift);
-        boxes += pair.boxes[0] + pair.boxes[1];
+        boxes += SequencePair(sequences, sequences, sequence, lengths, heads, box_shift).flat_boxes();
     }
     return boxes;
 }
@@ -126,8 +132,7 @@ class SplitSchedule {
                                              uint32_t rank)
         : params_(params), sequences_(params), shared_sequences_(shared_sequences), worker_(worker >> params.head_shift),
           head_of_group_(worker & ((1u << params.head_shift) - 1)), rank_(rank), lane_(threadIdx.x & 31),
-          box_shift_(__ffs(params.box_tokens) - 1),
-          units_per_sequence_((params.heads_per_sequence >> params.head_shift) * params.row_passes.value),
+          box_shift_(__ffs(params.box_tokens) - 1), heads_(params.heads_per_worker.value),
           pairs_per_lane_((sequences_.count + 63) / 64) {}
 
     /* Issues the loads of the first lengths, which begin() waits for. */
@@ -156,12 +161,12 @@ class SplitSchedule {
         while (rarely((here = __ballot_sync(0xffffffffu, position_ - window_start_ < window_.inclusive)) == 0)) {
             window_start_ += __shfl_sync(0xffffffffu, window_.inclusive, 31);
             window_first_ += 64;
-            window_ = window_at(shared_sequences_, window_first_, units_per_sequence_, box_shift_);
+            window_ = window_at(shared_sequences_, window_first_, heads_, box_shift_);
         }
         const SequencePair &pair = window_.pair;
         const int source = __ffs(here) - 1;
-        const uint32_t pair_start = window_start_ + __shfl_sync(0xffffffffu, window_.inclusive - pair_boxes(), source);
-        const uint32_t first_flat = __shfl_sync(0xffffffffu, pair.boxes[0] * units_per_sequence_, source);
+        const uint32_t pair_start = window_start_ + __shfl_sync(0xffffffffu, window_.inclusive - pair.flat_boxes(), source);
+        const uint32_t first_flat = __shfl_sync(0xffffffffu, pair.boxes[0] * pair.units[0], source);
         const bool is_second = position_ - pair_start >= first_flat;
         const int sequence = window_first_ + source * 2 + is_second;
         const uint32_t offset = position_ - pair_start - (is_second ? first_flat : 0u);
@@ -171,10 +176,10 @@ class SplitSchedule {
 
         /* offset / boxes: lane i says whether unit i begins at or before the position. */
         int unit = __popc(__ballot_sync(0xffffffffu, lane_ * boxes <= offset)) - 1;
-        if (rarely(units_per_sequence_ > 32))
+        if (rarely(heads_ * params_.row_passes > 32))
             unit = divide(offset, boxes);
-        const int head_in_sequence = quotient(unit, params_.row_passes);
-        piece.row_pass = unit - head_in_sequence * params_.row_passes.value;
+        piece.row_pass = quotient(unit, params_.heads_per_worker);
+        const int head_in_sequence = unit - piece.row_pass * heads_;
         piece.request = sequences_.request_of(sequence);
         piece.kv_head =
             sequences_.first_head_of(sequence, piece.request) + (head_in_sequence << params_.head_shift) + head_of_group_;
@@ -206,21 +211,18 @@ class SplitSchedule {
         piece.first_worker = (piece.first_worker << params_.head_shift) + head_of_group_;
     }
 
+    __device__ __forceinline__ const Sequences &sequences() const { return sequences_; }
+
   private:
     /* The first of the sequences that this lane counts. */
     __device__ __forceinline__ int first_sequence() const { return lane_ * pairs_per_lane_ * 2; }
 
-    __device__ __forceinline__ uint32_t pair_boxes() const {
-        return (window_.pair.boxes[0] + window_.pair.boxes[1]) * units_per_sequence_;
-    }
-
     /* Counts all boxes and divides them among the workers. The flat boxes of the sequences that this lane counts. */
     __device__ __forceinline__ uint32_t cut_work() {
-        window_.pair = SequencePair(sequences_, shared_sequences_, first_sequence(), lengths_, box_shift_);
-        uint32_t lane_boxes = pair_boxes();
+        window_.pair = SequencePair(sequences_, shared_sequences_, first_sequence(), lengths_, heads_, box_shift_);
+        uint32_t lane_boxes = window_.pair.flat_boxes();
         if (rarely(pairs_per_lane_ > 1))
-            lane_boxes +=
-                count_boxes(shared_sequences_, first_sequence() + 2, pairs_per_lane_ - 1, box_shift_) * units_per_sequence_;
+            lane_boxes += count_boxes(shared_sequences_, first_sequence() + 2, pairs_per_lane_ - 1, heads_, box_shift_);
         const uint32_t total = __reduce_add_sync(0xffffffffu, lane_boxes);
         window_.inclusive = sequences_.count <= 2 ? total : inclusive_scan(lane_boxes);
 
@@ -254,7 +256,7 @@ class SplitSchedule {
     const uint32_t worker_; /* of those that do the same heads; params_.num_workers of them */
     const uint32_t head_of_group_, rank_, lane_;
     const int box_shift_;
-    const uint32_t units_per_sequence_;
+    const int heads_;          /* of a sequence, that one worker of a group computes */
     const int pairs_per_lane_; /* that a lane counts in cut_work() */
     int lengths_[2];           /* on their way to begin() */
     WorkSplit split_;

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "abi.h"
+#include "tile/quotient.cuh"
 
 namespace pipeline {
 
@@ -16,10 +17,7 @@ namespace pipeline {
  */
 __device__ __forceinline__ bool rarely(bool condition) { return __builtin_expect(condition, false); }
 
-__device__ __forceinline__ uint32_t quotient(uint32_t dividend, const libdecode_divisor &divisor) {
-    const uint32_t estimate = __umulhi(dividend, divisor.reciprocal); /* right, or one too small */
-    return dividend - estimate * divisor.value >= divisor.value ? estimate + 1 : estimate;
-}
+using tile::quotient;
 
 /* Visible tokens of a sequence; empty: equal. */
 struct VisibleRange {
@@ -33,7 +31,8 @@ struct VisibleRange {
 };
 
 struct Sequences;
-__device__ VisibleRange range_by_position(const Sequences &sequences, int sequence, int tokens);
+__device__ VisibleRange exact_range(const Sequences &sequences, int sequence, int tokens);
+__device__ int exact_row_passes(const Sequences &sequences, int sequence);
 
 /*
  * The sequences of a launch, one after the other. A "sequence" is one entry of seq_lens: a request, or one KV head of a request
@@ -42,20 +41,25 @@ __device__ VisibleRange range_by_position(const Sequences &sequences, int sequen
  * its words as arguments would be gathered on the way to the first copy, before anyone knows whether they are needed.
  */
 struct Sequences {
-    const int32_t *seq_lens, *query_positions;
+    const int32_t *seq_lens, *query_positions, *cum_seq_lens_q;
     int64_t request_stride, head_stride;
     libdecode_divisor per_request;
     int32_t heads_per_sequence, count, max_tokens, window_reach;
+    int32_t exact_ranges, row_passes, q_len, rows_per_token, row_tile;
     int32_t window_left, position_offset;
+    bool has_draft_mask;
     libdecode_divisor position_stride;
 
     Sequences() = default;
     explicit __device__ __forceinline__ Sequences(const schedule_params &params)
-        : seq_lens(params.seq_lens), query_positions(params.query_positions), request_stride(params.seq_lens_request_stride),
-          head_stride(params.seq_lens_head_stride), per_request(params.sequences_per_request),
-          heads_per_sequence(params.heads_per_sequence), count(params.batch_size * params.sequences_per_request.value),
-          max_tokens(params.max_tokens), window_reach(params.window_reach), window_left(params.window_left),
-          position_offset(params.position_offset), position_stride(params.position_stride) {}
+        : seq_lens(params.seq_lens), query_positions(params.query_positions), cum_seq_lens_q(params.cum_seq_lens_q),
+          request_stride(params.seq_lens_request_stride), head_stride(params.seq_lens_head_stride),
+          per_request(params.sequences_per_request), heads_per_sequence(params.heads_per_sequence),
+          count(params.batch_size * params.sequences_per_request.value), max_tokens(params.max_tokens),
+          window_reach(params.window_reach), exact_ranges(params.exact_ranges), row_passes(params.row_passes),
+          q_len(params.q_len), rows_per_token(params.group_size.value), row_tile(params.row_tile),
+          window_left(params.window_left), position_offset(params.position_offset), has_draft_mask(params.draft_mask != nullptr),
+          position_stride(params.position_stride) {}
 
     __device__ __forceinline__ int request_of(int sequence) const { return quotient(sequence, per_request); }
     __device__ __forceinline__ int first_head_of(int sequence, int request) const {
@@ -71,29 +75,85 @@ struct Sequences {
         return seq_lens[request * request_stride + first_head_of(sequence, request) * head_stride];
     }
 
-    /* What its query sees, from its length: below 0 that counts as 0, beyond the page table as the page table's width. */
+    /* Of that length: below 0 it counts as 0, beyond the page table as the page table's width. */
+    __device__ __forceinline__ int tokens_of(int length) const { return min(max(length, 0), max_tokens); }
+
+    /* What any of its query tokens sees, from its length. */
     __device__ __forceinline__ VisibleRange visible_range(const Sequences &shared_copy, int sequence, int length) const {
-        const int tokens = min(max(length, 0), max_tokens);
-        if (rarely(query_positions != nullptr) && sequence < count)
-            return range_by_position(shared_copy, sequence, tokens);
-        /* Without positions the query is the newest token: everything up to it is visible. */
+        const int tokens = tokens_of(length);
+        if (rarely(exact_ranges != 0) && sequence < count)
+            return exact_range(shared_copy, sequence, tokens);
+        /* Without positions the queries are the newest tokens: everything up to them is visible. */
         return {max(tokens - 1 - window_reach, 0), tokens};
+    }
+
+    /* Units of one KV head. */
+    __device__ __forceinline__ int passes(const Sequences &shared_copy, int sequence) const {
+        return rarely(exact_ranges != 0) && sequence < count ? exact_row_passes(shared_copy, sequence) : row_passes;
     }
 };
 
-/* What a query sees that does not stand behind the newest token: by its position, its window and the KV position rule. */
-__device__ __noinline__ VisibleRange range_by_position(const Sequences &sequences, int sequence, int tokens) {
-    /* Distance of the query from position 0 of the cache, 33 bits at most: below 0 it sees nothing, else it fits 32. */
-    const int32_t *const positions = sequences.query_positions;
-    __builtin_assume(__isGlobal(positions));
-    const int64_t position = positions[sequences.request_of(sequence)];
-    const int64_t distance = position - sequences.position_offset, oldest = distance - sequences.window_left;
-    const uint32_t count = tokens;
-    const int end = distance < 0 ? 0 : min(quotient(static_cast<uint32_t>(distance), sequences.position_stride) + 1u, count);
-    int first = 0;
-    if (sequences.window_left >= 0 && oldest > 0)
-        first = min(quotient(static_cast<uint32_t>(oldest) - 1u, sequences.position_stride) + 1u, count);
-    return {first, max(end, first)};
+/* The query tokens of a request: where they begin among those of the launch, and how many there are. */
+struct QueryTokens {
+    int first, count;
+
+    __device__ __forceinline__ QueryTokens(const Sequences &sequences, int request)
+        : first(request * sequences.q_len), count(sequences.q_len) {
+        const int32_t *const begins = sequences.cum_seq_lens_q;
+        if (begins != nullptr) {
+            __builtin_assume(__isGlobal(begins));
+            first = begins[request];
+            count = min(max(begins[request + 1] - first, 0), sequences.q_len);
+        }
+    }
+};
+
+/* What one query token sees of the tokens of its sequence; of draft tokens, where there is a mask, another word is said elsewhere. */
+struct QueryView {
+    VisibleRange range;
+    int64_t position;
+    bool exists; /* false: it stands before the sequence, and sees nothing */
+
+    __device__ __forceinline__ QueryView(const Sequences &sequences, int request, const QueryTokens &query, int token,
+                                         int tokens) {
+        const int own = tokens - query.count + token;
+        if (sequences.query_positions == nullptr) {
+            const int reach = sequences.window_reach == INT32_MAX ? INT32_MAX : sequences.window_reach - (sequences.q_len - 1);
+            exists = own >= 0;
+            position = static_cast<int64_t>(own) * sequences.position_stride.value + sequences.position_offset;
+            range = {max(max(own, 0) - reach, 0), max(own + 1, 0)}; /* no difference overflows */
+            return;
+        }
+        const int32_t *const positions = sequences.query_positions;
+        __builtin_assume(__isGlobal(positions));
+        position = static_cast<int64_t>(positions[request]) + token;
+        exists = true;
+        /* Distance from position 0 of the cache, 33 bits at most: below 0 it sees nothing, else it fits 32. */
+        const int64_t distance = position - sequences.position_offset, oldest = distance - sequences.window_left;
+        const uint32_t count = tokens;
+        range.end_token =
+            distance < 0 ? 0 : min(quotient(static_cast<uint32_t>(distance), sequences.position_stride) + 1u, count);
+        range.first_token = 0;
+        if (sequences.window_left >= 0 && oldest > 0)
+            range.first_token = min(quotient(static_cast<uint32_t>(oldest) - 1u, sequences.position_stride) + 1u, count);
+    }
+};
+
+/* From where the first query token's window begins to where the last one ends; with a draft mask, to the last token. */
+__device__ __noinline__ VisibleRange exact_range(const Sequences &sequences, int sequence, int tokens) {
+    const int request = sequences.request_of(sequence);
+    const QueryTokens query(sequences, request);
+    if (query.count == 0)
+        return {0, 0};
+    const QueryView first(sequences, request, query, 0, tokens), last(sequences, request, query, query.count - 1, tokens);
+    const int end = sequences.has_draft_mask && last.exists ? tokens : last.range.end_token;
+    return {first.range.first_token, max(end, first.range.first_token)};
+}
+
+__device__ __noinline__ int exact_row_passes(const Sequences &sequences, int sequence) {
+    const QueryTokens query(sequences, sequences.request_of(sequence));
+    const int row_shift = __ffs(sequences.row_tile) - 1;
+    return max((query.count * sequences.rows_per_token + sequences.row_tile - 1) >> row_shift, 1);
 }
 
 } // namespace pipeline

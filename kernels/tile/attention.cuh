@@ -66,37 +66,40 @@ __device__ __forceinline__ void qk(ScoreFragment<token_fragments, row_fragments>
     }
 }
 
-/* For the lane's tokens of a V operand: all ones in the halves of visible ones. */
+/* For the lane's tokens of a V operand: all ones in the halves of those whose bit is set. */
 struct VisibleHalves {
     uint32_t low, high; /* tokens 2*(l%4) and the next; those 8 further */
 
-    __device__ __forceinline__ VisibleHalves(int first_visible, int end_visible, int fragment, int lane) {
-        const int token = fragment * fragment_tokens + (lane & 3) * 2;
-        low = halves(token, first_visible, end_visible);
-        high = halves(token + 8, first_visible, end_visible);
+    VisibleHalves() = default;
+    __device__ __forceinline__ VisibleHalves(uint32_t seen, int lane) {
+        const uint32_t bits = seen >> ((lane & 3) * 2);
+        low = halves(bits);
+        high = halves(bits >> 8);
     }
 
   private:
-    static __device__ __forceinline__ uint32_t halves(int token, int first_visible, int end_visible) {
-        return (token >= first_visible && token < end_visible ? 0x0000ffffu : 0u) |
-               (token + 1 >= first_visible && token + 1 < end_visible ? 0xffff0000u : 0u);
+    static __device__ __forceinline__ uint32_t halves(uint32_t bits) {
+        return (bits & 1) * 0xffffu | (bits >> 1 & 1) * 0xffff0000u;
     }
 };
 
 /*
- * `masked`: rows of V outside [first_visible, end_visible) become zero on their way to the tensor core. A weight of 0 does not
- * help against NaN there: 0 * NaN is NaN.
+ * `masked`: rows of V that no row sees, and those from the end on, become zero on their way to the tensor core. A weight of 0 does
+ * not help against NaN there: 0 * NaN is NaN.
  */
-template <bool masked, class Format, int tile_tokens, int token_fragments, int row_fragments>
+template <bool masked, class Format, int tile_tokens, int token_fragments, int row_fragments, int row_tile, int count>
 __device__ __forceinline__ void pv(OutputFragment<Format::steps, row_fragments> &output,
                                    const WeightFragment<token_fragments, row_fragments> &weights, uint32_t v_tile,
-                                   const TokenFragments<Format, tile_tokens, token_fragments> &tokens, int first_visible,
-                                   int end_visible, int lane) {
+                                   const TokenFragments<Format, tile_tokens, token_fragments> &fragments,
+                                   const WarpTokens<row_tile, count> &tokens, int lane) {
     using Matrix = Element<Format::matrix_dtype>;
+    const auto seen = masked ? tokens.seen_by_any() : 0;
 #pragma unroll
     for (int fragment = 0; fragment < token_fragments; ++fragment) {
-        typename Format::ValueReader reader(v_tile, tokens, fragment, lane);
-        const VisibleHalves visible(first_visible, end_visible, fragment, lane);
+        typename Format::ValueReader reader(v_tile, fragments, fragment, lane);
+        VisibleHalves visible;
+        if constexpr (masked)
+            visible = VisibleHalves(static_cast<uint32_t>(seen >> (fragment * fragment_tokens)), lane);
 #pragma unroll
         for (int step = 0; step < Format::steps; ++step) {
             uint32_t values[4];

@@ -78,7 +78,7 @@ __device__ __forceinline__ void store_nvfp4(const output_params &output, const R
     if (column % block_dims != 0)
         return;
     const int columns = (output.scale_columns + 3) & -4, scale_column = (rows.head(row) * head_dim + column) / block_dims;
-    const int64_t scale_row = static_cast<int64_t>(rows.token()) + output.first_scale_row;
+    const int64_t scale_row = static_cast<int64_t>(rows.token(row)) + output.first_scale_row;
     output.scales[swizzled_scale(scale_row, scale_column, columns)] = static_cast<uint8_t>(scale_code);
     for (int padding = scale_column + 1; padding >= output.scale_columns && padding < columns; ++padding)
         output.scales[swizzled_scale(scale_row, padding, columns)] = 0;

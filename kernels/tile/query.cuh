@@ -41,11 +41,11 @@ struct QueryFragment {
     uint32_t operand[Format::steps][row_fragments][2];
     float factor[row_fragments][2]; /* of the rows whose scores the lane holds */
 
-    __device__ __forceinline__ void load(const query_params &query, const RowMap &rows, int lane) {
+    __device__ __forceinline__ void load(const query_params &query, const RowMap &rows, int first_row, int live_rows, int lane) {
 #pragma unroll
         for (int n = 0; n < row_fragments; ++n) {
-            const int row = n * 8 + (lane >> 2);
-            const int live_dims = row < rows.live_rows() ? query.head_dim : 0;
+            const int row = first_row + n * 8 + (lane >> 2);
+            const int live_dims = row < live_rows ? query.head_dim : 0;
             const int64_t first = rows.query_offset(query, row);
             if constexpr (Format::converts_query)
                 convert(query, n, first, live_dims, lane);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * score.cuh: from products of query and key to logits in base 2: the scale first, then the mask. Only in this order is minus
- * infinity what it means, whatever the sign and size of the scale.
+ * score.cuh: from products of query and key to logits in base 2: the scale first, then the soft cap, what ALiBi adds, and last the
+ * mask. Only in this order is minus infinity what it means, whatever the sign and size of the scale.
  */
 #pragma once
 
@@ -10,6 +10,7 @@
 #include "abi.h"
 #include "tile/kv_format.cuh"
 #include "tile/query.cuh"
+#include "tile/unit_rows.cuh"
 
 namespace tile {
 
@@ -57,20 +58,79 @@ __device__ __forceinline__ void scale(ScoreFragment<token_fragments, row_fragmen
     }
 }
 
-/* Scores of the tokens outside [first_visible, end_visible) become -infinity; the bounds count from the warp's first token. */
+/*
+ * tanh(x): 1 - 2 / (e^2x + 1), whose error of 2^-23 is too much near 0: there the first terms of its series (Abramowitz and Stegun,
+ * 4.5.64), right to 2^-26 at 1/4.
+ */
+__device__ __forceinline__ float tanh_of(float x) {
+    const float square = x * x;
+    float series = fmaf(square, 62.f / 2835.f, -17.f / 315.f);
+    series = fmaf(fmaf(fmaf(series, square, 2.f / 15.f), square, -1.f / 3.f) * square, x, x);
+    const float closed = 1.f - __fdividef(2.f, ptx::exp2_approx(x * (2.f * log2_e)) + 1.f);
+    return fabsf(x) < 0.25f ? series : closed;
+}
+
+/* A score z becomes cap * tanh(z / cap); `cap` of natural logits. */
 template <int token_fragments, int row_fragments>
-__device__ __forceinline__ void mask(ScoreFragment<token_fragments, row_fragments> &scores, int first_visible, int end_visible,
-                                     int lane) {
+__device__ __forceinline__ void soft_cap(ScoreFragment<token_fragments, row_fragments> &scores, float cap) {
+    const float factor = __fdividef(1.f, cap * log2_e);
 #pragma unroll
     for (int fragment = 0; fragment < token_fragments; ++fragment) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int token = fragment * fragment_tokens + half * 8 + (lane >> 2);
-            const bool visible = token >= first_visible && token < end_visible;
+        for (int n = 0; n < row_fragments; ++n) {
 #pragma unroll
-            for (int n = 0; n < row_fragments; ++n) {
-                scores.value[fragment][n][half * 2] = visible ? scores.value[fragment][n][half * 2] : -INFINITY;
-                scores.value[fragment][n][half * 2 + 1] = visible ? scores.value[fragment][n][half * 2 + 1] : -INFINITY;
+            for (int i = 0; i < 4; ++i)
+                scores.value[fragment][n][i] = tanh_of(scores.value[fragment][n][i] * factor) * (cap * log2_e);
+        }
+    }
+}
+
+/* The rows that a lane holds scores of: n, and the even one of a pair or the odd one. `first_row` of the warp. */
+__device__ __forceinline__ int row_of(int first_row, int n, int odd, int lane) {
+    return first_row + n * 8 + (lane & 3) * 2 + odd;
+}
+
+/* Adds to each score what its row's ALiBi slope makes of the distance between token and query. */
+template <int token_fragments, int row_fragments, int row_tile, int count>
+__device__ __forceinline__ void add_alibi(ScoreFragment<token_fragments, row_fragments> &scores,
+                                          const WarpTokens<row_tile, count> &tokens, int first_row, int position_stride,
+                                          int lane) {
+#pragma unroll
+    for (int n = 0; n < row_fragments; ++n) {
+#pragma unroll
+        for (int odd = 0; odd < 2; ++odd) {
+            const Alibi alibi = tokens.rows.alibi[row_of(first_row, n, odd, lane)];
+            /* The distance of the lane's first token, which is exact below 2^24; what the others add is small. */
+            const float distance = static_cast<float>((tokens.first_token + (lane >> 2)) * position_stride + alibi.distance);
+#pragma unroll
+            for (int fragment = 0; fragment < token_fragments; ++fragment) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const float further = static_cast<float>((fragment * fragment_tokens + half * 8) * position_stride);
+                    float &score = scores.value[fragment][n][half * 2 + odd];
+                    score = fmaf(alibi.slope, distance + further, score);
+                }
+            }
+        }
+    }
+}
+
+/* Scores of tokens that their row does not see become -infinity. */
+template <int token_fragments, int row_fragments, int row_tile, int count>
+__device__ __forceinline__ void mask(ScoreFragment<token_fragments, row_fragments> &scores,
+                                     const WarpTokens<row_tile, count> &tokens, int first_row, int lane) {
+#pragma unroll
+    for (int n = 0; n < row_fragments; ++n) {
+#pragma unroll
+        for (int odd = 0; odd < 2; ++odd) {
+            const auto seen = tokens.seen_by(row_of(first_row, n, odd, lane)) >> (lane >> 2);
+#pragma unroll
+            for (int fragment = 0; fragment < token_fragments; ++fragment) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    float &score = scores.value[fragment][n][half * 2 + odd];
+                    score = (seen >> (fragment * fragment_tokens + half * 8) & 1) != 0 ? score : -INFINITY;
+                }
             }
         }
     }

@@ -83,12 +83,10 @@ struct OnlineSoftmax {
                 even = fmaxf(even, fmaxf(score[0], score[2]));
                 odd = fmaxf(odd, fmaxf(score[1], score[3]));
             }
-#pragma unroll
-            for (int distance = 4; distance <= 16; distance *= 2) {
-                even = fmaxf(even, __shfl_xor_sync(full_warp, even, distance));
-                odd = fmaxf(odd, __shfl_xor_sync(full_warp, odd, distance));
-            }
-            /* Differences: of scores beyond 2^27 a sum would lose the threshold. Nothing visible yet: -inf - -inf does not compare. */
+            /*
+             * Each lane for the scores that it holds: what they come to over the warp is asked for only where one of them exceeds.
+             * Differences: of scores beyond 2^27 a sum would lose the threshold. Nothing visible yet: -inf - -inf does not compare.
+             */
             if (__any_sync(full_warp, even - reference[n][0] > rescale_threshold || odd - reference[n][1] > rescale_threshold))
                 raise(n, even, odd, output);
             const float even_reference = finite_reference(reference[n][0]), odd_reference = finite_reference(reference[n][1]);
@@ -117,6 +115,11 @@ struct OnlineSoftmax {
   private:
     template <int steps>
     __device__ __forceinline__ void raise(int n, float even, float odd, OutputFragment<steps, row_fragments> &output) {
+#pragma unroll
+        for (int distance = 4; distance <= 16; distance *= 2) {
+            even = fmaxf(even, __shfl_xor_sync(full_warp, even, distance));
+            odd = fmaxf(odd, __shfl_xor_sync(full_warp, odd, distance));
+        }
         const float new_even = fmaxf(reference[n][0], even), new_odd = fmaxf(reference[n][1], odd);
         const float shrink_even = ptx::exp2_approx(reference[n][0] - finite_reference(new_even));
         const float shrink_odd = ptx::exp2_approx(reference[n][1] - finite_reference(new_odd));

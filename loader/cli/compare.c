@@ -20,6 +20,11 @@
  *    sqrt(sum_j w_j^2): 8 / sqrt(3) * 2^-25 * sqrt(sum_j w_j^2) * sqrt(tokens) * max |v|.
  *  - Scores are sums of f32 over head_dim / 16 steps of up to 100 * 2^-23 each: together below 2^-12 in base 2 up to a head_dim
  *    of 256, 2^-11 above, and so is what they change of a weight: 2^-12 |out|, which shows beside the 2^-11 of fp16.
+ *  - A soft cap shrinks what a score is off by. Its own steps in f32 (two divisions and products, tanh to two units of its last
+ *    place) are off by 2^-21 of what they leave, which is at most the cap and the 100 that scores reach: 2^-21 min(cap, 100).
+ *  - ALiBi adds a bias in f32: four roundings of 2^-24, of numbers up to the bias and of their sum. What tokens that count at all
+ *    come to lies near the lse, so the bias is at most |lse| + 100 of the score: 2^-22 (|lse| + 100). Unlike the errors of the scores
+ *    this may be more than u_p, so it counts for the random walk, too.
  *  - The final rounding: u_o |out|, and where results are subnormal half their spacing: 2^-25 of fp16, 2^-10 of e4m3. bf16 ends
  *    where f32 does: what lies below 2^-126 may become 0. e4m3 saturates at 448: so does the expectation, and saturating makes
  *    no difference larger.
@@ -36,7 +41,8 @@
  *
  * The lse is log2 of a sum that f32 holds to 2^-23 of itself, of such scores: 2^-11 is allowed, twice as much above a head_dim of
  * 256; and it is a sum in f32 that is rounded, of a maximum that was: two roundings, 2^-23 |lse|, which shows where scores are
- * huge; two more where the scale of the scores is not given in base 2.
+ * huge; two more where the scale of the scores is not given in base 2, and where base e is asked for. What a soft cap and ALiBi do
+ * to a score, they do to the lse.
  */
 #include "compare.h"
 
@@ -53,10 +59,14 @@
 
 #define SIGMAS 8.0
 #define SCORE_TOLERANCE 0x1p-12
+#define LARGEST_SCORE 100.0
+#define SOFT_CAP_ROUNDING 0x1p-21
+#define ALIBI_ROUNDING 0x1p-22
 #define FACTOR_FLOOR 0x1p-110
 #define LSE_TOLERANCE 0x1p-11
 #define LSE_ROUNDING 0x1p-23
 #define MAX_HEAD_DIM 1024
+#define LN_2 0.6931471805599453
 
 /* The one table of tolerances. A dtype that is not in it has none derived yet. */
 static const struct rounding {
@@ -81,6 +91,17 @@ static const struct rounding *rounding_of(libdecode_dtype dtype) {
     return NULL;
 }
 
+/* What a soft cap and ALiBi add to the error of a score, of a row with this lse. */
+static double bias_tolerance(const libdecode_problem *given, double lse) {
+    const double cap = (double)given->logits_soft_cap, size = isfinite(lse) ? fabs(lse) : 0.0;
+    double tolerance = 0;
+    if ((given->features & LIBDECODE_FEATURE_SOFT_CAP) != 0)
+        tolerance += SOFT_CAP_ROUNDING * (cap < LARGEST_SCORE ? cap : LARGEST_SCORE);
+    if ((given->features & LIBDECODE_FEATURE_ALIBI) != 0)
+        tolerance += ALIBI_ROUNDING * (size + LARGEST_SCORE);
+    return tolerance;
+}
+
 /* `exact` writes to expectation->out and ->lse; here out saturates, and the tolerances follow. */
 static bool set_tolerances(const struct problem *problem, const libdecode_tensors *tensors, const struct exact_results *exact,
                            struct expectation *expectation) {
@@ -90,20 +111,23 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
         return false;
     const size_t row = (size_t)expectation->head_dim;
     const double deep = problem->qk_dim > 256 ? 2.0 : 1.0; /* sums of more steps */
-    const double lse_rounding = LSE_ROUNDING * (tensors->bmm1_scale_log2_device != NULL ? 1.0 : 2.0);
+    const bool is_natural = (problem->given.features & LIBDECODE_FEATURE_LSE_NATURAL) != 0;
+    const double lse_unit = is_natural ? LN_2 : 1.0;
+    const double lse_rounding = LSE_ROUNDING * ((tensors->bmm1_scale_log2_device != NULL ? 1.0 : 2.0) + (is_natural ? 1.0 : 0.0));
     for (size_t index = 0; index < expectation->num_rows; index++) {
-        const double weight = exact->weight[index], lse = fabs(exact->lse[index]);
+        const double weight = exact->weight[index], lse = fabs(exact->lse[index]), bias = bias_tolerance(&problem->given, lse);
         /* An infinite |v| excuses no other element. */
         const double reach = isfinite(exact->reach[index]) ? exact->reach[index] : 0.0;
         const double row_floor = (SIGMAS / sqrt(3.0) * p->floor * weight + FACTOR_FLOOR) * reach;
-        expectation->lse_tolerance[index] = deep * LSE_TOLERANCE + (isfinite(lse) ? lse_rounding * lse : 0.0);
+        expectation->lse[index] = lse_unit * exact->lse[index];
+        expectation->lse_tolerance[index] = lse_unit * (deep * LSE_TOLERANCE + bias + (isfinite(lse) ? lse_rounding * lse : 0.0));
         for (size_t element = index * row; element < (index + 1) * row; element++) {
             const double magnitude = fabs(exact->out[element]);
             const double rounded = magnitude > out->largest ? out->largest : magnitude;
             expectation->num_nan += isnan(magnitude) != 0;
             expectation->out[element] = copysign(rounded, exact->out[element]);
-            const double tolerance = (p->unit_roundoff + deep * SCORE_TOLERANCE) * magnitude +
-                                     SIGMAS / sqrt(3.0) * p->unit_roundoff * exact->spread[element] + row_floor +
+            const double tolerance = (p->unit_roundoff + deep * SCORE_TOLERANCE + bias) * magnitude +
+                                     SIGMAS / sqrt(3.0) * (p->unit_roundoff + bias) * exact->spread[element] + row_floor +
                                      out->unit_roundoff * rounded + out->floor;
             expectation->out_tolerance[element] = weight > 0 ? tolerance : 0.0; /* no token is visible: 0, exactly */
         }

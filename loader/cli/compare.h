@@ -16,10 +16,10 @@
 struct expectation {
     size_t num_rows;
     int32_t head_dim, num_qo_heads;
-    double *out;           /* as saturated as the result's dtype is */
-    double *out_tolerance; /* of an NVFP4 result: of the value before it became scale and code */
-    double *lse, *lse_tolerance;
-    size_t num_nan; /* elements of out: only where a visible row has NaN */
+    double *out;                 /* as saturated as the result's dtype is */
+    double *out_tolerance;       /* of an NVFP4 result: of the value before it became scale and code */
+    double *lse, *lse_tolerance; /* of the base that is asked for */
+    size_t num_nan;              /* elements of out: only where a visible row has NaN */
 };
 
 /* Runs the reference; out, out_sf and lse of the tensors are not used. Prints and returns false if that fails. */

@@ -33,8 +33,12 @@ const struct option problem_options[] = {
      "lengths from a trace of requests (CSV or Mooncake's JSON lines), instead of --batch and --len"},
     {"--max-len", "TOKENS", OPTION_INT, FIELD(max_len), 1, MAX_LEN, "the hint max_seq_len (default: the longest request)"},
     {"--window", "N", OPTION_INT, FIELD(window), -1, MAX_LEN, "sliding window: a token and the N before it (default -1: none)"},
+    {"--q-len", "N", OPTION_INT, FIELD(q_len), 1, 1 << 20,
+     "query tokens of every request, the last N of its KV tokens (default 1)"},
     {"--sinks", NULL, OPTION_FLAG, FIELD(sinks), 0, 0, "attention sinks: one more logit per head"},
     {"--lse", NULL, OPTION_FLAG, FIELD(lse), 0, 0, "also write the log-sum-exp"},
+    {"--soft-cap", "X", OPTION_NUMBER, FIELD(soft_cap), 0, 0, "the logit z becomes X * tanh(z / X) (default: no cap)"},
+    {"--alibi", NULL, OPTION_FLAG, FIELD(alibi), 0, 0, "attention with linear biases: a slope for every query head"},
     {"--position-stride", "N", OPTION_INT, FIELD(position_stride), 1, 1 << 20,
      "KV token j lies at position j * N + offset (default 1)"},
     {"--position-offset", "N", OPTION_INT, FIELD(position_offset), 0, 1 << 30, "(default 0)"},
@@ -112,6 +116,7 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
     *problem = (libdecode_problem){.struct_size = sizeof *problem, .op = LIBDECODE_OP_BATCH_DECODE};
     problem->head_dim = args->head_dim;
     problem->page_size = args->page;
+    problem->q_len = args->q_len;
     problem->position_stride = args->position_stride;
     problem->position_offset = args->position_offset;
     if (!read_heads(command, args->heads, problem) || !read_dtype(command, "--query", args->query, &problem->query_dtype) ||
@@ -132,6 +137,11 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
     }
     problem->features |= args->sinks ? LIBDECODE_FEATURE_SINKS : 0u;
     problem->features |= args->lse ? LIBDECODE_FEATURE_LSE : 0u;
+    problem->features |= args->alibi ? LIBDECODE_FEATURE_ALIBI : 0u;
+    if (args->soft_cap != 0.0f) {
+        problem->features |= LIBDECODE_FEATURE_SOFT_CAP;
+        problem->logits_soft_cap = args->soft_cap;
+    }
     return true;
 }
 
@@ -178,7 +188,7 @@ void workload_describe(const struct workload *workload, char *text, size_t size)
         shortest = len < shortest ? len : shortest;
         longest = len > longest ? len : longest;
     }
-    char lengths[64] = "no requests", window[32] = "";
+    char lengths[64] = "no requests", queries[32] = "", window[32] = "", soft_cap[32] = "";
     if (problem->batch_size > 0 && shortest == longest)
         snprintf(lengths, sizeof lengths, "%d request%s of %d tokens", problem->batch_size, problem->batch_size == 1 ? "" : "s",
                  longest);
@@ -186,13 +196,18 @@ void workload_describe(const struct workload *workload, char *text, size_t size)
         snprintf(lengths, sizeof lengths, "%d requests of %d to %d tokens", problem->batch_size, shortest, longest);
     if ((problem->features & LIBDECODE_FEATURE_WINDOW) != 0)
         snprintf(window, sizeof window, ", window %d", problem->window_left);
+    if (problem->q_len > 1)
+        snprintf(queries, sizeof queries, ", %d query tokens", problem->q_len);
+    if ((problem->features & LIBDECODE_FEATURE_SOFT_CAP) != 0)
+        snprintf(soft_cap, sizeof soft_cap, ", soft cap %g", (double)problem->logits_soft_cap);
     char query[24] = "", out[24] = "";
     if (problem->query_dtype != kv_dtype(problem))
         snprintf(query, sizeof query, "%s query, ", dtype_name(problem->query_dtype));
     if (problem->out_dtype != LIBDECODE_DTYPE_DEFAULT && problem->out_dtype != problem->query_dtype)
         snprintf(out, sizeof out, ", %s out", dtype_name(problem->out_dtype));
-    snprintf(text, size, "%d/%d heads of %d, %s%s KV%s, page %d, %s%s%s%s", problem->num_qo_heads, problem->num_kv_heads,
-             problem->head_dim, query, dtype_name(kv_dtype(problem)), out, problem->page_size, lengths, window,
+    snprintf(text, size, "%d/%d heads of %d, %s%s KV%s, page %d, %s%s%s%s%s%s%s", problem->num_qo_heads, problem->num_kv_heads,
+             problem->head_dim, query, dtype_name(kv_dtype(problem)), out, problem->page_size, lengths, queries, window, soft_cap,
+             (problem->features & LIBDECODE_FEATURE_ALIBI) != 0 ? ", alibi" : "",
              (problem->features & LIBDECODE_FEATURE_SINKS) != 0 ? ", sinks" : "",
              (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? ", lse" : "");
 }
@@ -203,7 +218,7 @@ uint64_t workload_kv_bytes(const struct workload *workload) {
     for (int32_t request = 0; request < problem->batch_size; request++) {
         int64_t visible = workload->seq_lens[request];
         const int64_t in_window =
-            (int64_t)problem->window_left / (problem->position_stride > 1 ? problem->position_stride : 1) + 1;
+            (int64_t)problem->window_left / (problem->position_stride > 1 ? problem->position_stride : 1) + problem->q_len;
         if ((problem->features & LIBDECODE_FEATURE_WINDOW) != 0 && in_window < visible)
             visible = in_window;
         tokens += (uint64_t)visible;

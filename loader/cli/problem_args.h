@@ -12,9 +12,10 @@
 
 /* As given on the command line. */
 struct problem_args {
-    int32_t batch, head_dim, page, len, window, max_len, position_stride, position_offset;
+    int32_t batch, head_dim, page, len, q_len, window, max_len, position_stride, position_offset;
     const char *heads, *query, *kv, *out, *layout, *sf_layout, *lens, *trace;
-    bool sinks, lse;
+    float soft_cap;
+    bool sinks, lse, alibi;
 };
 
 /* Llama-3-8B: 64 requests of 8192 tokens, 32 query and 8 KV heads of 128, bf16, pages of 16. */
@@ -23,6 +24,7 @@ struct problem_args {
                            .head_dim = 128,                                                                                      \
                            .page = 16,                                                                                           \
                            .len = 8192,                                                                                          \
+                           .q_len = 1,                                                                                           \
                            .window = -1,                                                                                         \
                            .position_stride = 1,                                                                                 \
                            .heads = "32/8",                                                                                      \

@@ -14,7 +14,7 @@ typedef struct libdecode_launch_contract contract_t;
 
 _Static_assert(sizeof(struct gqa_decode_params) <= FAMILY_MAX_PARAMETER_BYTES, "raise FAMILY_MAX_PARAMETER_BYTES");
 
-static const double log2_e = 1.4426950408889634074;
+static const double log2_e = 1.4426950408889634074, ln_2 = 0.69314718055994530942;
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -114,8 +114,30 @@ static void offers_boxes(const contract_t *contract, char *text) {
 }
 static const struct axis axis_boxes = {"size of the batch", fits_boxes, asks_boxes, offers_boxes};
 
-static const struct axis *const axes[] = {&axis_query_dtype, &axis_kv_dtype, &axis_out_dtype,  &axis_head_dim, &axis_page_size,
-                                          &axis_q_len,       &axis_features, &axis_kv_strides, &axis_boxes,    NULL};
+static bool fits_draft_tokens(const struct problem *problem, const contract_t *contract) {
+    (void)contract;
+    return (problem->given.features & LIBDECODE_FEATURE_DRAFT_MASK) == 0 || problem->given.q_len <= KERNEL_MAX_DRAFT_TOKENS;
+}
+static void asks_draft_tokens(const struct problem *problem, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "a mask for %d query tokens", problem->given.q_len);
+}
+static void offers_draft_tokens(const contract_t *contract, char *text) {
+    (void)contract;
+    text_append(text, AXIS_TEXT_BYTES, "masks for up to %d", KERNEL_MAX_DRAFT_TOKENS);
+}
+static const struct axis axis_draft_tokens = {"draft_mask", fits_draft_tokens, asks_draft_tokens, offers_draft_tokens};
+
+static const struct axis *const axes[] = {&axis_query_dtype,
+                                          &axis_kv_dtype,
+                                          &axis_out_dtype,
+                                          &axis_head_dim,
+                                          &axis_page_size,
+                                          &axis_q_len,
+                                          &axis_features,
+                                          &axis_draft_tokens,
+                                          &axis_kv_strides,
+                                          &axis_boxes,
+                                          NULL};
 
 /* ------------------------------------------------------------------------------------------------------------- cost */
 
@@ -166,6 +188,11 @@ static int32_t head_shift(const struct problem *problem, const struct selection 
     return shift;
 }
 
+/* Tokens before its own that a query token sees, where positions are those of tokens. */
+static int64_t window_reach(const libdecode_problem *given) {
+    return given->window_left < 0 ? INT32_MAX : given->window_left / given->position_stride;
+}
+
 static struct schedule_params schedule_params(const struct problem *problem, const struct selection *selection,
                                               const libdecode_tensors *tensors) {
     const libdecode_problem *given = &problem->given;
@@ -176,7 +203,8 @@ static struct schedule_params schedule_params(const struct problem *problem, con
     return (struct schedule_params){
         .seq_lens = tensors->seq_lens,
         .page_table = tensors->page_table,
-        .query_positions = tensors->query_positions,
+        .row_passes = selection->row_passes,
+        .exact_ranges = tensors->query_positions != NULL || tensors->cum_seq_lens_q != NULL,
         .seq_lens_request_stride = given->seq_lens_request_stride,
         .seq_lens_head_stride = given->seq_lens_head_stride,
         .page_table_request_stride = given->page_table_request_stride,
@@ -185,19 +213,28 @@ static struct schedule_params schedule_params(const struct problem *problem, con
         .batch_size = given->batch_size,
         .heads_per_sequence = problem->heads_per_sequence,
         .sequences_per_request = divisor(given->num_kv_heads / problem->heads_per_sequence),
-        .row_passes = divisor(selection->row_passes),
+        .heads_per_worker = divisor(problem->heads_per_sequence >> shift),
         .num_workers = divisor(selection->num_workers >> shift),
         .min_boxes_per_worker = min_boxes > 0 ? min_boxes : 1,
         .page_size = divisor(given->page_size),
         .box_tokens = (int32_t)box,
         .head_shift = shift,
         .max_tokens = max_tokens(problem),
-        .window_reach = given->window_left < 0 ? INT32_MAX : given->window_left / given->position_stride,
+        .window_reach = (int32_t)smaller(window_reach(given) + given->q_len - 1, INT32_MAX),
+        .query_positions = tensors->query_positions,
+        .cum_seq_lens_q = tensors->cum_seq_lens_q,
+        .draft_mask = tensors->draft_mask,
+        .group_size = divisor(problem->group_size),
+        .position_stride = divisor(given->position_stride),
+        .q_len = given->q_len,
         .window_left = given->window_left,
         .position_offset = given->position_offset,
-        .position_stride = divisor(given->position_stride),
+        .row_tile = (int32_t)contract->row_tile,
     };
 }
+
+/* What a cap beyond does to a score, float32 does not show; times log2(e) it stays finite. */
+#define MAX_SOFT_CAP 1e30f
 
 static struct query_params query_params(const struct problem *problem, const libdecode_tensors *tensors) {
     return (struct query_params){
@@ -206,8 +243,9 @@ static struct query_params query_params(const struct problem *problem, const lib
         .head_stride = problem->given.query_head_stride,
         .bmm1_scale_device = tensors->bmm1_scale_device,
         .bmm1_scale_log2_device = tensors->bmm1_scale_log2_device,
+        .alibi_slopes = tensors->alibi_slopes,
         .bmm1_scale_log2 = (float)(tensors->bmm1_scale * log2_e),
-        .group_size = problem->group_size,
+        .soft_cap = problem->given.logits_soft_cap < MAX_SOFT_CAP ? problem->given.logits_soft_cap : MAX_SOFT_CAP,
         .dtype = (int32_t)problem->given.query_dtype,
         .head_dim = problem->given.head_dim,
     };
@@ -225,11 +263,12 @@ static struct output_params output_params(const struct problem *problem, const l
         .sinks = tensors->sinks,
         .bmm2_scale_device = tensors->bmm2_scale_device,
         .bmm2_scale = tensors->bmm2_scale,
-        .dtype = (int32_t)given->out_dtype,
+        .lse_factor = (given->features & LIBDECODE_FEATURE_LSE_NATURAL) != 0 ? (float)ln_2 : 1.0f,
         .scales = tensors->out_sf,
         .scale_factor = tensors->out_sf_scale,
         .first_scale_row = tensors->out_sf_start_token,
         .scale_columns = given->num_qo_heads * (given->head_dim / 16),
+        .dtype = (int32_t)given->out_dtype,
     };
 }
 
@@ -320,9 +359,11 @@ const struct family family_gqa_decode = {
               .max_box_tokens = TENSOR_MAP_MAX_BOX,
               .min_page_size = 1,
               .max_page_size = 1024,
-              .max_q_len = 1,
-              .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE |
-                          CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX,
+              .max_q_len = 1024,
+              .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
+                          CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
+                          CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI |
+                          CONTRACT_FEATURE_LSE_NATURAL,
               .flags = CONTRACT_FLAG_MAY_SPILL | CONTRACT_FLAG_ROW_GATHER},
     .narrow = narrow,
     .serves = serves,

@@ -454,7 +454,7 @@ def run_case(runner, case):
 
 
 def random_cases(count, on_gpu):
-    """Each dtype triple, group size and query length in turn; everything else by chance. Kernels take one query token."""
+    """Each dtype triple, group size and query length in turn; everything else by chance."""
     for index in range(count):
         dtypes = DTYPES[index % len(DTYPES)]
         group = (1, 4, 5, 8, 16, 40)[index % 6]
@@ -463,7 +463,7 @@ def random_cases(count, on_gpu):
         kv_heads = random.choice([1, 2, 8] if group < 16 and page_size < 256 and head_dim < 512 else [1, 2])
         lengths = [0, 1, page_size - 1, page_size, page_size + 1, 3 * page_size + 5, random.randrange(1, 600)]
         random.shuffle(lengths)
-        q_len = 1 if on_gpu else (1, 3, 1, 6, 35)[index % 5]
+        q_len = (1, 3, 1, 6, 35)[index % 5]
         ragged = q_len > 1 and random.random() < 0.4
         q_lens = [random.randrange(0, q_len + 1) for _ in lengths[1:]] + [q_len] if ragged else [q_len] * len(lengths)
         can_interleave = dtypes[1] == ld.NVFP4 and page_size % 4 == 0 and head_dim % 64 == 0
@@ -475,10 +475,9 @@ def random_cases(count, on_gpu):
             interleaved=can_interleave and random.random() < 0.6, device_scales=random.random() < 0.3,
             out_sf_start=random.choice([0, 1, 120, 128, 200]) if dtypes[2] == ld.NVFP4 else 0,
             out_sf_scale=random.choice([1.0, 37.5, 2000.0]) if dtypes[2] == ld.NVFP4 else 1.0,
-            # no kernel has these yet
-            soft_cap=0.0 if on_gpu else random.choice([0.0, 0.0, 0.5, 30.0]), alibi=not on_gpu and random.random() < 0.3,
-            rope=None if on_gpu else random.choice([None, None, (0.0, 0.0), (4.0, 500000.0)]),
-            natural_lse=not on_gpu and random.random() < 0.3)
+            soft_cap=random.choice([0.0, 0.0, 0.5, 30.0]), alibi=random.random() < 0.3, natural_lse=random.random() < 0.3,
+            # no kernel has this yet
+            rope=None if on_gpu else random.choice([None, None, (0.0, 0.0), (4.0, 500000.0)]))
 
 
 def context_parallel_case(ranks, q_len, on_gpu):
@@ -490,7 +489,7 @@ def context_parallel_case(ranks, q_len, on_gpu):
         seq_lens=[max(0, -(-(total - rank) // ranks)) for total in totals], q_lens=[q_len] * len(totals),
         window=random.choice([-1, 20]), position_stride=ranks, position_offset=rank,
         query_positions=[total - q_len for total in totals],
-        rope=None if on_gpu else (0.0, 0.0), alibi=not on_gpu and ranks == 3)
+        rope=None if on_gpu else (0.0, 0.0), alibi=ranks == 3)
 
 
 def make_runner(arguments):
@@ -522,7 +521,7 @@ def main():
     passed = failed = 0
     worst, refused, kernels = {}, collections.Counter(), set()
     cases = list(random_cases(arguments.cases, arguments.gpu))
-    cases += [context_parallel_case(ranks, 1 if arguments.gpu else 3, arguments.gpu) for ranks in (2, 3, 4, 8)]
+    cases += [context_parallel_case(ranks, 3, arguments.gpu) for ranks in (2, 3, 4, 8)]
     for case in cases:
         if arguments.only not in case.name():
             continue

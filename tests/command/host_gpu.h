@@ -22,6 +22,15 @@
  *     HOST_GPU_DEFECT=linear_scales   interleaved scales of V are read as linear ones
  *     HOST_GPU_DEFECT=swizzle         scales of an NVFP4 result lie a column off
  *     HOST_GPU_DEFECT=padding         the padding columns of these scales are not written
+ *     HOST_GPU_DEFECT=causal          every query token sees what stands behind it
+ *     HOST_GPU_DEFECT=draft_bits      the draft mask counts as causal
+ *     HOST_GPU_DEFECT=before          query tokens before the sequence see what their row of the draft mask says
+ *     HOST_GPU_DEFECT=ragged_rows     the query tokens of a ragged batch stand where q_len of them would
+ *     HOST_GPU_DEFECT=window_of_last  the window of every query token begins where that of the last one does
+ *     HOST_GPU_DEFECT=no_cap          logits have no soft cap
+ *     HOST_GPU_DEFECT=rough_cap       its tanh is exact to 2^-24 of 1, not of itself
+ *     HOST_GPU_DEFECT=alibi_sign      what ALiBi adds is taken away
+ *     HOST_GPU_DEFECT=lse_base        the lse is base 2 where base e is asked for
  *     HOST_GPU_DEFECT=early           a programmatic launch is over before the one ahead of it begins
  *     HOST_GPU_DEFECT=crash           every call after the first launch answers CUDA_ERROR_ILLEGAL_ADDRESS
  *     HOST_GPU_CAPABILITY=120         another GPU than an H200

@@ -14,7 +14,10 @@
 
 #define TILE_TOKENS 64
 #define MAX_HEAD_DIM 512
+#define LANES 8
 #define BLOCK 16 /* elements that share a scale */
+#define LOG2_E 1.4426950408889634f
+#define LN_2 0.6931471805599453f
 
 size_t host_gpu_parameter_bytes(const char *kernel) {
     if (strncmp(kernel, "gqa_decode_", 11) == 0)
@@ -24,17 +27,29 @@ size_t host_gpu_parameter_bytes(const char *kernel) {
     return 0;
 }
 
-/* One KV head of one request, and one of its query heads. */
-struct row {
+/* One KV head of one request. */
+struct sequence {
     const struct gqa_decode_params *params;
     int head_dim;
     uint32_t kv_dtype;
-    int request, kv_head, q_head;
-    int seq_len;
+    int request, kv_head, seq_len;
+    int num_query_tokens, first_token; /* the first one's rows of query and out */
+    int first_draft;                   /* KV token of the first query token: negative where that stands before the sequence */
     const int32_t *k_ids, *v_ids;
+    float scale_log2, bmm2_scale;
+};
+
+/* One of its query tokens, and one of the query heads of that. */
+struct row {
+    int query_token, q_head;
+    int is_before; /* the sequence: it sees nothing */
+    int64_t position;
+    int64_t window_begin;       /* position of the first token that it sees */
+    const uint16_t *draft_mask; /* or NULL */
+    float alibi_slope;          /* base 2 */
+    float query_scale;          /* what the query was divided by to become fp16 */
+    float max, sum;             /* base 2 */
     float query[MAX_HEAD_DIM], output[MAX_HEAD_DIM];
-    float query_scale; /* what the query was divided by to become fp16 */
-    float max, sum;    /* base 2 */
 };
 
 static uint32_t kv_dtype_of(const char *kernel) {
@@ -94,12 +109,12 @@ static const uint8_t *row_address(const struct row_source *source, int64_t page,
 }
 
 /* Elements are NULL where the page id names no page: zeros. */
-static struct kv_row kv_row(const struct row *row, int of_v, int token) {
-    const struct gqa_decode_params *params = row->params;
+static struct kv_row kv_row(const struct sequence *sequence, int of_v, int token) {
+    const struct gqa_decode_params *params = sequence->params;
     const struct row_source *source = of_v != 0 ? &params->v_rows : &params->k_rows;
     const struct row_source *scales = of_v != 0 ? &params->v_scales : &params->k_scales;
     const int page_size = (int)params->schedule.page_size.value;
-    const int64_t page = (of_v != 0 ? row->v_ids : row->k_ids)[token / page_size], page_token = token % page_size;
+    const int64_t page = (of_v != 0 ? sequence->v_ids : sequence->k_ids)[token / page_size], page_token = token % page_size;
     struct host_gpu_map map;
     struct kv_row found = {.scale_step = 1};
     memcpy(&map, of_v != 0 ? params->v_map.opaque : params->k_map.opaque, sizeof map);
@@ -107,26 +122,26 @@ static struct kv_row kv_row(const struct row *row, int of_v, int token) {
     if (page < 0 || (uint64_t)page >= (is_gathered != 0 ? (uint64_t)params->num_pages : map.num_pages))
         return found;
     if (is_gathered != 0)
-        found.elements = row_address(source, page, row->kv_head, page_token);
+        found.elements = row_address(source, page, sequence->kv_head, page_token);
     else
         found.elements = (const uint8_t *)(uintptr_t)map.address + (uint64_t)page * map.page_stride +
-                         (uint64_t)row->kv_head * map.head_stride + (uint64_t)page_token * map.token_stride;
-    if (row->kv_dtype != KERNEL_DTYPE_NVFP4)
+                         (uint64_t)sequence->kv_head * map.head_stride + (uint64_t)page_token * map.token_stride;
+    if (sequence->kv_dtype != KERNEL_DTYPE_NVFP4)
         return found;
     if (of_v != 0 && params->v_scales_interleaved != 0 && !host_gpu_has_defect("linear_scales")) {
-        found.scales = row_address(scales, page, row->kv_head, page_token / 4 * 4) + page_token % 4;
+        found.scales = row_address(scales, page, sequence->kv_head, page_token / 4 * 4) + page_token % 4;
         found.scale_step = 4;
     } else {
-        found.scales = row_address(scales, page, row->kv_head, page_token);
+        found.scales = row_address(scales, page, sequence->kv_head, page_token);
     }
     return found;
 }
 
-static void kv_elements(const struct row *row, struct kv_row from, float *values) {
-    decode_row(row->kv_dtype, from.elements, row->head_dim, values);
-    if (row->kv_dtype != KERNEL_DTYPE_NVFP4)
+static void kv_elements(const struct sequence *sequence, struct kv_row from, float *values) {
+    decode_row(sequence->kv_dtype, from.elements, sequence->head_dim, values);
+    if (sequence->kv_dtype != KERNEL_DTYPE_NVFP4)
         return;
-    const int blocks = row->head_dim / BLOCK, shift = host_gpu_has_defect("next_scale");
+    const int blocks = sequence->head_dim / BLOCK, shift = host_gpu_has_defect("next_scale");
     for (int block = 0; block < blocks; block++) {
         float scale;
         decode_row(KERNEL_DTYPE_E4M3, from.scales + (block + shift) % blocks * from.scale_step, 1, &scale);
@@ -135,27 +150,74 @@ static void kv_elements(const struct row *row, struct kv_row from, float *values
     }
 }
 
-static float score(const struct row *row, int token, float scale_log2) {
-    const struct kv_row from = kv_row(row, 0, token);
-    float k[MAX_HEAD_DIM], sum = 0;
-    if (from.elements != NULL)
-        kv_elements(row, from, k);
-    for (int element = 0; from.elements != NULL && element < row->head_dim; element++)
-        sum += row->query[element] * k[element];
-    return sum * (scale_log2 * row->query_scale);
+/* K and V of a tile, each decoded when the first row that sees it asks: a row that none sees is never read. */
+static struct tile {
+    int first;
+    int is_decoded[2][TILE_TOKENS];
+    float values[2][TILE_TOKENS][MAX_HEAD_DIM];
+} tile;
+
+static void begin_tile(int first) {
+    tile.first = first;
+    memset(tile.is_decoded, 0, sizeof tile.is_decoded);
 }
 
-static int is_visible(const struct row *row, int64_t query_position, int token) {
-    int64_t position = (int64_t)token * row->params->schedule.position_stride.value + row->params->schedule.position_offset;
-    return token < row->seq_len && position <= query_position &&
-           (row->params->schedule.window_left < 0 || position >= query_position - row->params->schedule.window_left);
+static const float *kv_values(const struct sequence *sequence, int of_v, int token) {
+    float *values = tile.values[of_v][token - tile.first];
+    int *is_decoded = &tile.is_decoded[of_v][token - tile.first];
+    if (*is_decoded != 0)
+        return values;
+    *is_decoded = 1;
+    const struct kv_row from = kv_row(sequence, of_v, token);
+    if (from.elements != NULL)
+        kv_elements(sequence, from, values);
+    else
+        memset(values, 0, (size_t)sequence->head_dim * sizeof values[0]);
+    return values;
+}
+
+static int64_t position_of(const struct schedule_params *schedule, int64_t token) {
+    return token * schedule->position_stride.value + schedule->position_offset;
+}
+
+static float capped(float value) {
+    return host_gpu_has_defect("rough_cap") ? 1.0f - 2.0f / (1.0f + expf(2.0f * value)) : tanhf(value);
+}
+
+/* In base 2. Sums in lanes, which the compiler adds up side by side. */
+static float score(const struct sequence *sequence, const struct row *row, int token) {
+    const struct gqa_decode_params *params = sequence->params;
+    const float *k = kv_values(sequence, 0, token), cap = host_gpu_has_defect("no_cap") ? 0.0f : params->query.soft_cap;
+    float lanes[LANES] = {0}, sum = 0;
+    for (int element = 0; element < sequence->head_dim; element += LANES) {
+        for (int lane = 0; lane < LANES; lane++)
+            lanes[lane] += row->query[element + lane] * k[element + lane];
+    }
+    for (int lane = 0; lane < LANES; lane++)
+        sum += lanes[lane];
+    float result = sum * (sequence->scale_log2 * row->query_scale);
+    if (cap > 0.0f)
+        result = cap * capped(result * LN_2 / cap) * LOG2_E;
+    if (params->query.alibi_slopes != NULL)
+        result += row->alibi_slope * (float)(position_of(&params->schedule, token) - row->position);
+    return result;
+}
+
+static int is_visible(const struct sequence *sequence, const struct row *row, int token) {
+    const int64_t position = position_of(&sequence->params->schedule, token);
+    const int draft = token - sequence->first_draft;
+    if (token >= sequence->seq_len || row->is_before != 0 || position < row->window_begin)
+        return 0;
+    if (row->draft_mask != NULL && draft >= 0)
+        return row->draft_mask[draft / 16] >> draft % 16 & 1;
+    return position <= row->position || host_gpu_has_defect("causal");
 }
 
 /* Of a token that the query sees; -infinity of any other, whatever the scale is. */
-static float masked_score(const struct row *row, int token, int64_t query_position, float scale_log2) {
-    if (is_visible(row, query_position, token))
-        return score(row, token, scale_log2);
-    return host_gpu_has_defect("mask_first") ? (float)-INFINITY * scale_log2 : (float)-INFINITY;
+static float masked_score(const struct sequence *sequence, const struct row *row, int token) {
+    if (is_visible(sequence, row, token))
+        return score(sequence, row, token);
+    return host_gpu_has_defect("mask_first") ? (float)-INFINITY * sequence->scale_log2 : (float)-INFINITY;
 }
 
 /* The maximum that weights refer to from now on. */
@@ -164,13 +226,13 @@ static float next_max(const struct row *row, float tile_max) {
     return host_gpu_has_defect("huge_scores") && tile_max <= row->max + threshold ? row->max : tile_max;
 }
 
-static void add_tile(struct row *row, int first, int end, int64_t query_position, float scale_log2) {
-    float scores[TILE_TOKENS], v[MAX_HEAD_DIM], tile_max = row->max;
+static void add_tile(const struct sequence *sequence, struct row *row, int end) {
+    float scores[TILE_TOKENS], tile_max = row->max;
     int has_nan = 0;
-    for (int token = first; token < end; token++) {
-        scores[token - first] = masked_score(row, token, query_position, scale_log2);
-        tile_max = fmaxf(tile_max, scores[token - first]);
-        has_nan = has_nan != 0 || (isnan(scores[token - first]) && !host_gpu_has_defect("lost_nan"));
+    for (int token = tile.first; token < end; token++) {
+        const float masked = scores[token - tile.first] = masked_score(sequence, row, token);
+        tile_max = fmaxf(tile_max, masked);
+        has_nan = has_nan != 0 || (isnan(masked) && !host_gpu_has_defect("lost_nan"));
     }
     if (tile_max == (float)-INFINITY && has_nan == 0)
         return;
@@ -178,26 +240,24 @@ static void add_tile(struct row *row, int first, int end, int64_t query_position
     const float shrink = isinf(row->max) ? 0.0f : exp2f(row->max - tile_max);
     row->max = tile_max;
     row->sum *= shrink;
-    for (int element = 0; element < row->head_dim; element++)
+    for (int element = 0; element < sequence->head_dim; element++)
         row->output[element] *= shrink;
-    for (int token = first; token < end; token++) {
-        const float p = exp2f(scores[token - first] - tile_max);
-        const struct kv_row from = kv_row(row, 1, token);
-        const float rounded = round_operand(row->kv_dtype, p);
+    for (int token = tile.first; token < end; token++) {
+        const float masked = scores[token - tile.first], p = exp2f(masked - tile_max);
         row->sum += p;
-        if (from.elements == NULL || (isinf(scores[token - first]) && !host_gpu_has_defect("leak")))
+        if (isinf(masked) && !host_gpu_has_defect("leak"))
             continue;
-        kv_elements(row, from, v);
-        for (int element = 0; element < row->head_dim; element++)
+        const float *v = kv_values(sequence, 1, token), rounded = round_operand(sequence->kv_dtype, p);
+        for (int element = 0; element < sequence->head_dim; element++)
             row->output[element] += rounded * v[element];
     }
 }
 
-static void store_nvfp4(const struct row *row, const double *values, uint8_t *codes) {
-    const struct output_params *output = &row->params->output;
-    const size_t blocks = (size_t)row->head_dim / BLOCK, first = (size_t)row->q_head * blocks;
+static void store_nvfp4(const struct sequence *sequence, const struct row *row, const double *values, uint8_t *codes) {
+    const struct output_params *output = &sequence->params->output;
+    const size_t blocks = (size_t)sequence->head_dim / BLOCK, first = (size_t)row->q_head * blocks;
     const size_t used = (size_t)output->scale_columns, columns = (used + 3) / 4 * 4;
-    const size_t scale_row = (size_t)(row->request + output->first_scale_row);
+    const size_t scale_row = (size_t)(sequence->first_token + row->query_token + output->first_scale_row);
     for (size_t block = 0; block < blocks; block++) {
         const size_t column = host_gpu_has_defect("swizzle") ? (first + block) ^ 1 : first + block;
         output->scales[nvfp4_swizzled_offset(scale_row, column, columns)] =
@@ -207,18 +267,18 @@ static void store_nvfp4(const struct row *row, const double *values, uint8_t *co
         output->scales[nvfp4_swizzled_offset(scale_row, column, columns)] = 0;
 }
 
-static void store(const struct row *row, float bmm2_scale) {
-    const struct gqa_decode_params *params = row->params;
-    const uint32_t dtype = (uint32_t)params->output.dtype;
-    uint8_t *out =
-        (uint8_t *)params->output.rows + (row->request * params->output.token_stride + row->q_head * params->output.head_stride) *
-                                             (int64_t)element_bits(dtype) / 8;
+static void store(const struct sequence *sequence, const struct row *row) {
+    const struct output_params *output = &sequence->params->output;
+    const uint32_t dtype = (uint32_t)output->dtype;
+    const int64_t token = sequence->first_token + row->query_token;
+    uint8_t *out = (uint8_t *)output->rows +
+                   (token * output->token_stride + row->q_head * output->head_stride) * (int64_t)element_bits(dtype) / 8;
     double values[MAX_HEAD_DIM];
     static unsigned stores;
     const int is_unsteady = host_gpu_has_defect("unsteady");
     float max = row->max, sum = row->sum;
-    if (params->output.sinks != NULL) {
-        const float sink = params->output.sinks[row->q_head] * 1.4426950408889634f;
+    if (output->sinks != NULL) {
+        const float sink = output->sinks[row->q_head] * LOG2_E;
         const float larger = fmaxf(max, sink);
         /* the difference of two infinities is NaN: an infinite sink has all of the weight or none */
         const float weight =
@@ -226,106 +286,175 @@ static void store(const struct row *row, float bmm2_scale) {
         sum = (isinf(max) && !isnan(sum) ? 0.0f : sum * exp2f(max - larger)) + weight;
         max = larger;
     }
-    const float rescale = isnan(sum) ? NAN : !isinf(row->max) && sum != 0 ? exp2f(row->max - max) / sum * bmm2_scale : 0.0f;
-    for (int element = 0; element < row->head_dim; element++)
+    const float rescale = isnan(sum)                     ? NAN
+                          : !isinf(row->max) && sum != 0 ? exp2f(row->max - max) / sum * sequence->bmm2_scale
+                                                         : 0.0f;
+    for (int element = 0; element < sequence->head_dim; element++)
         values[element] = rescale != 0.0f ? (double)(row->output[element] * rescale) : 0.0;
     if (dtype == KERNEL_DTYPE_NVFP4)
-        store_nvfp4(row, values, out);
+        store_nvfp4(sequence, row, values, out);
     else
-        element_encode_row((libdecode_dtype)dtype, values, (size_t)row->head_dim, out);
-    for (int element = 0; is_unsteady && element < row->head_dim; element++)
+        element_encode_row((libdecode_dtype)dtype, values, (size_t)sequence->head_dim, out);
+    for (int element = 0; is_unsteady && element < sequence->head_dim; element++)
         out[(size_t)element * element_bits(dtype) / 8] ^= ++stores % 100003 == 0;
-    if (params->output.lse != NULL) {
+    if (output->lse != NULL) {
         float lse = sum != 0 ? max + log2f(sum) : (float)-INFINITY;
         if (host_gpu_has_defect("wrong_lse"))
-            lse *= 0.6931472f;
-        params->output.lse[row->request * params->output.lse_token_stride + row->q_head * params->output.lse_head_stride] = lse;
+            lse *= LN_2;
+        output->lse[token * output->lse_token_stride + row->q_head * output->lse_head_stride] =
+            host_gpu_has_defect("lse_base") ? lse : lse * output->lse_factor;
     }
 }
 
 /* A bf16 row for fp16 operands is divided by a power of two that leaves its largest element below 2^15. */
-static void load_query(struct row *row) {
-    const struct query_params *query = &row->params->query;
+static void load_query(const struct sequence *sequence, struct row *row) {
+    const struct query_params *query = &sequence->params->query;
     const uint32_t dtype = (uint32_t)query->dtype;
-    const uint8_t *from = (const uint8_t *)query->rows + (row->request * query->token_stride + row->q_head * query->head_stride) *
-                                                             (int64_t)element_bits(dtype) / 8;
+    const int64_t token = sequence->first_token + row->query_token;
+    const uint8_t *from = (const uint8_t *)query->rows +
+                          (token * query->token_stride + row->q_head * query->head_stride) * (int64_t)element_bits(dtype) / 8;
     float largest = 0;
     int exponent = 0;
-    decode_row(dtype, from, row->head_dim, row->query);
-    for (int element = 0; element < row->head_dim; element++)
+    decode_row(dtype, from, sequence->head_dim, row->query);
+    for (int element = 0; element < sequence->head_dim; element++)
         largest = fmaxf(largest, fabsf(row->query[element]));
     row->query_scale = 1;
-    if (dtype != KERNEL_DTYPE_BF16 || row->kv_dtype == KERNEL_DTYPE_BF16)
+    if (dtype != KERNEL_DTYPE_BF16 || sequence->kv_dtype == KERNEL_DTYPE_BF16)
         return;
     (void)frexpf(largest, &exponent);
     if (largest > 0 && !host_gpu_has_defect("query_range"))
         row->query_scale = ldexpf(1, exponent - 15);
-    for (int element = 0; element < row->head_dim; element++)
+    for (int element = 0; element < sequence->head_dim; element++)
         row->query[element] = (float)fp16_decode(fp16_encode((double)row->query[element] / (double)row->query_scale));
 }
 
-static void attend(const struct gqa_decode_params *params, struct row *row) {
-    int page_size = (int)params->schedule.page_size.value;
-    float scale_log2 = params->query.bmm1_scale_log2, bmm2_scale = params->output.bmm2_scale;
-    if (params->query.bmm1_scale_device != NULL)
-        scale_log2 = *params->query.bmm1_scale_device * 1.4426950408889634f;
-    if (params->query.bmm1_scale_log2_device != NULL)
-        scale_log2 = *params->query.bmm1_scale_log2_device;
-    if (params->output.bmm2_scale_device != NULL)
-        bmm2_scale = *params->output.bmm2_scale_device;
-    load_query(row);
+/* Where the query token stands, and what follows for what it sees. */
+static void place(const struct sequence *sequence, struct row *row) {
+    const struct schedule_params *schedule = &sequence->params->schedule;
+    const int own_token = sequence->first_draft + row->query_token, halves = (schedule->q_len + 31) / 32 * 2;
+    int64_t last_position = position_of(schedule, sequence->seq_len - 1);
+    row->position = position_of(schedule, own_token);
+    if (schedule->query_positions != NULL) {
+        row->position = (int64_t)schedule->query_positions[sequence->request] + row->query_token;
+        last_position = row->position - row->query_token + sequence->num_query_tokens - 1;
+    }
+    row->is_before = own_token < 0 && schedule->query_positions == NULL && !host_gpu_has_defect("before");
+    row->window_begin = INT64_MIN;
+    if (schedule->window_left >= 0)
+        row->window_begin = (host_gpu_has_defect("window_of_last") ? last_position : row->position) - schedule->window_left;
+    row->draft_mask = NULL;
+    if (schedule->draft_mask != NULL && !host_gpu_has_defect("draft_bits"))
+        row->draft_mask = schedule->draft_mask + (int64_t)(sequence->first_token + row->query_token) * halves;
+}
+
+static void begin_row(const struct sequence *sequence, int query_token, int q_head, struct row *row) {
+    const float *slopes = sequence->params->query.alibi_slopes;
+    row->query_token = query_token;
+    row->q_head = q_head;
+    place(sequence, row);
+    load_query(sequence, row);
     memset(row->output, 0, sizeof row->output);
+    row->alibi_slope = slopes == NULL ? 0.0f : slopes[q_head] * (host_gpu_has_defect("alibi_sign") ? -LOG2_E : LOG2_E);
     row->max = (float)-INFINITY;
     row->sum = 0;
-    int64_t query_position =
-        (int64_t)(row->seq_len - 1) * params->schedule.position_stride.value + params->schedule.position_offset;
-    if (params->schedule.query_positions != NULL)
-        query_position = params->schedule.query_positions[row->request];
-    int end = row->seq_len;
+}
+
+/* Room for so many, which is kept: what is freed must be cleared by the system when it is needed again. */
+static struct row *rows_for(int count) {
+    static struct row *rows;
+    static int capacity;
+    if (count > capacity) {
+        free(rows);
+        rows = malloc((size_t)count * sizeof rows[0]);
+        capacity = count;
+    }
+    if (count > 0 && rows == NULL)
+        abort();
+    return rows;
+}
+
+/* All query tokens, and all heads that read this KV head. */
+static void attend(const struct sequence *sequence) {
+    const struct schedule_params *schedule = &sequence->params->schedule;
+    const int page_size = (int)schedule->page_size.value, group_size = (int)schedule->group_size.value;
+    const int num_rows = sequence->num_query_tokens * group_size;
+    struct row *rows = rows_for(num_rows);
+    int end = sequence->seq_len;
+    for (int row = 0; row < num_rows; row++)
+        begin_row(sequence, row / group_size, sequence->kv_head * group_size + row % group_size, &rows[row]);
     if (host_gpu_has_defect("skip_token") && end > 40)
         end--;
     if (host_gpu_has_defect("leak"))
         end = (end + page_size - 1) / page_size * page_size;
-    for (int first = 0; first < end; first += TILE_TOKENS)
-        add_tile(row, first, first + TILE_TOKENS < end ? first + TILE_TOKENS : end, query_position, scale_log2);
-    store(row, bmm2_scale);
+    for (int first = 0; first < end; first += TILE_TOKENS) {
+        begin_tile(first);
+        for (int row = 0; row < num_rows; row++)
+            add_tile(sequence, &rows[row], first + TILE_TOKENS < end ? first + TILE_TOKENS : end);
+    }
+    for (int row = 0; row < num_rows; row++)
+        store(sequence, &rows[row]);
 }
 
 static int num_kv_heads(const struct gqa_decode_params *params) {
     return params->schedule.heads_per_sequence * (int)params->schedule.sequences_per_request.value;
 }
 
-static void damage(const struct gqa_decode_params *params, int head_dim) {
-    int64_t last = (params->schedule.batch_size - 1) * params->output.token_stride +
-                   ((int64_t)num_kv_heads(params) * params->query.group_size - 1) * params->output.head_stride;
+static int num_query_tokens(const struct schedule_params *schedule) {
+    const int32_t *cum_seq_lens_q = schedule->cum_seq_lens_q;
+    return cum_seq_lens_q != NULL ? cum_seq_lens_q[schedule->batch_size] : schedule->batch_size * schedule->q_len;
+}
+
+static void damage(const struct gqa_decode_params *params) {
+    const int64_t num_qo_heads = (int64_t)num_kv_heads(params) * params->schedule.group_size.value;
+    const int64_t last =
+        (num_query_tokens(&params->schedule) - 1) * params->output.token_stride + (num_qo_heads - 1) * params->output.head_stride;
+    const int64_t end = (last + params->query.head_dim) * (int64_t)element_bits((uint32_t)params->output.dtype) / 8;
     if (host_gpu_has_defect("wild_write"))
-        memset((char *)params->output.rows + (last + head_dim) * (int64_t)element_bits((uint32_t)params->output.dtype) / 8, 0, 2);
+        memset((char *)params->output.rows + end, 0, 2);
     if (host_gpu_has_defect("workspace"))
         memset((char *)params->records - 4, 0, 4);
     if (host_gpu_has_defect("input")) /* behind the last page of the first request: no result changes */
         ((int32_t *)(uintptr_t)params->schedule.page_table)[params->schedule.page_table_request_stride - 1] = 0;
 }
 
+/* Lengths, query tokens and page ids. */
+static void begin_sequence(struct sequence *sequence, int request, int kv_head) {
+    const struct schedule_params *schedule = &sequence->params->schedule;
+    const int32_t *cum_seq_lens_q = schedule->cum_seq_lens_q;
+    int seq_len = schedule->seq_lens[request * schedule->seq_lens_request_stride + kv_head * schedule->seq_lens_head_stride];
+    if (seq_len > schedule->max_tokens)
+        seq_len = schedule->max_tokens + (host_gpu_has_defect("read_on") ? 1 : 0);
+    sequence->request = request;
+    sequence->kv_head = kv_head;
+    sequence->seq_len = seq_len > 0 ? seq_len : 0;
+    sequence->first_token = cum_seq_lens_q != NULL ? cum_seq_lens_q[request] : request * schedule->q_len;
+    sequence->num_query_tokens = cum_seq_lens_q != NULL ? cum_seq_lens_q[request + 1] - cum_seq_lens_q[request] : schedule->q_len;
+    sequence->first_draft =
+        sequence->seq_len - (host_gpu_has_defect("ragged_rows") ? schedule->q_len : sequence->num_query_tokens);
+    sequence->k_ids =
+        schedule->page_table + request * schedule->page_table_request_stride + kv_head * schedule->page_table_head_stride;
+    sequence->v_ids = sequence->k_ids + schedule->page_table_v_offset;
+}
+
 static void gqa_decode(const char *kernel, const struct gqa_decode_params *params) {
-    struct row row = {.params = params, .head_dim = params->query.head_dim, .kv_dtype = kv_dtype_of(kernel)};
-    for (row.request = 0; row.request < params->schedule.batch_size; row.request++) {
-        for (row.kv_head = 0; row.kv_head < num_kv_heads(params); row.kv_head++) {
-            row.seq_len = params->schedule.seq_lens[row.request * params->schedule.seq_lens_request_stride +
-                                                    row.kv_head * params->schedule.seq_lens_head_stride];
-            if (row.seq_len > params->schedule.max_tokens)
-                row.seq_len = params->schedule.max_tokens + (host_gpu_has_defect("read_on") ? 1 : 0);
-            if (row.seq_len < 0)
-                row.seq_len = 0;
-            row.k_ids = params->schedule.page_table + row.request * params->schedule.page_table_request_stride +
-                        row.kv_head * params->schedule.page_table_head_stride;
-            row.v_ids = row.k_ids + params->schedule.page_table_v_offset;
-            for (int member = 0; member < params->query.group_size; member++) {
-                row.q_head = row.kv_head * params->query.group_size + member;
-                attend(params, &row);
-            }
+    struct sequence sequence = {.params = params,
+                                .head_dim = params->query.head_dim,
+                                .kv_dtype = kv_dtype_of(kernel),
+                                .scale_log2 = params->query.bmm1_scale_log2,
+                                .bmm2_scale = params->output.bmm2_scale};
+    if (params->query.bmm1_scale_device != NULL)
+        sequence.scale_log2 = *params->query.bmm1_scale_device * LOG2_E;
+    if (params->query.bmm1_scale_log2_device != NULL)
+        sequence.scale_log2 = *params->query.bmm1_scale_log2_device;
+    if (params->output.bmm2_scale_device != NULL)
+        sequence.bmm2_scale = *params->output.bmm2_scale_device;
+    for (int request = 0; request < params->schedule.batch_size; request++) {
+        for (int kv_head = 0; kv_head < num_kv_heads(params); kv_head++) {
+            begin_sequence(&sequence, request, kv_head);
+            attend(&sequence);
         }
     }
-    damage(params, row.head_dim);
+    damage(params);
 }
 
 void host_gpu_execute(const char *kernel, const void *parameters) {

@@ -163,6 +163,13 @@ class WithoutGpu(CommandTest):
         self.assertIn("no kernel", result.stdout)
         self.assertIn("512", result.stdout)
 
+    def test_explain_counts_query_tokens(self):
+        kernel = self.json_of(run("explain", "--gpu", "sm_90", "--q-len", 4, "--soft-cap", 30, "--alibi", "--json"))["gpus"][0]["kernel"]
+        self.assertIn("_r16_", kernel)  # 4 heads of a group, 4 query tokens
+        result = self.check_run(run("explain", "--gpu", "sm_90", "--q-len", 2000), FAILED)
+        self.assertIn("q_len 2000 (built: up to 1024)", result.stdout)
+        self.check_run(run("explain", "--soft-cap", "-1"), USAGE)
+
     def test_explain_refuses_a_policy_that_matches_nothing(self):
         self.assertIn("'nothing'", self.check_run(run("explain", "--policy", "force=nothing"), FAILED).stderr)
 
@@ -298,6 +305,29 @@ class OnHostGpu(CommandTest):
                 report = self.check_format("kve4m3_d64_r8_p16", case)
                 self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
 
+    def test_query_tokens_drafts_caps_and_biases_are_as_the_reference_has_them(self):
+        for kernel in ("kvbf16_d64_r8_p16", "kve4m3_d64_r8_p1", "kvnvfp4_d64_r8_p16"):
+            for case in ("q_len_*", "ragged_q*", "draft*", "soft_cap*", "alibi*", "lse_natural*"):
+                with self.subTest(kernel=kernel, case=case):
+                    report = self.check_format(kernel, case)
+                    self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
+
+    def test_query_tokens_drafts_caps_and_biases_find_kernels_that_have_them_wrong(self):
+        for defect, case, tensor in [
+            ("causal", "q_len_2", "out"), ("causal", "q_len_positions", "out"), ("causal", "ragged_q", "out"),
+            ("draft_bits", "draft_mask", "out"), ("draft_bits", "draft_mask_1", "out"), ("draft_bits", "draft_mask_64", "out"),
+            ("before", "draft_mask", "out"), ("before", "draft_mask_window_5", "out"), ("leak", "draft_mask", "out"),
+            ("ragged_rows", "ragged_q", "out"), ("ragged_rows", "draft_mask_ragged", "out"),
+            ("window_of_last", "q_len_window_5", "out"), ("window_of_last", "draft_mask_window_0", "out"),
+            ("skip_token", "q_len_16_group_12", "out"), ("no_cap", "soft_cap", "out"), ("no_cap", "drafts_and_all", "out"),
+            ("rough_cap", "soft_cap_million", "out"), ("alibi_sign", "alibi", "out"), ("alibi_sign", "alibi_long", "out"),
+            ("lse_base", "lse_natural", "lse"), ("lse_base", "lse_natural_sinks", "lse"),
+        ]:
+            with self.subTest(defect=defect, case=case):
+                report = self.check(ONE_KERNEL, "--case", case, "--repeat", 1, code=FAILED, HOST_GPU_DEFECT=defect)
+                (failure,) = report["failures"]
+                self.assertEqual((failure["case"], failure["kind"], failure["tensor"]), (case, "wrong", tensor))
+
     def test_defects_of_formats_are_found_and_named(self):
         for defect, case, tensor in [
             ("e4m3_operands", "group_4", "out"), ("query_range", "query_huge", "out"), ("swizzle", "out_nvfp4", "out_sf"),
@@ -342,9 +372,20 @@ class OnHostGpu(CommandTest):
         for key in ("us", "terabytes_per_second", "ceiling_us", "percent_of_ceiling", "launch_us", "bare_us"):
             self.assertGreater(row[key], 0, key)
 
+    def test_bench_measures_several_query_tokens_with_a_cap_and_biases(self):
+        options = ["--heads", "4/1", "--lens", "10,70", "--q-len", 3, "--soft-cap", 5, "--alibi"]
+        (row,) = self.json_of(run("bench", *options, "--json", gpu=True))["results"]
+        self.assertEqual((row["q_len"], row["tokens"], row["kv_bytes"], row["requests_compared"]), (3, 80, 80 * 2 * 256, 1))
+        self.assertIn(", 3 query tokens, soft cap 5, alibi", row["problem"])
+        for defect in ("causal", "no_cap", "alibi_sign"):
+            with self.subTest(defect):
+                result = self.check_run(run("bench", *options, gpu=True, HOST_GPU_DEFECT=defect), FAILED)
+                self.assertIn("the result is wrong: out[token", result.stderr)
+
     def test_bench_times_every_kernel_and_writes_csv(self):
         result = self.check_run(run("bench", *SMALL, "--all-kernels", "--csv", gpu=True), PASSED)
         rows = list(csv.DictReader(io.StringIO(result.stdout)))
+        self.assertEqual({row["q_len"] for row in rows}, {"1"})
         self.assertEqual(len({row["kernel"] for row in rows}), len(rows))
         self.assertGreater(len(rows), 3)
         self.assertTrue(all(None not in row and float(row["us"]) > 0 for row in rows))

@@ -34,8 +34,8 @@ static struct libdecode_launch_contract format_contract(size_t format, uint32_t 
     contract.head_dim = head_dim;
     contract.min_page_size = min_page_size;
     contract.flags = min_page_size < 16 ? CONTRACT_FLAG_ROW_GATHER : 0u;
-    contract.features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_V_PAGE_TABLE |
-                        CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX;
+    contract.max_q_len = 1024;
+    contract.features = fixture_decode_features;
     return contract;
 }
 

@@ -69,7 +69,7 @@ static cuda_result take_launch(const struct cuda_launch_config *config, cuda_fun
     require(config->grid_x >= 1 && config->grid_x % contract->cluster_size == 0 && config->block_x == contract->threads);
     require((size_t)config->grid_x * 2 * contract->record_bytes <= launched.records_bytes);
     require(schedule->head_shift >= 0 && schedule->heads_per_sequence % (1 << schedule->head_shift) == 0);
-    require(schedule->num_workers.value >= 1 && schedule->row_passes.value >= 1);
+    require(schedule->num_workers.value >= 1 && schedule->row_passes >= 1 && schedule->heads_per_worker.value >= 1);
     require((schedule->num_workers.value << schedule->head_shift) * contract->cluster_size == config->grid_x);
     require(schedule->box_tokens >= 1 && (schedule->box_tokens & (schedule->box_tokens - 1)) == 0 &&
             (uint32_t)schedule->box_tokens <= contract->tile_tokens && schedule->min_boxes_per_worker >= 1);

@@ -32,6 +32,9 @@ struct fixture_kernel {
 /* A plausible contract: GQA decode, bf16, head_dim 128, row_tile 8, no cluster, 100 KiB of shared memory. */
 struct libdecode_launch_contract fixture_contract(void);
 
+/* What a kernel of batch decode computes; that contract announces none of it, nor more than one query token. */
+extern const uint32_t fixture_decode_features;
+
 /* The dtypes of a KV cache, as kernels name them, and the queries that go with each. */
 struct fixture_kv_dtype {
     const char *name;

@@ -122,8 +122,8 @@ static struct libdecode_launch_contract contract_like(const char *dtype, uint32_
     contract.max_box_tokens = gathers_rows ? 16 : contract.tile_tokens;
     contract.min_page_size = min_page_size;
     contract.flags = gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0;
-    contract.features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_V_PAGE_TABLE |
-                        CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX;
+    contract.max_q_len = 1024;
+    contract.features = fixture_decode_features;
     return contract;
 }
 

@@ -32,11 +32,11 @@ static const struct {
     SAYING(parameter_bytes, sizeof(struct gqa_decode_params) + 64, "takes a parameter block of"),
     SAYING(reserved[0], 1, "reserved words"),
     SAYING(flags, CONTRACT_FLAG_MAY_SPILL | 1u << 2, "has flags 0x4"),
-    SAYING(features, CONTRACT_FEATURE_LSE | 1u << 9, "computes features 0x200"),
-    SAYING(features, LIBDECODE_FEATURE_DRAFT_MASK, "computes features 0x10"), /* known, but no field carries it */
+    SAYING(features, CONTRACT_FEATURE_LSE | 1u << 12, "computes features 0x1000"),
+    SAYING(features, LIBDECODE_FEATURE_ROPE, "computes features 0x400"), /* known, but no field carries it */
     SAYING(out_dtypes, 1u << KERNEL_DTYPE_BF16 | 1u << 5, "writes dtypes 0x20"),
     SAYING(out_dtypes, 1u << 31, "writes dtypes 0x80000000"),
-    SAYING(max_q_len, 8, "up to 8 query tokens"),
+    SAYING(max_q_len, 1025, "up to 1025 query tokens"),
     SAYING(query_dtypes, 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_NVFP4, "queries of dtypes 0x10"),
     SAYING(kv_dtype, 0, "KV rows of 128 elements of dtype 0"),
     SAYING(kv_dtype, 5, "KV rows of 128 elements of dtype 5"), /* not to be copied as if it were another */

@@ -85,7 +85,11 @@ static void every_field_of_the_parameter_block_comes_from_its_source(void **stat
     problem.num_qo_heads = 40;
     problem.out_dtype = LIBDECODE_DTYPE_FP16;
     problem.features = LIBDECODE_FEATURE_WINDOW | LIBDECODE_FEATURE_SINKS | LIBDECODE_FEATURE_LSE |
-                       LIBDECODE_FEATURE_V_PAGE_TABLE | LIBDECODE_FEATURE_QUERY_POSITIONS;
+                       LIBDECODE_FEATURE_V_PAGE_TABLE | LIBDECODE_FEATURE_QUERY_POSITIONS | LIBDECODE_FEATURE_RAGGED_Q |
+                       LIBDECODE_FEATURE_DRAFT_MASK | LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_ALIBI |
+                       LIBDECODE_FEATURE_LSE_NATURAL;
+    problem.q_len = 9;
+    problem.logits_soft_cap = 30.0f;
     problem.batch_size = 5;
     problem.page_size = 128;
     problem.window_left = 77;
@@ -106,6 +110,9 @@ static void every_field_of_the_parameter_block_comes_from_its_source(void **stat
     tensors.lse = (float *)(uintptr_t)0x10100;
     tensors.sinks = a_float(0x10200);
     tensors.query_positions = (const int32_t *)(uintptr_t)0x10300;
+    tensors.cum_seq_lens_q = (const int32_t *)(uintptr_t)0x10700;
+    tensors.draft_mask = (const uint16_t *)(uintptr_t)0x10800;
+    tensors.alibi_slopes = a_float(0x10900);
     tensors.bmm1_scale = 0.125f;
     tensors.bmm2_scale = 3.0f;
     tensors.bmm1_scale_device = a_float(0x10400);
@@ -122,6 +129,12 @@ static void every_field_of_the_parameter_block_comes_from_its_source(void **stat
     assert_ptr_equal(params.schedule.seq_lens, tensors.seq_lens);
     assert_ptr_equal(params.schedule.page_table, tensors.page_table);
     assert_ptr_equal(params.schedule.query_positions, tensors.query_positions);
+    assert_ptr_equal(params.schedule.cum_seq_lens_q, tensors.cum_seq_lens_q);
+    assert_ptr_equal(params.schedule.draft_mask, tensors.draft_mask);
+    assert_true(params.schedule.exact_ranges != 0);
+    assert_ptr_equal(params.query.alibi_slopes, tensors.alibi_slopes);
+    assert_true(params.query.soft_cap == 30.0f);
+    assert_true(fabs((double)params.output.lse_factor - log(2)) < 1e-8);
     assert_ptr_equal(params.query.bmm1_scale_device, tensors.bmm1_scale_device);
     assert_ptr_equal(params.query.bmm1_scale_log2_device, tensors.bmm1_scale_log2_device);
     assert_ptr_equal(params.output.bmm2_scale_device, tensors.bmm2_scale_device);
@@ -140,14 +153,17 @@ static void every_field_of_the_parameter_block_comes_from_its_source(void **stat
     assert_true(fabs(params.query.bmm1_scale_log2 - 0.125 * log2(exp(1))) < 1e-8);
     assert_true(params.output.bmm2_scale == 3.0f);
     assert_int_equal(params.schedule.batch_size, 5);
-    assert_int_equal(params.query.group_size, 5);
-    assert_divisor(params.schedule.row_passes, 1);
+    assert_divisor(params.schedule.group_size, 5);
+    assert_int_equal(params.schedule.q_len, 9);
+    assert_int_equal(params.schedule.row_tile, 32);
+    assert_int_equal(params.schedule.row_passes, 2); /* of 45 rows */
+    assert_divisor(params.schedule.heads_per_worker, 1);
     assert_int_equal(params.schedule.heads_per_sequence, 1);
     assert_divisor(params.schedule.page_size, 128);
     assert_int_equal(params.schedule.box_tokens, 64);
     assert_int_equal(params.schedule.max_tokens, 51 * 128);
     assert_int_equal(params.schedule.window_left, 77);
-    assert_int_equal(params.schedule.window_reach, 77 / 3);
+    assert_int_equal(params.schedule.window_reach, 77 / 3 + 8); /* of the first query token */
     assert_divisor(params.schedule.position_stride, 3);
     assert_int_equal(params.schedule.position_offset, 2);
     assert_int_equal(params.output.dtype, KERNEL_DTYPE_FP16);
@@ -163,6 +179,15 @@ static void what_is_not_announced_is_null_and_defaults_are_filled_in(void **stat
     assert_null(params.output.lse);
     assert_null(params.output.sinks);
     assert_null(params.schedule.query_positions);
+    assert_null(params.schedule.cum_seq_lens_q);
+    assert_null(params.schedule.draft_mask);
+    assert_int_equal(params.schedule.exact_ranges, 0);
+    assert_null(params.query.alibi_slopes);
+    assert_true(params.query.soft_cap == 0.0f);
+    assert_true(params.output.lse_factor == 1.0f);
+    assert_divisor(params.schedule.heads_per_worker, 8 >> params.schedule.head_shift);
+    assert_int_equal(params.schedule.q_len, 1);
+    assert_int_equal(params.schedule.row_passes, 1);
     assert_null(params.query.bmm1_scale_device);
     assert_null(params.query.bmm1_scale_log2_device);
     assert_null(params.output.bmm2_scale_device);

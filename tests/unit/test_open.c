@@ -330,7 +330,7 @@ static void each_log_level_says_its_part(void **state) {
     libdecode_memory_bundle memory = {data, data_bytes};
     libdecode_problem problem = llama3_8b(), bad = llama3_8b();
     libdecode_device device = preset("sm_90");
-    bad.q_len = 2;
+    bad.q_len = 2000;
     for (int level = LIBDECODE_LOG_DEFAULT; level <= LIBDECODE_LOG_DEBUG; level++) {
         struct log log = {0};
         libdecode_open_options options = no_environment();

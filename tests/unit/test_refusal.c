@@ -24,15 +24,15 @@ static void what_no_kernel_does_is_unsupported_and_says_what_is_built(void **sta
     struct policy policy = no_policy();
     libdecode_device device = preset("sm_90");
     libdecode_problem problem = llama3_8b();
-    problem.q_len = 4;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 4", "built: up to 1", &problem, &device, &policy, &grid->table);
+    problem.q_len = 1025;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 1025", "built: up to 1024", &problem, &device, &policy, &grid->table);
     problem = llama3_8b();
     problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
     problem.head_dim = 512;
     expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "kv_dtype nvfp4", "head_dim 512", &problem, &device, &policy, &grid->table);
     problem = llama3_8b();
-    problem.features = LIBDECODE_FEATURE_DRAFT_MASK | LIBDECODE_FEATURE_LSE;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "features lse+draft_mask", "window+sinks+lse", &problem, &device, &policy,
+    problem.features = LIBDECODE_FEATURE_ROPE | LIBDECODE_FEATURE_LSE;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "features lse+rope", "window+sinks+lse", &problem, &device, &policy,
                    &grid->table);
     problem = llama3_8b();
     problem.num_pages = 4;
@@ -40,9 +40,14 @@ static void what_no_kernel_does_is_unsupported_and_says_what_is_built(void **sta
     expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "K and V strides 1099511627776 bytes", "2^40", &problem, &device, &policy,
                    &grid->table);
     problem = llama3_8b();
+    problem.features = LIBDECODE_FEATURE_ROPE;
+    problem.q_len = 2000;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2000", "; features rope", &problem, &device, &policy, &grid->table);
+    problem = llama3_8b();
     problem.features = LIBDECODE_FEATURE_DRAFT_MASK;
-    problem.q_len = 2;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2", "; features draft_mask", &problem, &device, &policy, &grid->table);
+    problem.q_len = 65;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "draft_mask a mask for 65 query tokens", "masks for up to 64", &problem, &device,
+                   &policy, &grid->table);
 }
 
 static const struct kernel_record *find_record(const char *name) {
@@ -87,12 +92,12 @@ static void a_small_bundle_does_not_speak_for_the_grid(void **state) {
     problem.head_dim = 64;
     expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is", "head_dim 80 to 128, the problem has 64", &problem, &device,
                    &policy, &table);
-    problem.q_len = 2;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2 (built: up to 1)", "nearest is gqa_decode_kvbf16", &problem, &device,
-                   &policy, &table);
+    problem.q_len = 2000;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2000 (built: up to 1024)", "nearest is gqa_decode_kvbf16", &problem,
+                   &device, &policy, &table);
     struct kernel_table empty = table_over(NULL, NULL, 0);
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2 (built: up to 1)", "change the problem", &problem, &device, &policy,
-                   &empty);
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2000 (built: up to 1024)", "change the problem", &problem, &device,
+                   &policy, &empty);
     forget_table(&table);
     forget_table(&empty);
 }
@@ -174,13 +179,13 @@ static void the_nearest_kernel_is_one_of_this_gpu_where_there_is_one(void **stat
     libdecode_problem problem = llama3_8b();
     expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_kvbf16_d64_r8_p16_c1_sm90",
                    "head_dim 16 to 64, the problem has 128", &problem, &device, &policy, &table);
-    problem.q_len = 2;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2", "nearest is gqa_decode_kvbf16_d64_r8_p16_c1_sm90", &problem, &device,
-                   &policy, &table);
+    problem.q_len = 2000;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2000", "nearest is gqa_decode_kvbf16_d64_r8_p16_c1_sm90", &problem,
+                   &device, &policy, &table);
     forget_table(&table);
     table = table_over(records, gpus, 1);
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2", "nearest is gqa_decode_kvbf16_d128_r8_p16_c1_sm100", &problem, &device,
-                   &policy, &table);
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2000", "nearest is gqa_decode_kvbf16_d128_r8_p16_c1_sm100", &problem,
+                   &device, &policy, &table);
     forget_table(&table);
 }
 
@@ -277,7 +282,7 @@ static void every_kernel_gets_one_verdict_with_a_reason(void **state) {
     assert_int_equal(tally.without_reason, 0);
     assert_string_equal(tally.chosen_name, selection.record->name);
 
-    problem.q_len = 2;
+    problem.q_len = 2000;
     tally = (struct tally){0};
     assert_int_equal(problem_check(&problem, &checked), LIBDECODE_OK);
     assert_int_equal(select_kernel(&checked, &device, &policy, &grid->table, count_verdict, &tally, &selection),

@@ -107,7 +107,7 @@ static void the_order_of_records_never_changes_the_answer(void **state) {
         libdecode_device device = preset("sm_90");
         struct selection ignored;
         char message[1024];
-        unsupported.q_len = 2;
+        unsupported.q_len = 2000;
         assert_int_equal(choose(&unsupported, &device, &policy, &grid->table, &ignored), LIBDECODE_ERROR_UNSUPPORTED);
         (void)strncpy(message, libdecode_error_message(), sizeof message - 1);
         assert_int_equal(choose(&unsupported, &device, &policy, &table, &ignored), LIBDECODE_ERROR_UNSUPPORTED);

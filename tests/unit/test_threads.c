@@ -72,7 +72,7 @@ static void look_inside(struct worker *worker) {
     libdecode_kernel_info info = LIBDECODE_KERNEL_INFO_INIT;
     expect(worker, libdecode_explain(context, &problem, &device, NULL, NULL), LIBDECODE_OK);
     expect(worker, libdecode_kernel_get_info(context, (size_t)worker->number, &info), LIBDECODE_OK);
-    problem.q_len = 2;
+    problem.q_len = 2000;
     expect(worker, libdecode_explain(context, &problem, &device, NULL, NULL), LIBDECODE_ERROR_UNSUPPORTED);
     if (!strstr(libdecode_error_message(), "q_len")) /* and not what the log function's own call said */
         expect(worker, LIBDECODE_ERROR_INTERNAL, LIBDECODE_OK);

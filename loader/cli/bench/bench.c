@@ -91,7 +91,7 @@ struct bench {
 static void begin_output(struct bench *bench) {
     if (bench->args->csv) {
         printf("label,batch_size,tokens,num_qo_heads,num_kv_heads,head_dim,kv_dtype,page_size,kv_bytes,kernel,us,fastest_us,"
-               "slowest_us,terabytes_per_second,ceiling_us,percent_of_ceiling,launch_us,bare_us%s\n",
+               "slowest_us,terabytes_per_second,ceiling_us,percent_of_ceiling,launch_us,bare_us%s,q_len\n",
                bench->args->programmatic ? ",programmatic_us,held_us,held_programmatic_us" : "");
     } else if (bench->session->json) {
         json_begin(&bench->json, NULL, '{');
@@ -129,7 +129,7 @@ static void print_csv(const struct bench_batch *batch, const char *label, const 
         printf("%.3f,%.3f", result->held.median_us, result->held_programmatic.median_us);
     else if (result->has_programmatic)
         printf(",");
-    putchar('\n');
+    printf(",%d\n", problem->q_len);
 }
 
 static void print_json(struct json *json, const struct bench_batch *batch, const char *label, const char *description,
@@ -139,6 +139,7 @@ static void print_json(struct json *json, const struct bench_batch *batch, const
     json_text(json, "label", label);
     json_text(json, "problem", description);
     json_integer(json, "batch_size", problem->batch_size);
+    json_integer(json, "q_len", problem->q_len);
     json_integer(json, "tokens", batch->host.workload->total_tokens);
     json_integer(json, "num_qo_heads", problem->num_qo_heads);
     json_integer(json, "num_kv_heads", problem->num_kv_heads);

@@ -62,14 +62,18 @@ bool device_batch_make(struct gpu *gpu, const struct kv_batch *batch, struct dev
            gpu_alloc(gpu, device->lse_bytes, "lse", &device->lse);
     if (good && batch->sinks != NULL)
         good = copy_new(gpu, batch->sinks, (size_t)problem->num_qo_heads * sizeof(float), "the sinks", &device->sinks);
+    if (good && batch->alibi_slopes != NULL)
+        good = copy_new(gpu, batch->alibi_slopes, (size_t)problem->num_qo_heads * sizeof(float), "the slopes of ALiBi",
+                        &device->alibi_slopes);
     if (!good)
         device_batch_free(gpu, device);
     return good;
 }
 
 void device_batch_free(struct gpu *gpu, struct device_batch *device) {
-    uint64_t *const addresses[] = {&device->pool,   &device->page_table, &device->seq_lens, &device->query,    &device->out,
-                                   &device->out_sf, &device->lse,        &device->sinks,    &device->workspace};
+    uint64_t *const addresses[] = {&device->pool,         &device->page_table, &device->seq_lens, &device->query,
+                                   &device->out,          &device->out_sf,     &device->lse,      &device->sinks,
+                                   &device->alibi_slopes, &device->workspace};
     for (size_t index = 0; index < sizeof addresses / sizeof addresses[0]; index++)
         gpu_free(gpu, addresses[index]);
 }
@@ -108,6 +112,7 @@ libdecode_tensors device_batch_tensors(const struct device_batch *device, int32_
     tensors.out_sf = device->out_sf_bytes > 0 ? gpu_pointer(device->out_sf) : NULL;
     tensors.lse = device->lse_bytes > 0 ? gpu_pointer(device->lse) : NULL;
     tensors.sinks = batch->sinks != NULL ? gpu_pointer(device->sinks) : NULL;
+    tensors.alibi_slopes = batch->alibi_slopes != NULL ? gpu_pointer(device->alibi_slopes) : NULL;
     tensors.bmm1_scale = batch->bmm1_scale;
     tensors.workspace = gpu_pointer(device->workspace);
     tensors.workspace_bytes = device->workspace_bytes;
@@ -133,7 +138,7 @@ static bool scales_are_finite(const libdecode_problem *problem, const uint8_t *s
     for (size_t token = 0; token < num_tokens; token++) {
         for (size_t column = 0; column < columns; column++) {
             if (isnan(e4m3_decode(scales[nvfp4_swizzled_offset(token, column, columns)])))
-                return complain("the result is not finite: out_sf[request %zu, column %zu]", token, column);
+                return complain("the result is not finite: out_sf[token %zu, column %zu]", token, column);
         }
     }
     return true;
@@ -143,17 +148,18 @@ static bool compare_part(const struct device_batch *device, int32_t region, int3
                          uint8_t *out_sf, const struct expectation *expectation, struct accuracy *ret_accuracy) {
     struct mismatch mismatch = {0};
     struct kv_part part;
+    const int32_t first_token = first * device->batch->problem.q_len;
     kv_batch_part(device->batch, region, first, count, &part);
-    part.tensors.out = out + (size_t)first * row_bytes(&part.problem, part.problem.out_dtype);
+    part.tensors.out = out + (size_t)first_token * row_bytes(&part.problem, part.problem.out_dtype);
     part.tensors.out_sf = out_sf;
-    part.tensors.out_sf_start_token = first;
+    part.tensors.out_sf_start_token = first_token;
     expectation_compare(expectation, &part.problem, &part.tensors, &mismatch);
     if (ret_accuracy != NULL)
         *ret_accuracy = (struct accuracy){.largest_error = mismatch.largest_error, .rms_error = mismatch.rms_error};
     if (mismatch.count == 0)
         return true;
     char text[256];
-    mismatch.token += (size_t)first;
+    mismatch.token += (size_t)first_token;
     mismatch_describe(&mismatch, text, sizeof text);
     return complain("the result is wrong: %s", text);
 }
@@ -171,7 +177,7 @@ bool device_batch_check(struct gpu *gpu, const struct device_batch *device, int3
     if (good) {
         size_t bad = first_not_finite(problem->out_dtype, out, elements, row);
         if (bad < elements)
-            good = complain("the result is not finite: out[request %zu, head %zu, element %zu]",
+            good = complain("the result is not finite: out[token %zu, head %zu, element %zu]",
                             bad / row / (size_t)problem->num_qo_heads, bad / row % (size_t)problem->num_qo_heads, bad % row);
     }
     if (good && problem->out_dtype == LIBDECODE_DTYPE_NVFP4)

@@ -147,6 +147,12 @@ static bool make_query(struct kv_batch *batch) {
         for (int32_t head = 0; good && head < problem->num_qo_heads; head++)
             batch->sinks[head] = (float)random_normal(&random);
     }
+    if (good && (problem->features & LIBDECODE_FEATURE_ALIBI) != 0) {
+        batch->alibi_slopes = malloc((size_t)problem->num_qo_heads * sizeof batch->alibi_slopes[0]);
+        good = batch->alibi_slopes != NULL;
+        for (int32_t head = 0; good && head < problem->num_qo_heads; head++) /* as models have them */
+            batch->alibi_slopes[head] = exp2f(-8.0f * (float)(head + 1) / (float)problem->num_qo_heads);
+    }
     return good;
 }
 
@@ -179,6 +185,7 @@ void kv_batch_free(struct kv_batch *batch) {
     free(batch->v_scale_block);
     free(batch->query);
     free(batch->sinks);
+    free(batch->alibi_slopes);
     *batch = (struct kv_batch){0};
 }
 
@@ -195,9 +202,10 @@ void kv_batch_part(const struct kv_batch *batch, int32_t region, int32_t first, 
     part.tensors.seq_lens = batch->workload->seq_lens + first;
     part.tensors.page_table =
         batch->folded_table + ((int64_t)region * problem->batch_size + first) * problem->page_table_request_stride;
-    part.tensors.query =
-        batch->query + (size_t)(first * problem->query_token_stride) * (size_t)dtype_bits(problem->query_dtype) / 8;
+    part.tensors.query = batch->query + (size_t)(first * problem->q_len * problem->query_token_stride) *
+                                            (size_t)dtype_bits(problem->query_dtype) / 8;
     part.tensors.sinks = batch->sinks;
+    part.tensors.alibi_slopes = batch->alibi_slopes;
     part.tensors.bmm1_scale = batch->bmm1_scale;
     *ret_part = part;
 }

@@ -28,7 +28,8 @@ struct kv_batch {
     uint8_t *k_block, *v_block;
     uint8_t *k_scale_block, *v_scale_block; /* NVFP4 only */
     uint8_t *query;
-    float *sinks; /* NULL without */
+    float *sinks;        /* NULL without */
+    float *alibi_slopes; /* likewise */
     float bmm1_scale;
 };
 
@@ -53,7 +54,7 @@ struct device_batch {
     const struct kv_batch *batch;
     uint64_t pool; /* K's pages, V's, then the scales of both; at least `pool_bytes` */
     size_t pool_bytes;
-    uint64_t page_table, seq_lens, query, out, out_sf, lse, sinks, workspace;
+    uint64_t page_table, seq_lens, query, out, out_sf, lse, sinks, alibi_slopes, workspace;
     size_t out_bytes, out_sf_bytes, lse_bytes, workspace_bytes;
 };
 bool device_batch_make(struct gpu *gpu, const struct kv_batch *batch, struct device_batch *ret_device);

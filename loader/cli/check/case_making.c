@@ -23,12 +23,40 @@ void poison_e4m3(void *data, size_t bytes) {
         octets[index] = POISON_OTHER_BYTE;
 }
 
-bool is_visible(const struct making *making, int32_t request, int32_t sequence, int32_t token) {
+struct query_rows query_rows_of(const struct making *making, int32_t request) {
+    const int32_t *cum_seq_lens_q = making->cum_seq_lens_q, q_len = making->problem->q_len;
+    if (cum_seq_lens_q == NULL)
+        return (struct query_rows){.first = (int64_t)request * q_len, .count = q_len};
+    return (struct query_rows){.first = cum_seq_lens_q[request], .count = cum_seq_lens_q[request + 1] - cum_seq_lens_q[request]};
+}
+
+uint16_t *draft_mask_word(const struct making *making, int64_t query_row, int32_t draft) {
+    const int32_t words_per_row = (making->problem->q_len + 31) / 32 * 2;
+    return making->draft_mask + query_row * words_per_row + draft / 16;
+}
+
+/* `query`: which query token of the request. */
+static bool query_token_sees(const struct making *making, int32_t request, struct query_rows rows, int32_t query,
+                             int32_t sequence, int32_t token) {
     const libdecode_problem *problem = making->problem;
-    int64_t stride = problem->position_stride, offset = problem->position_offset;
-    int64_t position = token * stride + offset;
-    int64_t query = (making->seq_lens[sequence] - 1) * stride + offset;
+    const int64_t stride = problem->position_stride, offset = problem->position_offset, position = token * stride + offset;
+    const int32_t first_draft = making->seq_lens[sequence] - rows.count;
+    int64_t query_position = (first_draft + query) * stride + offset;
     if (making->query_positions != NULL)
-        query = making->query_positions[request];
-    return position <= query && (!has(making, CASE_WINDOW) || position >= query - problem->window_left);
+        query_position = (int64_t)making->query_positions[request] + query;
+    else if (first_draft + query < 0)
+        return false;
+    if (has(making, CASE_WINDOW) && position < query_position - problem->window_left)
+        return false;
+    if (making->draft_mask != NULL && token >= first_draft)
+        return (*draft_mask_word(making, rows.first + query, token - first_draft) >> (token - first_draft) % 16 & 1) != 0;
+    return position <= query_position;
+}
+
+bool is_visible(const struct making *making, int32_t request, int32_t sequence, int32_t token) {
+    const struct query_rows rows = query_rows_of(making, request);
+    bool visible = false;
+    for (int32_t query = 0; !visible && query < rows.count; query++)
+        visible = query_token_sees(making, request, rows, query, sequence, token);
+    return visible;
 }

@@ -40,6 +40,8 @@ struct making {
     int32_t *page_table;
     int32_t table_width; /* of K's entries */
     int32_t *query_positions;
+    int32_t *cum_seq_lens_q; /* NULL without CASE_RAGGED_Q */
+    uint16_t *draft_mask;    /* NULL without CASE_DRAFT_MASK */
     const struct case_formats *formats;
     uint8_t *k_cache, *v_cache;
     uint8_t *k_sf, *v_sf; /* NVFP4 only */
@@ -55,7 +57,17 @@ void *new_buffer(struct making *making, size_t bytes, size_t field);
 /* Makes every other byte of e4m3 poison the other NaN. */
 void poison_e4m3(void *data, size_t bytes);
 
-/* Whether the query of `request` sees that token of that sequence. */
+/* The query tokens of a request, and their first row of query, out and draft_mask. */
+struct query_rows {
+    int64_t first;
+    int32_t count;
+};
+struct query_rows query_rows_of(const struct making *making, int32_t request);
+
+/* The 16 bits that say whether a query token sees draft token `draft` and its neighbours. */
+uint16_t *draft_mask_word(const struct making *making, int64_t query_row, int32_t draft);
+
+/* Whether any query token of `request` sees that token of that sequence. */
 bool is_visible(const struct making *making, int32_t request, int32_t sequence, int32_t token);
 
 #endif

@@ -9,6 +9,8 @@
 
 #include "random.h"
 
+#define MAX_DRAWN_WORK 1000000 /* of problems with several query tokens a request: the second or so that others take, too */
+
 #define LENS(...)                                                                                                                \
     .lens = (const int32_t[]){__VA_ARGS__}, .num_lens = (int32_t)(sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
 #define NO_LENS .lens = NULL, .num_lens = 0
@@ -26,6 +28,8 @@
          93, 94, 95, 96)
 #define ODD_LENS LENS(BEYOND_TABLE, 0, 100, BEYOND_TABLE, BELOW_ZERO, 333, BELOW_ZERO, 17, BEYOND_TABLE, 1, 300, BEYOND_TABLE)
 #define HUGE_LENS LENS(40, 1000, 0, 2500, 513, 3000)
+/* Shorter than the query tokens, as long, and longer. */
+#define QUERY_LENS LENS(0, 1, 2, 3, 5, 8, 16, 17, 64, 130, 333)
 #define RAGGED_LENS LENS(2100, 17, 640, 1, 900, 333, 64, 1500, 5, 128, 700, 0, 48)
 
 /* clang-format off */
@@ -168,6 +172,64 @@ const struct test_case test_cases[] = {
     {"out_nvfp4_one_head", 1, 1,   64,   0, CASE_OUT_NVFP4 | CASE_SINKS, MANY_REQUESTS},
     {"out_nvfp4_narrow",  1,  3,   16, 100, CASE_OUT_NVFP4 | CASE_NARROW_HEAD | CASE_WINDOW, MIXED_LENS},
     {"out_nvfp4_outliers", 2, 8,   16,   0, CASE_OUT_NVFP4 | CASE_OUTLIERS | CASE_REPEAT, LONG_AND_SHORT},
+    {"q_len_2",           2,  4,   16,   0, CASE_LSE | CASE_QUICK, QUERY_LENS, .q_len = 2},
+    {"q_len_4_group_1",   3,  1,   64,   0, CASE_LSE, QUERY_LENS, .q_len = 4},
+    {"q_len_4_group_8",   2,  8,   32,   0, CASE_LSE | CASE_NHD, QUERY_LENS, .q_len = 4},
+    {"q_len_8_group_3",   2,  3,   16,   0, CASE_LSE, QUERY_LENS, .q_len = 8},
+    {"q_len_16_group_12", 1, 12,   16,   0, CASE_LSE, QUERY_LENS, .q_len = 16},
+    {"q_len_3_group_40",  1, 40,   16,   0, CASE_LSE | CASE_SINKS, LENS(2, 3, 64, 333), .q_len = 3},
+    {"q_len_100",         1,  3,   16,   0, CASE_LSE, LENS(0, 1, 99, 100, 101, 300), .q_len = 100},
+    {"q_len_page_1",      2,  4,    1,   0, CASE_LSE, QUERY_LENS, .q_len = 5},
+    {"q_len_tile_edges",  2,  4,   64,   0, CASE_LSE | CASE_OUTLIERS, TILE_LENS, .q_len = 2},
+    {"q_len_window_0",    2,  4,   16,   0, CASE_WINDOW | CASE_LSE, QUERY_LENS, .q_len = 4},
+    {"q_len_window_1",    2,  5,    1,   1, CASE_WINDOW | CASE_SINKS, QUERY_LENS, .q_len = 3},
+    {"q_len_window_5",    2,  4,   16,   5, CASE_WINDOW | CASE_LSE | CASE_QUICK, QUERY_LENS, .q_len = 16},
+    {"q_len_window_100",  2,  8,   64, 100, CASE_WINDOW | CASE_LSE, WINDOW_LENS, .q_len = 3},
+    {"q_len_position_rule", 2, 4,  16,  20, CASE_POSITION_RULE | CASE_WINDOW | CASE_LSE, QUERY_LENS, .q_len = 5},
+    {"q_len_positions",   2,  4,   16,   0, CASE_QUERY_POSITIONS | CASE_LSE, LENS(100, 333, 64, 3, 65, 0, 200, 5), .q_len = 4},
+    {"q_len_positions_window", 2, 3, 16, 130, CASE_QUERY_POSITIONS | CASE_POSITION_RULE | CASE_WINDOW | CASE_LSE,
+     LENS(100, 333, 64, 3, 65, 0, 200, 5), .q_len = 8},
+    {"q_len_per_head",    4,  4,   16,  40, CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_WINDOW | CASE_LSE, QUERY_LENS, .q_len = 4},
+    {"q_len_padded",      3,  5,   16,   0, CASE_PADDED_STRIDES | CASE_NEGATIVE_IDS | CASE_LSE, QUERY_LENS, .q_len = 3},
+    {"q_len_odd_lengths", 2,  4,   16,   0, CASE_ODD_LENGTHS | CASE_PER_HEAD | CASE_LSE, ODD_LENS, .q_len = 4},
+    {"q_len_huge_scores", 2,  4,   16,   0, CASE_HUGE_SCORES | CASE_DEVICE_SCALE_LOG2 | CASE_LSE, LENS(40, 0, 513, 900), .q_len = 4},
+    {"q_len_split_edge",  1,  8,   16,   0, CASE_SPLIT_EDGES | CASE_LSE, LENS(1), .q_len = 2},
+    {"q_len_long",        2,  4,   16,   0, CASE_REPEAT | CASE_LSE, LENS(6000, 3, 900), .q_len = 4},
+    {"q_len_programmatic", 2, 4,   16,   0, CASE_PROGRAMMATIC | CASE_LSE | CASE_REPEAT, RAGGED_LENS, .q_len = 2},
+    {"q_len_out_e4m3",    2,  3,   16,   0, CASE_OUT_E4M3 | CASE_NARROW_HEAD | CASE_LSE, QUERY_LENS, .q_len = 4},
+    {"ragged_q",          2,  4,   16,   0, CASE_RAGGED_Q | CASE_LSE | CASE_QUICK, QUERY_LENS, .q_len = 5},
+    {"ragged_q_1",        2,  8,   16,   0, CASE_RAGGED_Q | CASE_LSE, QUERY_LENS, .q_len = 1},
+    {"ragged_q_window",   2,  3,   64,   5, CASE_RAGGED_Q | CASE_WINDOW | CASE_SINKS | CASE_LSE, QUERY_LENS, .q_len = 16},
+    {"ragged_q_positions", 2, 4,    1, 100, CASE_RAGGED_Q | CASE_QUERY_POSITIONS | CASE_WINDOW | CASE_LSE,
+     LENS(100, 333, 64, 3, 65, 0, 200, 5), .q_len = 7},
+    {"ragged_q_padded",   2,  5,   16,   0, CASE_RAGGED_Q | CASE_PADDED_STRIDES | CASE_OUT_NVFP4 | CASE_LSE, QUERY_LENS, .q_len = 9},
+    {"ragged_q_long",     4,  4,   16,   0, CASE_RAGGED_Q | CASE_REPEAT | CASE_LSE, LONG_AND_SHORT, .q_len = 3},
+    {"draft_mask",        2,  4,   16,   0, CASE_DRAFT_MASK | CASE_LSE | CASE_QUICK, QUERY_LENS, .q_len = 8},
+    {"draft_mask_1",      2,  5,   16,   0, CASE_DRAFT_MASK | CASE_SINKS | CASE_LSE, QUERY_LENS, .q_len = 1},
+    {"draft_mask_16_page_1", 1, 8,  1,   0, CASE_DRAFT_MASK | CASE_LSE, QUERY_LENS, .q_len = 16},
+    {"draft_mask_40",     1,  5,   16,   0, CASE_DRAFT_MASK | CASE_LSE, LENS(39, 40, 0, 333, 100, 41, 70), .q_len = 40},
+    {"draft_mask_64",     1,  3,   64,   0, CASE_DRAFT_MASK | CASE_LSE, LENS(63, 64, 65, 10, 200, 130, 128), .q_len = 64},
+    {"draft_mask_window_0", 2, 4,  16,   0, CASE_DRAFT_MASK | CASE_WINDOW | CASE_LSE, QUERY_LENS, .q_len = 4},
+    {"draft_mask_window_5", 2, 3,  16,   5, CASE_DRAFT_MASK | CASE_WINDOW | CASE_PER_HEAD | CASE_LSE, QUERY_LENS, .q_len = 16},
+    {"draft_mask_positions", 2, 4, 16,   0, CASE_DRAFT_MASK | CASE_QUERY_POSITIONS | CASE_LSE,
+     LENS(100, 333, 64, 3, 65, 0, 200, 5), .q_len = 6},
+    {"draft_mask_rule",   2,  4,   64, 100, CASE_DRAFT_MASK | CASE_POSITION_RULE | CASE_WINDOW | CASE_SINKS, QUERY_LENS, .q_len = 8},
+    {"draft_mask_ragged", 2,  4,   16,   0, CASE_DRAFT_MASK | CASE_RAGGED_Q | CASE_LSE | CASE_QUICK, QUERY_LENS, .q_len = 20},
+    {"draft_mask_long",   2,  4,   16,   0, CASE_DRAFT_MASK | CASE_REPEAT | CASE_PROGRAMMATIC | CASE_LSE, LENS(4000, 30, 900), .q_len = 8},
+    {"soft_cap",          4,  4,   16,   0, CASE_SOFT_CAP | CASE_OUTLIERS | CASE_LSE | CASE_QUICK, MIXED_LENS, .soft_cap = 30},
+    {"soft_cap_half",     2,  8,   64,   0, CASE_SOFT_CAP | CASE_LSE, MIXED_LENS, .soft_cap = 0.5f},
+    {"soft_cap_million",  2,  5,   16,   0, CASE_SOFT_CAP | CASE_SINKS | CASE_LSE, MIXED_LENS, .soft_cap = 1e6f},
+    {"soft_cap_scales",   2,  4,   16, 127, CASE_SOFT_CAP | CASE_NEGATIVE_SCALE | CASE_DEVICE_SCALES | CASE_WINDOW | CASE_OUTLIERS,
+     WINDOW_LENS, .soft_cap = 50},
+    {"alibi",             2,  8,   16,   0, CASE_ALIBI | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"alibi_window",      2,  7,    1, 127, CASE_ALIBI | CASE_WINDOW | CASE_SINKS | CASE_LSE, WINDOW_LENS},
+    {"alibi_positions",   2,  4,   64, 130, CASE_ALIBI | CASE_QUERY_POSITIONS | CASE_POSITION_RULE | CASE_WINDOW | CASE_LSE,
+     LENS(100, 333, 64, 1000, 65, 0, 200), .q_len = 3},
+    {"alibi_long",        2,  8,   16,   0, CASE_ALIBI | CASE_REPEAT | CASE_LSE, LENS(5000, 3, 900), .q_len = 2},
+    {"lse_natural",       2,  4,   16,   0, CASE_LSE_NATURAL | CASE_LSE | CASE_SINKS | CASE_QUICK, MIXED_LENS},
+    {"lse_natural_sinks", 2,  5,   16,   0, CASE_LSE_NATURAL | CASE_INFINITE_SINKS | CASE_SINKS | CASE_LSE, QUERY_LENS, .q_len = 4},
+    {"drafts_and_all",    2,  7,   16,  40, CASE_DRAFT_MASK | CASE_RAGGED_Q | CASE_SOFT_CAP | CASE_ALIBI | CASE_LSE_NATURAL | CASE_LSE |
+     CASE_SINKS | CASE_WINDOW | CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_QUICK, QUERY_LENS, .q_len = 11, .soft_cap = 20},
     {"random_1",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_2",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_3",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
@@ -216,7 +278,12 @@ static const struct {
                    {CASE_SPECIAL_VALUES, 6},
                    {CASE_QUERY_RANGE, 6},
                    {CASE_QUERY_HUGE, 3},
-                   {CASE_QUERY_TINY, 3}};
+                   {CASE_QUERY_TINY, 3},
+                   {CASE_RAGGED_Q, 4},
+                   {CASE_DRAFT_MASK, 3},
+                   {CASE_SOFT_CAP, 5},
+                   {CASE_ALIBI, 5},
+                   {CASE_LSE_NATURAL, 4}};
 
 /* What excludes each other, or does nothing alone. */
 static uint64_t reconciled(uint64_t flags) {
@@ -227,11 +294,15 @@ static uint64_t reconciled(uint64_t flags) {
     if ((flags & CASE_DEVICE_SCALE_LOG2) == 0)
         flags &= ~CASE_HUGE_SCORES;
     if ((flags & CASE_HUGE_SCORES) != 0)
-        flags &= ~(CASE_ZERO_SCALE | CASE_OUTLIERS | CASE_SPECIAL_VALUES | CASE_QUERY_RANGE);
+        flags &= ~(CASE_ZERO_SCALE | CASE_OUTLIERS | CASE_SPECIAL_VALUES | CASE_QUERY_RANGE | CASE_SOFT_CAP);
     if ((flags & (CASE_SPECIAL_VALUES | CASE_QUERY_RANGE)) != 0)
         flags &= ~CASE_OUTLIERS;
     if ((flags & CASE_SPECIAL_VALUES) != 0)
         flags &= ~CASE_QUERY_RANGE;
+    if ((flags & (CASE_HUGE_SCORES | CASE_QUERY_RANGE)) != 0)
+        flags &= ~CASE_ALIBI; /* a bias that f32 loses in a huge score, and float64 does not */
+    if ((flags & CASE_LSE) == 0)
+        flags &= ~CASE_LSE_NATURAL;
     return flags;
 }
 
@@ -252,6 +323,24 @@ static int32_t drawn_length(struct random *random, uint64_t flags) {
     return (int32_t)random_below(random, limits[random_below(random, 4)]);
 }
 
+/* Half of all problems have one query token a request, a few have many. */
+static int32_t drawn_q_len(struct random *random) {
+    const uint32_t kind = random_below(random, 16);
+    if (kind < 8)
+        return 1;
+    return kind < 15 ? 2 + (int32_t)random_below(random, 19) : 33 + (int32_t)random_below(random, MAX_MASKED_TOKENS - 32);
+}
+
+/* What the reference takes time for: KV tokens times the rows that may see them. */
+static int64_t work_of(const struct test_case *drawn) {
+    int64_t longest = 0, tokens = 0;
+    for (int32_t request = 0; request < drawn->num_lens; request++)
+        longest = drawn->lens[request] != BEYOND_TABLE && drawn->lens[request] > longest ? drawn->lens[request] : longest;
+    for (int32_t request = 0; request < drawn->num_lens; request++)
+        tokens += drawn->lens[request] == BEYOND_TABLE ? longest : drawn->lens[request] > 0 ? drawn->lens[request] : 0;
+    return tokens * drawn->num_kv_heads * drawn->group_size * drawn->q_len;
+}
+
 struct random case_random(const struct test_case *test, uint64_t seed) {
     struct random random = {seed};
     for (const char *letter = test->name; *letter != '\0'; letter++)
@@ -261,6 +350,7 @@ struct random case_random(const struct test_case *test, uint64_t seed) {
 
 void draw_test_case(const struct test_case *test, uint64_t seed, struct test_case *ret_drawn, int32_t lens[MAX_DRAWN_LENS]) {
     static const int32_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 40};
+    static const float soft_caps[] = {0.5f, 20.0f, 30.0f, 50.0f, 1e6f};
     struct random random = case_random(test, seed);
     struct test_case drawn = *test;
     drawn.num_kv_heads = 1 + (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 9 : 4);
@@ -274,6 +364,17 @@ void draw_test_case(const struct test_case *test, uint64_t seed, struct test_cas
     for (int32_t request = 0; request < drawn.num_lens; request++)
         lens[request] = drawn_length(&random, drawn.flags);
     drawn.lens = lens;
+    drawn.q_len = drawn_q_len(&random);
+    /* Scores of a million have no fraction in f32: those of CASE_QUERY_RANGE, which reach every cap, get a lower one. */
+    const uint32_t num_caps = sizeof soft_caps / sizeof soft_caps[0];
+    drawn.soft_cap = soft_caps[random_below(&random, (drawn.flags & CASE_QUERY_RANGE) != 0 ? num_caps - 1 : num_caps)];
+    for (int32_t request = 0; drawn.q_len > 1 && request < drawn.num_lens; request++)
+        if (random_below(&random, 8) == 0) /* hardly as long as its query tokens are many */
+            lens[request] = (int32_t)random_below(&random, (uint32_t)drawn.q_len + 2);
+    while (drawn.q_len > 1 && drawn.num_lens > 1 && work_of(&drawn) > MAX_DRAWN_WORK)
+        drawn.num_lens--;
+    while (drawn.q_len > 1 && work_of(&drawn) > MAX_DRAWN_WORK)
+        drawn.q_len /= 2;
     *ret_drawn = drawn;
 }
 

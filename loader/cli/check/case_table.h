@@ -46,10 +46,18 @@
 #define CASE_NARROW_HEAD CASE_FLAG(32)    /* a head_dim that is less than the kernel's */
 #define CASE_INTERLEAVED CASE_FLAG(33)    /* V scales by V_INTERLEAVE4 where that can be, else linear; without: drawn */
 #define CASE_SPECIAL_VALUES CASE_FLAG(34) /* every finite e4m3 number, every e2m1 code with every scale */
-#define CASE_VISIBLE_NAN CASE_FLAG(35)    /* here and there a NaN that the query sees, in K, in V or in a scale */
+#define CASE_VISIBLE_NAN CASE_FLAG(35)    /* here and there a NaN that the query sees, in K, in V or in a scale; q_len is 1 */
 #define CASE_QUERY_RANGE CASE_FLAG(36)    /* rows of one batch are tiny, huge, zero, or of all magnitudes */
 #define CASE_QUERY_HUGE CASE_FLAG(37)     /* with CASE_QUERY_RANGE: ordinary scores come from queries of 1e30 */
 #define CASE_QUERY_TINY CASE_FLAG(38)     /* likewise, of 1e-30 */
+#define CASE_RAGGED_Q CASE_FLAG(39)       /* requests of 0, 1, q_len and any number between of query tokens */
+#define CASE_DRAFT_MASK CASE_FLAG(40) /* trees, full masks, draft tokens that nobody sees; q_len is at most MAX_MASKED_TOKENS */
+#define CASE_SOFT_CAP CASE_FLAG(41)
+#define CASE_ALIBI CASE_FLAG(42) /* slopes of both signs, of none, and steep ones */
+#define CASE_LSE_NATURAL CASE_FLAG(43)
+
+/* Query tokens of a request that kernels take a draft mask for. */
+#define MAX_MASKED_TOKENS 64
 
 /* Lengths of a case with CASE_ODD_LENGTHS that stand for several: they count as what the page table holds, and as 0. */
 #define BEYOND_TABLE INT32_MAX
@@ -61,6 +69,8 @@ struct test_case {
     uint64_t flags;
     const int32_t *lens;
     int32_t num_lens;
+    int32_t q_len; /* 0: 1 */
+    float soft_cap;
 };
 extern const struct test_case test_cases[];
 extern const size_t num_test_cases;

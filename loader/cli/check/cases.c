@@ -2,7 +2,7 @@
 /*
  * cases.c: one row of the table of test cases in, host tensors out. Everything that a kernel must not look at is NaN: pages that
  * no request owns, rows behind the last token, rows outside the window, gaps between rows; page table entries behind the last
- * page name a page of NaN. Before: case_table.c, case_cache.c. Next: check.c.
+ * page name a page of NaN. Before: case_table.c, case_query_tokens.c, case_cache.c. Next: check.c.
  */
 #include "cases.h"
 
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "case_cache.h"
+#include "case_query_tokens.h"
 #include "element.h"
 #include "problem.h"
 #include "reference.h"
@@ -135,22 +136,6 @@ static bool make_page_table(struct making *making) {
     return !has(making, CASE_V_PAGE_TABLE) || fill_page_ids(making, (size_t)making->table_width);
 }
 
-static bool make_query_positions(struct making *making) {
-    static const int32_t moves[] = {0, -5, 7, -64, 1, -100000, -1};
-    libdecode_problem *problem = making->problem;
-    if (!has(making, CASE_QUERY_POSITIONS))
-        return true;
-    making->query_positions = NEW_BUFFER(making, problem->batch_size, sizeof(int32_t), query_positions);
-    if (making->query_positions == NULL)
-        return false;
-    for (int32_t request = 0; request < problem->batch_size; request++) {
-        int32_t len = making->seq_lens[request * making->tables_per_request];
-        making->query_positions[request] = (len - 1) * problem->position_stride + problem->position_offset +
-                                           moves[(size_t)request % (sizeof moves / sizeof moves[0])];
-    }
-    return true;
-}
-
 /* ------------------------------------------------------------------------------------------------ query and scalars */
 
 /*
@@ -218,7 +203,7 @@ static void make_query_row(struct making *making, int64_t row, uint8_t *to) {
 static bool make_query(struct making *making) {
     libdecode_problem *problem = making->problem;
     const bool padded = has(making, CASE_PADDED_STRIDES);
-    const int64_t num_tokens = query_tokens(problem, NULL);
+    const int64_t num_tokens = query_tokens(problem, making->cum_seq_lens_q);
     const int64_t unit = ROW_ALIGNMENT_BYTES * 8 / dtype_bits(problem->query_dtype);
     const int64_t out_unit = ROW_ALIGNMENT_BYTES * 8 / dtype_bits(problem->out_dtype);
     problem->query_head_stride = problem->head_dim + (padded ? unit : 0);
@@ -249,6 +234,19 @@ static bool make_sinks(struct making *making) {
             sinks[head] = head % 3 == 0 ? INFINITY : -INFINITY;
     }
     return true;
+}
+
+/* As models have them, of either sign; none at all; and so steep that all but a few tokens vanish. */
+static bool make_alibi_slopes(struct making *making) {
+    static const float factors[] = {1.0f, -0.125f, 0.0f, 1.0f, -1.0f};
+    const int32_t num_heads = making->problem->num_qo_heads;
+    if (!has(making, CASE_ALIBI))
+        return true;
+    float *slopes = NEW_BUFFER(making, num_heads, sizeof(float), alibi_slopes);
+    for (int32_t head = 0; slopes != NULL && head < num_heads; head++)
+        slopes[head] = head % 7 < 5 ? factors[head % 7] * exp2f(-8.0f * (float)(head + 1) / (float)num_heads)
+                                    : (head % 7 == 5 ? 20.0f : -2.0f);
+    return slopes != NULL;
 }
 
 /* Results of few bits get magnitudes from subnormal to saturated. */
@@ -304,7 +302,7 @@ static bool make_scales(struct making *making) {
 static void set_problem(struct making *making) {
     libdecode_problem *problem = making->problem;
     const struct test_case *test = making->test;
-    *problem = (libdecode_problem){.struct_size = sizeof *problem, .op = LIBDECODE_OP_BATCH_DECODE, .q_len = 1};
+    *problem = (libdecode_problem){.struct_size = sizeof *problem, .op = LIBDECODE_OP_BATCH_DECODE};
     problem->query_dtype = making->formats->query_dtype;
     problem->kv_dtype = making->formats->kv_dtype;
     problem->out_dtype = making->formats->out_dtype;
@@ -313,6 +311,7 @@ static void set_problem(struct making *making) {
     problem->num_kv_heads = test->num_kv_heads;
     problem->num_qo_heads = test->num_kv_heads * test->group_size;
     problem->page_size = test->page_size;
+    problem->q_len = test->q_len > 0 ? test->q_len : 1;
     problem->position_stride = has(making, CASE_POSITION_RULE) ? 3 : 1;
     problem->position_offset = has(making, CASE_POSITION_RULE) ? 2 : 0;
     static const struct {
@@ -322,10 +321,16 @@ static void set_problem(struct making *making) {
                     {CASE_SINKS, LIBDECODE_FEATURE_SINKS},
                     {CASE_WINDOW, LIBDECODE_FEATURE_WINDOW},
                     {CASE_V_PAGE_TABLE, LIBDECODE_FEATURE_V_PAGE_TABLE},
-                    {CASE_QUERY_POSITIONS, LIBDECODE_FEATURE_QUERY_POSITIONS}};
+                    {CASE_QUERY_POSITIONS, LIBDECODE_FEATURE_QUERY_POSITIONS},
+                    {CASE_RAGGED_Q, LIBDECODE_FEATURE_RAGGED_Q},
+                    {CASE_DRAFT_MASK, LIBDECODE_FEATURE_DRAFT_MASK},
+                    {CASE_SOFT_CAP, LIBDECODE_FEATURE_SOFT_CAP},
+                    {CASE_ALIBI, LIBDECODE_FEATURE_ALIBI},
+                    {CASE_LSE_NATURAL, LIBDECODE_FEATURE_LSE_NATURAL}};
     for (size_t index = 0; index < sizeof features / sizeof features[0]; index++)
         problem->features |= has(making, features[index].flag) ? features[index].feature : 0u;
     problem->window_left = has(making, CASE_WINDOW) ? test->window_left : 0;
+    problem->logits_soft_cap = has(making, CASE_SOFT_CAP) ? test->soft_cap : 0.0f;
 }
 
 bool host_case_make(const struct test_case *test, const struct case_kind *kind, const struct case_palettes *palettes,
@@ -342,8 +347,8 @@ bool host_case_make(const struct test_case *test, const struct case_kind *kind, 
         .result = result, .test = &result->drawn, .palettes = palettes, .formats = &result->formats, .random = {seed}};
     making.problem = &result->problem;
     set_problem(&making);
-    if (!make_lengths(&making, sm_count) || !make_page_table(&making) || !make_query_positions(&making) || !make_query(&making) ||
-        !make_kv_cache(&making) || !make_sinks(&making) || !make_scales(&making))
+    if (!make_lengths(&making, sm_count) || !make_page_table(&making) || !make_query_tokens(&making) || !make_query(&making) ||
+        !make_kv_cache(&making) || !make_sinks(&making) || !make_alibi_slopes(&making) || !make_scales(&making))
         return false;
     make_out_scales(&making);
     if (has(&making, CASE_PROGRAMMATIC))

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * describe_rows.cuh: what each row of a unit sees, by its query token: lengths, positions, window and draft mask in, tile/unit_rows.cuh
+ * out. The announcer warp does so for every piece: what the consumers alone need holds up no copy.
+ */
+#pragma once
+
+#include <cstdint>
+
+#include "abi.h"
+#include "pipeline/split_schedule.cuh"
+#include "tile/score.cuh"
+#include "tile/unit_rows.cuh"
+
+namespace pipeline {
+
+/* The bits of a query token's row of the draft mask, of as many draft tokens as the request has. */
+__device__ __forceinline__ uint64_t load_draft_bits(const schedule_params &params, const QueryTokens &query, int token) {
+    const int halves = (params.q_len + 31) / 32 * 2;
+    const uint16_t *const row = params.draft_mask + static_cast<int64_t>(query.first + token) * halves;
+    uint64_t bits = 0;
+#pragma unroll 1
+    for (int half = 0; half < halves; ++half)
+        bits |= static_cast<uint64_t>(row[half]) << (half * 16);
+    return query.count < 64 ? bits & ((uint64_t{1} << query.count) - 1) : bits;
+}
+
+__device__ __forceinline__ uint64_t or_of_warp(uint64_t bits) {
+    const uint32_t low = __reduce_or_sync(0xffffffffu, static_cast<uint32_t>(bits));
+    return static_cast<uint64_t>(__reduce_or_sync(0xffffffffu, static_cast<uint32_t>(bits >> 32))) << 32 | low;
+}
+
+/* Where every row is of the same query token, and sees what its unit does, there is little to say. */
+__device__ __forceinline__ bool are_rows_alike(const schedule_params &params) {
+    return params.q_len == 1 && params.draft_mask == nullptr;
+}
+
+/* By one lane: which query tokens the rows of a unit are, which a consumer needs first, to load them; and that little. */
+template <int row_tile>
+__device__ __forceinline__ void name_rows(const schedule_params &params, const QueryTokens &query, const Piece &piece,
+                                          tile::UnitRows<row_tile> &rows) {
+    rows.first_query_token = query.first;
+    rows.live_rows = min(max(query.count * static_cast<int>(params.group_size.value) - piece.row_pass * row_tile, 0), row_tile);
+    rows.end_token = min(piece.end_token, piece.end_box << (__ffs(params.box_tokens) - 1));
+    rows.common = {piece.first_token, rows.end_token};
+    rows.are_alike = true;
+}
+
+/* The rest, a lane for every row; complete for those that synchronise with all lanes. */
+template <int row_tile>
+__device__ __forceinline__ void describe_rows(const schedule_params &params, const float *alibi_slopes,
+                                              const Sequences &sequences, const QueryTokens &query, const Piece &piece,
+                                              tile::UnitRows<row_tile> &rows, int lane) {
+    int tokens = piece.end_token; /* where the newest is a query */
+    if (rarely(params.exact_ranges != 0)) {
+        const int heads = params.sequences_per_request.value == 1 ? 0 : piece.kv_head;
+        tokens = sequences.tokens_of(
+            sequences.load_length(piece.request * static_cast<int>(params.sequences_per_request.value) + heads));
+    }
+    const int unit_row = piece.row_pass * row_tile + lane, token = quotient(unit_row, params.group_size);
+    const bool is_live = lane < row_tile && token < query.count;
+    const QueryView view(sequences, piece.request, query, token, tokens);
+
+    const bool has_mask = params.draft_mask != nullptr;
+    const int first_draft = has_mask ? tokens - query.count : INT32_MAX;
+    uint64_t drafts = 0;
+    if (has_mask && is_live && view.exists)
+        drafts = load_draft_bits(params, query, token);
+    /* What sees nothing begins behind every token. */
+    const bool sees_some = is_live && view.exists && (view.range.end_token > view.range.first_token || drafts != 0);
+    const int first = sees_some ? view.range.first_token : INT32_MAX;
+    if (has_mask) /* the row's window begins among its drafts: what lies before, another row may see, or none */
+        drafts &= ~tile::bits_below<uint64_t>(view.range.first_token - first_draft);
+    const int end = sees_some ? min(view.range.end_token, first_draft) : 0;
+    const uint64_t any_draft = or_of_warp(sees_some ? drafts : 0);
+
+    const int common_first = __reduce_max_sync(0xffffffffu, is_live ? first : 0);
+    const int common_end = __reduce_min_sync(0xffffffffu, is_live ? end : INT32_MAX);
+    const int any_first = __reduce_min_sync(0xffffffffu, first), any_end = __reduce_max_sync(0xffffffffu, end);
+    if (lane == 0) {
+        rows.first_draft = first_draft;
+        rows.any = {any_first, any_end};
+        rows.any_draft = any_draft;
+        rows.common = {common_first, min(common_end, rows.end_token)};
+        rows.are_alike = !has_mask && any_first == common_first && any_end == common_end;
+    }
+    if (lane >= row_tile)
+        return;
+    rows.range[lane] = {first, end};
+    rows.drafts[lane] = drafts;
+    if (rarely(alibi_slopes != nullptr)) {
+        /* Padding has none: what it scored would decide when the rows beside it are rescaled, and so their last bits. */
+        const int heads = params.group_size.value, head = piece.kv_head * heads + unit_row - token * heads;
+        rows.alibi[lane].slope = is_live ? alibi_slopes[head] * tile::log2_e : 0.f;
+        rows.alibi[lane].distance = is_live ? static_cast<int>(params.position_offset - view.position) : 0;
+    }
+}
+
+} // namespace pipeline

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_compare_logits.c: what `libdecode check` allows where a soft cap or ALiBi changes the logits, and the base of the lse. */
+#include "compare_scene.h"
+
+#include <math.h>
+
+/* Logits of 0 and 4 ln(2) become 0 and less; a cap of a million costs none of its own digits. */
+static void a_soft_cap_is_exact_to_a_few_units_of_what_it_leaves(void **state) {
+    static const float caps[] = {2, 1e6f};
+    libdecode_problem problem = problem_of(LIBDECODE_DTYPE_FP16);
+    const libdecode_tensors tensors = tensors_of(LIBDECODE_DTYPE_FP16, 4);
+    (void)state;
+    problem.features = LIBDECODE_FEATURE_SOFT_CAP;
+    for (size_t index = 0; index < 2; index++) {
+        const double cap = (double)caps[index], logit = cap * tanh(4 * log(2) / cap), lse = log2(1 + exp(logit));
+        struct expectation expectation;
+        problem.logits_soft_cap = caps[index];
+        assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+        assert_true(fabs(expectation.lse[0] - lse) < 1e-6 && fabs(expectation.out[0] - (3 - 2 / (1 + exp(logit)))) < 1e-6);
+        assert_int_equal(compare(&expectation, &problem, expectation.out[0], (float)lse).count, 0);
+        assert_int_equal(compare(&expectation, &problem, expectation.out[0], (float)lse + 0.001f).count, 1);
+        assert_int_equal(compare(&expectation, &problem, 3 - 2.0 / 17, (float)lse).count,
+                         cap > 2 ? 0 : DIM); /* as without a cap */
+        expectation_free(&expectation);
+    }
+}
+
+/* The bias is as long as the distance: what f32 loses of it is allowed for, and the next token is not taken for this one. */
+static void alibi_is_exact_to_a_few_units_of_the_bias(void **state) {
+    libdecode_problem problem = problem_of(LIBDECODE_DTYPE_FP16);
+    libdecode_tensors tensors = tensors_of(LIBDECODE_DTYPE_FP16, 0);
+    static const int32_t position[1] = {100001};
+    const float slope = -0.125f;
+    struct expectation expectation;
+    (void)state;
+    problem.features = LIBDECODE_FEATURE_ALIBI | LIBDECODE_FEATURE_QUERY_POSITIONS;
+    tensors.alibi_slopes = &slope;
+    tensors.query_positions = position;
+    assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+    /* biases of 12500.125 and 12500: weights e^0.125 and 1 */
+    const double lse = (12500.125 + log(1 + exp(-0.125))) / log(2), expected = 3 - 2 / (1 + exp(-0.125));
+    assert_true(fabs(expectation.lse[0] - lse) < 1e-6 && fabs(expectation.out[0] - expected) < 1e-6);
+    assert_int_equal(compare(&expectation, &problem, expected, (float)lse).count, 0);
+    assert_int_equal(compare(&expectation, &problem, expected, (float)(lse * (1 + 0x1p-22))).count, 0);
+    assert_int_equal(compare(&expectation, &problem, expected, (float)(lse * (1 + 0x1p-20))).count, 1);
+    assert_int_equal(compare(&expectation, &problem, 3 - 2 / (1 + exp(0.125)), (float)lse).count, DIM); /* the other sign */
+    assert_int_equal(compare(&expectation, &problem, 2, (float)lse).count, DIM);                        /* no bias */
+    expectation_free(&expectation);
+}
+
+static void an_lse_of_base_e_is_expected_where_it_is_asked_for(void **state) {
+    libdecode_problem problem = problem_of(LIBDECODE_DTYPE_BF16);
+    const libdecode_tensors tensors = tensors_of(LIBDECODE_DTYPE_BF16, 0);
+    struct expectation expectation;
+    (void)state;
+    problem.features = LIBDECODE_FEATURE_LSE | LIBDECODE_FEATURE_LSE_NATURAL;
+    assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+    assert_true(fabs(expectation.lse[0] - log(2)) < 1e-12);
+    assert_int_equal(compare(&expectation, &problem, 2, (float)log(2)).count, 0);
+    assert_int_equal(compare(&expectation, &problem, 2, 1).count, 1);
+    expectation_free(&expectation);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_soft_cap_is_exact_to_a_few_units_of_what_it_leaves),
+        cmocka_unit_test(alibi_is_exact_to_a_few_units_of_the_bias),
+        cmocka_unit_test(an_lse_of_base_e_is_expected_where_it_is_asked_for),
+    };
+    return cmocka_run_group_tests_name("compare_logits", tests, NULL, NULL);
+}
