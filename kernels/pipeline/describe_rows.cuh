@@ -9,7 +9,7 @@
 
 #include "abi.h"
 #include "pipeline/split_schedule.cuh"
-#include "tile/score.cuh"
+#include "tile/constants.cuh"
 #include "tile/unit_rows.cuh"
 
 namespace pipeline {

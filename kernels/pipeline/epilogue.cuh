@@ -7,6 +7,7 @@
 
 #include "abi.h"
 #include "pipeline/partial.cuh"
+#include "tile/constants.cuh"
 #include "tile/output.cuh"
 #include "tile/row_map.cuh"
 

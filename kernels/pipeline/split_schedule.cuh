@@ -10,7 +10,8 @@
  * Where the KV heads of a request lie side by side, workers come in groups: the ranges are those of one head, and the workers of a
  * group do the same range for a head each. What they read at a time is one stretch of memory, which comes faster than pieces do.
  *
- * The producer warps and the announcer warp walk the schedule, each for itself (families/gqa_decode.cu).
+ * The producer warps and the announcer warp walk the schedule, each for itself (families/gqa_decode.cu). What is here computes integers
+ * alone, and runs on the processor, too (tests/kernels/).
  *
  * Nothing can be copied before the first piece is known, so the way there is short: lanes work side by side, two sequences
  * each, and a vote of the lanes or a multiplication by a reciprocal stands where a division would take longer.

@@ -8,13 +8,12 @@
 #include <cmath>
 
 #include "abi.h"
+#include "tile/constants.cuh"
 #include "tile/kv_format.cuh"
 #include "tile/query.cuh"
 #include "tile/unit_rows.cuh"
 
 namespace tile {
-
-constexpr float log2_e = 1.4426950408889634f;
 
 /* What a product is multiplied by; read after the preceding kernel, which may compute it. */
 __device__ __forceinline__ float scale_log2(const query_params &query) {

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_schedule.cpp: the schedule of the kernels and what it says of a unit's rows, run on the processor for random batches and
+ * compared with the definitions in libdecode.h, token by token: every box of every unit falls to one worker, all who share a unit
+ * say so, and each row sees what its query token sees.
+ */
+#include "host_warp.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <tuple>
+
+#include "abi.h"
+#include "pipeline/describe_rows.cuh"
+#include "pipeline/split_schedule.cuh"
+#include "tile/unit_rows.cuh"
+
+namespace {
+
+constexpr int row_tile = 8, most_workers = 12;
+using Rows = tile::UnitRows<row_tile>;
+
+std::mt19937 generator;
+int below(int end) { return static_cast<int>(generator() % static_cast<unsigned>(end)); }
+
+#define REQUIRE(condition)                                                                                                       \
+    do {                                                                                                                         \
+        if (!(condition)) {                                                                                                      \
+            std::printf("%s:%d: batch %d: not so: %s\n", __FILE__, __LINE__, batch_number, #condition);                          \
+            std::exit(1);                                                                                                        \
+        }                                                                                                                        \
+    } while (false)
+int batch_number;
+
+/* A batch, and the parameter block that describes it. */
+struct Batch {
+    int num_kv_heads, group_size, page_size, window_left, stride, offset, head_shift, workers_of_a_head;
+    bool lengths_by_head;
+    std::vector<int32_t> seq_lens, cum_seq_lens_q, query_positions;
+    std::vector<uint16_t> draft_mask;
+    schedule_params params;
+
+    int q_len() const { return params.q_len; }
+    int halves() const { return (q_len() + 31) / 32 * 2; }
+    int first_query_token(int request) const { return cum_seq_lens_q.empty() ? request * q_len() : cum_seq_lens_q[request]; }
+    int query_tokens(int request) const {
+        return cum_seq_lens_q.empty() ? q_len() : cum_seq_lens_q[request + 1] - cum_seq_lens_q[request];
+    }
+    int tokens(int request, int kv_head) const {
+        const int length = seq_lens[lengths_by_head ? request * num_kv_heads + kv_head : request];
+        return length < 0 ? 0 : length > params.max_tokens ? params.max_tokens : length;
+    }
+    int passes(int request) const {
+        const int rows = query_tokens(request) * group_size;
+        return rows == 0 ? 1 : (rows + row_tile - 1) / row_tile;
+    }
+
+    /* As libdecode.h has it. */
+    bool sees(int request, int kv_head, int query, int token) const {
+        const int own = tokens(request, kv_head) - query_tokens(request) + query;
+        const int first_draft = tokens(request, kv_head) - query_tokens(request);
+        const int64_t position = static_cast<int64_t>(token) * stride + offset;
+        int64_t query_position = static_cast<int64_t>(own) * stride + offset;
+        if (!query_positions.empty())
+            query_position = static_cast<int64_t>(query_positions[request]) + query;
+        else if (own < 0)
+            return false;
+        if (window_left >= 0 && position < query_position - window_left)
+            return false;
+        if (!draft_mask.empty() && token >= first_draft) {
+            const int draft = token - first_draft;
+            return (draft_mask[(first_query_token(request) + query) * halves() + draft / 16] >> draft % 16 & 1) != 0;
+        }
+        return position <= query_position;
+    }
+};
+
+libdecode_divisor divisor(int value) { return {static_cast<uint32_t>(value), UINT32_MAX / static_cast<uint32_t>(value)}; }
+
+int drawn_length(int q_len) {
+    switch (below(6)) {
+    case 0:
+        return below(q_len + 2);
+    case 1:
+        return 16 * below(20);
+    case 2:
+        return -1 - below(3);
+    default:
+        return below(700);
+    }
+}
+
+void draw_query_tokens(Batch &batch, int requests) {
+    batch.params.q_len = below(3) == 0 ? 1 : 1 + below(below(4) == 0 ? 64 : 12);
+    if (below(2) == 0) {
+        batch.cum_seq_lens_q.push_back(0);
+        for (int request = 0; request < requests; request++)
+            batch.cum_seq_lens_q.push_back(batch.cum_seq_lens_q.back() + below(batch.q_len() + 1));
+    }
+    const int all = batch.first_query_token(requests - 1) + batch.query_tokens(requests - 1);
+    const bool has_mask = below(3) == 0, has_positions = below(4) == 0;
+    for (int half = 0; has_mask && half < all * batch.halves(); half++)
+        batch.draft_mask.push_back(static_cast<uint16_t>(generator() & generator())); /* a quarter of the bits: some see little */
+    for (int request = 0; has_positions && request < requests; request++)
+        batch.query_positions.push_back(below(2000) - 100);
+}
+
+Batch drawn_batch() {
+    static const int windows[] = {-1, -1, 0, 1, 5, 40, 300};
+    Batch batch = {};
+    const int requests = 1 + below(below(5) == 0 ? 90 : 12);
+    batch.num_kv_heads = 1 << below(3);
+    batch.group_size = 1 + below(12);
+    batch.page_size = 16 << below(3);
+    batch.window_left = windows[below(7)];
+    batch.stride = below(3) == 0 ? 3 : 1;
+    batch.offset = below(3) == 0 ? 2 : 0;
+    batch.lengths_by_head = below(4) == 0;
+    draw_query_tokens(batch, requests);
+    for (int sequence = 0; sequence < requests * (batch.lengths_by_head ? batch.num_kv_heads : 1); sequence++)
+        batch.seq_lens.push_back(drawn_length(batch.q_len()));
+    const int heads_per_sequence = batch.lengths_by_head ? 1 : batch.num_kv_heads;
+    while (heads_per_sequence % (2 << batch.head_shift) == 0 && below(3) != 0)
+        batch.head_shift++;
+    batch.workers_of_a_head = 1 + below(most_workers >> batch.head_shift);
+
+    schedule_params &params = batch.params;
+    const int64_t reach = batch.window_left < 0 ? INT32_MAX : batch.window_left / batch.stride + params.q_len - 1;
+    params.row_passes = (params.q_len * batch.group_size + row_tile - 1) / row_tile;
+    params.exact_ranges = !batch.query_positions.empty() || !batch.cum_seq_lens_q.empty();
+    params.seq_lens_request_stride = batch.lengths_by_head ? batch.num_kv_heads : 1;
+    params.seq_lens_head_stride = batch.lengths_by_head ? 1 : 0;
+    params.batch_size = requests;
+    params.heads_per_sequence = heads_per_sequence;
+    params.sequences_per_request = divisor(batch.num_kv_heads / heads_per_sequence);
+    params.heads_per_worker = divisor(heads_per_sequence >> batch.head_shift);
+    params.num_workers = divisor(batch.workers_of_a_head);
+    params.min_boxes_per_worker = static_cast<uint32_t>(1 + below(8));
+    params.page_size = divisor(batch.page_size);
+    params.box_tokens = 16;
+    params.max_tokens = 640;
+    params.window_reach = static_cast<int32_t>(reach);
+    params.head_shift = batch.head_shift;
+    params.group_size = divisor(batch.group_size);
+    params.position_stride = divisor(batch.stride);
+    params.window_left = batch.window_left;
+    params.position_offset = batch.offset;
+    params.row_tile = row_tile;
+    return batch;
+}
+
+/* Into the block, once the batch stays where it is. */
+void point_to_arrays(Batch &batch) {
+    batch.params.seq_lens = batch.seq_lens.data();
+    batch.params.cum_seq_lens_q = batch.cum_seq_lens_q.empty() ? nullptr : batch.cum_seq_lens_q.data();
+    batch.params.query_positions = batch.query_positions.empty() ? nullptr : batch.query_positions.data();
+    batch.params.draft_mask = batch.draft_mask.empty() ? nullptr : batch.draft_mask.data();
+}
+
+struct Announced {
+    int worker;
+    pipeline::Piece piece;
+    Rows rows;
+};
+
+/* What the announcer warp of a worker says, one CTA of a cluster of `cluster_size`. */
+template <int cluster_size>
+std::vector<Announced> pieces_of(const Batch &batch, int worker, int rank) {
+    const pipeline::Sequences sequences(batch.params);
+    std::vector<Announced> all;
+    Rows rows = {};
+    run_warp([&](unsigned lane) {
+        pipeline::SplitSchedule<cluster_size> schedule(batch.params, sequences, static_cast<uint32_t>(worker),
+                                                       static_cast<uint32_t>(rank));
+        schedule.issue_length_loads();
+        schedule.begin();
+        for (;;) {
+            pipeline::Piece piece = schedule.next();
+            if (piece.end_of_work)
+                return;
+            schedule.find_workers(piece);
+            const pipeline::QueryTokens query(schedule.sequences(), piece.request);
+            if (lane == 0)
+                pipeline::name_rows(batch.params, query, piece, rows);
+            warp_barrier.arrive_and_wait();
+            if (!pipeline::are_rows_alike(batch.params))
+                pipeline::describe_rows(batch.params, nullptr, schedule.sequences(), query, piece, rows, static_cast<int>(lane));
+            warp_barrier.arrive_and_wait();
+            if (lane == 0)
+                all.push_back({worker, piece, rows});
+            warp_barrier.arrive_and_wait();
+        }
+    });
+    return all;
+}
+
+/* What consumers make of it: the bits of a warp's 32 tokens, and whether they look at bits at all. */
+bool row_sees(const Rows &rows, int row, int token) {
+    const int first = token / 32 * 32;
+    const tile::WarpTokens<row_tile, 32> tokens{rows, rows.are_alike, first, rows.end_token, rows.common};
+    if (tokens.all_visible())
+        return true;
+    return tokens.any_visible() && (tokens.seen_by(row) >> (token - first) & 1) != 0;
+}
+
+void check_rows(const Batch &batch, const Announced &announced) {
+    const pipeline::Piece &piece = announced.piece;
+    const int live_rows = batch.query_tokens(piece.request) * batch.group_size - piece.row_pass * row_tile;
+    REQUIRE(announced.rows.live_rows == (live_rows < 0 ? 0 : live_rows > row_tile ? row_tile : live_rows));
+    REQUIRE(announced.rows.first_query_token == batch.first_query_token(piece.request));
+    for (int token = piece.first_box * 16; token < piece.end_box * 16; token++) {
+        const bool exists = token < batch.tokens(piece.request, piece.kv_head);
+        bool any = false;
+        for (int row = 0; row < announced.rows.live_rows; row++) {
+            const int query = (piece.row_pass * row_tile + row) / batch.group_size;
+            const bool sees = exists && batch.sees(piece.request, piece.kv_head, query, token);
+            any = any || sees;
+            REQUIRE(row_sees(announced.rows, row, token) == sees);
+        }
+        const int first = token / 32 * 32;
+        const tile::WarpTokens<row_tile, 32> tokens{announced.rows, announced.rows.are_alike, first, announced.rows.end_token,
+                                                    announced.rows.common};
+        if (!tokens.all_visible()) /* V's rows are cleared where no row sees them */
+            REQUIRE((tokens.seen_by_any() >> (token - first) & 1) == any);
+    }
+}
+
+using Unit = std::tuple<int, int, int>; /* request, KV head, pass */
+
+/* All pieces of a unit, of workers in order: together its boxes, from the first that a query token of the request sees to the last. */
+void check_unit(const Batch &batch, const Unit &unit, const std::vector<const Announced *> &pieces) {
+    const auto [request, kv_head, pass] = unit;
+    REQUIRE(pass < batch.passes(request));
+    int next_box = pieces[0]->piece.first_box;
+    for (size_t i = 0; i < pieces.size(); i++) {
+        const pipeline::Piece &piece = pieces[i]->piece;
+        REQUIRE(piece.num_workers == pieces.size());
+        REQUIRE(piece.first_worker == static_cast<uint32_t>(pieces[0]->worker));
+        REQUIRE(pieces[i]->worker == pieces[0]->worker + (static_cast<int>(i) << batch.head_shift));
+        REQUIRE(piece.first_box == next_box);
+        next_box = piece.end_box;
+        check_rows(batch, *pieces[i]);
+    }
+    for (int token = 0; token < batch.tokens(request, kv_head); token++) {
+        for (int query = 0; query < batch.query_tokens(request); query++)
+            REQUIRE(!batch.sees(request, kv_head, query, token) ||
+                    (token >= pieces[0]->piece.first_box * 16 && token < next_box * 16));
+    }
+}
+
+template <int cluster_size>
+void check_batch(const Batch &batch) {
+    std::map<Unit, std::vector<const Announced *>> units;
+    std::vector<std::vector<Announced>> by_worker;
+    for (int worker = 0; worker < batch.workers_of_a_head << batch.head_shift; worker++) {
+        by_worker.push_back(pieces_of<cluster_size>(batch, worker, 0));
+        for (int rank = 1; rank < cluster_size; rank++) { /* the ranks of a cluster lie one behind the other */
+            const std::vector<Announced> others = pieces_of<cluster_size>(batch, worker, rank);
+            REQUIRE(others.size() == by_worker.back().size());
+            for (size_t i = 0; i < others.size(); i++) {
+                REQUIRE(others[i].piece.first_box == by_worker.back()[i].piece.end_box);
+                check_rows(batch, others[i]);
+                by_worker.back()[i].piece.end_box = others[i].piece.end_box;
+                by_worker.back()[i].rows = others[i].rows;
+            }
+        }
+    }
+    for (const std::vector<Announced> &pieces : by_worker) {
+        for (size_t i = 0; i < pieces.size(); i++) {
+            REQUIRE(pieces[i].piece.is_last == (i + 1 == pieces.size()));
+            units[{pieces[i].piece.request, pieces[i].piece.kv_head, pieces[i].piece.row_pass}].push_back(&pieces[i]);
+        }
+    }
+    size_t expected = 0;
+    for (int request = 0; request < batch.params.batch_size; request++)
+        expected += static_cast<size_t>(batch.passes(request) * batch.num_kv_heads);
+    REQUIRE(units.size() == expected);
+    if (cluster_size == 1) {
+        for (const auto &[unit, pieces] : units)
+            check_unit(batch, unit, pieces);
+    }
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    const int batches = argc > 1 ? std::atoi(argv[1]) : 60;
+    for (batch_number = 0; batch_number < batches; batch_number++) {
+        generator.seed(static_cast<unsigned>(batch_number));
+        Batch batch = drawn_batch();
+        point_to_arrays(batch);
+        if (batch_number % 4 == 3)
+            check_batch<2>(batch);
+        else
+            check_batch<1>(batch);
+    }
+    std::printf("%d batches\n", batches);
+    return 0;
+}
