@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gpu.c: libcuda.so.1 in, device memory, streams and graphs out, every call checked. Used by check, bench, demo and doctor. */
+#define _POSIX_C_SOURCE 200809L /* nanosleep under -std=c17 */
 #include "gpu.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "options.h"
+#include "report.h"
 
 enum {
     RESULT_OUT_OF_MEMORY = 2,
@@ -190,7 +193,7 @@ bool gpu_alloc(struct gpu *gpu, size_t bytes, const char *what, uint64_t *ret_ad
 
 void gpu_free(struct gpu *gpu, uint64_t *address) {
     /* not checked: what a lost context answers is known, and nothing could be done about it */
-    if (*address != 0)
+    if (*address != 0 && !gpu->hung)
         gpu->call.memory_free(*address);
     *address = 0;
 }
@@ -226,13 +229,32 @@ bool gpu_stream_create(struct gpu *gpu, libdecode_stream *ret_stream) {
 }
 
 void gpu_stream_destroy(struct gpu *gpu, libdecode_stream *stream) {
-    if (*stream != NULL)
+    if (*stream != NULL && !gpu->hung)
         gpu->call.stream_destroy(*stream);
     *stream = NULL;
 }
 
 bool gpu_wait(struct gpu *gpu, libdecode_stream stream) {
-    return gpu_ok(gpu, gpu->call.stream_wait(stream), "cuStreamSynchronize");
+    const struct timespec pause = {.tv_nsec = 50000};
+    const double begin = seconds_now();
+    bool busy = true;
+    if (gpu->hung)
+        return false;
+    if (gpu->patience_seconds == 0)
+        return gpu_ok(gpu, gpu->call.stream_wait(stream), "cuStreamSynchronize");
+    for (;;) {
+        if (!gpu_busy(gpu, stream, &busy))
+            return false;
+        if (!busy)
+            return true;
+        const double waited = seconds_now() - begin;
+        if (waited > gpu->patience_seconds) {
+            gpu->broken = gpu->hung = true;
+            return complain("what was launched has not ended after %d seconds", gpu->patience_seconds);
+        }
+        if (waited > 0.001)
+            (void)nanosleep(&pause, NULL);
+    }
 }
 
 bool gpu_busy(struct gpu *gpu, libdecode_stream stream, bool *ret_busy) {

@@ -87,6 +87,9 @@ struct gpu {
     int num_devices;
     int device;  /* opened; -1: none */
     bool broken; /* a call failed in a way that the context does not survive */
+    bool
+        hung; /* it is broken because what was launched does not end: no call may wait for it any more, so the program must exit */
+    int patience_seconds; /* after which gpu_wait finds it so; 0: never */
 };
 
 enum gpu_presence { GPU_PRESENT, GPU_ABSENT, GPU_FAULTY };

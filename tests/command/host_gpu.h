@@ -33,6 +33,7 @@
  *     HOST_GPU_DEFECT=lse_base        the lse is base 2 where base e is asked for
  *     HOST_GPU_DEFECT=early           a programmatic launch is over before the one ahead of it begins
  *     HOST_GPU_DEFECT=crash           every call after the first launch answers CUDA_ERROR_ILLEGAL_ADDRESS
+ *     HOST_GPU_DEFECT=endless         what was launched is still running, however often cuStreamQuery is asked
  *     HOST_GPU_CAPABILITY=120         another GPU than an H200
  *
  * host_gpu.c: the driver's calls. host_gpu_kernels.c: what a launch computes.

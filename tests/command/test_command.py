@@ -294,6 +294,13 @@ class OnHostGpu(CommandTest):
                 self.assertEqual(failure.get("tensor"), tensor)
                 self.assertTrue(failure["message"])
 
+    def test_a_kernel_that_does_not_end_is_named(self):
+        result = self.check_run(run("check", ONE_KERNEL, "--case", "page_*", "--patience", 1, gpu=True, HOST_GPU_DEFECT="endless"),
+                                FAILED)
+        self.assertIn(f"FAIL {ONE_KERNEL} case page_16 seed 1: the kernel does not end", result.stdout)
+        self.assertIn("stopped in case page_16", result.stdout)
+        self.assertIn("0 passed, 1 failed", result.stdout)
+
     def check_format(self, kernel, case, code=PASSED, **variables):
         return self.check(f"gqa_decode_{kernel}_c1_sm90", "--case", case, "--repeat", 1, code=code, bundle=bundles / "formats",
                           **variables)

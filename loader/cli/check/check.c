@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check_run.h"
 #include "command.h"
@@ -22,10 +23,11 @@
 #define QUICK_REPEATS 20
 #define SHOWN_FAILURES 3 /* of one variant; JSON has all of them */
 #define DEFAULT_SEED 1
+#define DEFAULT_PATIENCE 300 /* seconds: tools that watch every access make a kernel a hundred times slower */
 
 struct check_args {
     bool quick, list;
-    int32_t seed, repeats, random;
+    int32_t seed, repeats, random, patience;
     const char *only;
 };
 
@@ -38,6 +40,8 @@ static const struct option check_options[] = {
     {"--seed", "N", OPTION_INT, offsetof(struct check_args, seed), 0, INT32_MAX, "of all random data (default 1)"},
     {"--repeat", "N", OPTION_INT, offsetof(struct check_args, repeats), 0, 100000,
      "launches under load that must give the same bits, in the cases made for it (default 200)"},
+    {"--patience", "SECONDS", OPTION_INT, offsetof(struct check_args, patience), 1, 86400,
+     "how long launches may take until they count as endless, and end the check (default 300)"},
     {"--list-cases", NULL, OPTION_FLAG, offsetof(struct check_args, list), 0, 0, "print the names of the cases, and stop"},
     {0},
 };
@@ -496,7 +500,7 @@ static int name_missing_case(const char *only) {
 }
 
 int run_check(int argc, char **argv) {
-    struct check_args args = {.seed = DEFAULT_SEED, .repeats = -1};
+    struct check_args args = {.seed = DEFAULT_SEED, .repeats = -1, .patience = DEFAULT_PATIENCE};
     struct session_args session = {0};
     struct texts globs = {0};
     const struct option_group groups[] = CHECK_GROUPS(&args, &session);
@@ -508,8 +512,12 @@ int run_check(int argc, char **argv) {
         args.repeats = args.quick ? QUICK_REPEATS : DEFAULT_REPEATS;
     struct checker checker = {.args = &args, .json = session.json};
     int result = session_open_gpu("check", &session, &checker.gpu);
+    checker.gpu.patience_seconds = args.patience;
     if (result == EXIT_PASSED)
         result = check_all(&checker, &session, &globs);
+    fflush(stdout);
+    if (checker.gpu.hung)
+        _exit(result); /* the driver would wait for the kernel in every call that cleans up */
     for (size_t index = 0; index < checker.num_variants; index++)
         libdecode_close(checker.variants[index].context);
     libdecode_close(checker.context);

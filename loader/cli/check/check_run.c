@@ -169,6 +169,13 @@ static void fail_as(struct failure *failure, const char *what, const char *text)
     snprintf(failure->text, sizeof failure->text, "%s", text);
 }
 
+/* After a call that waits for the GPU. */
+static void fail_as_lost(const struct check_rig *rig, struct failure *failure) {
+    fail_as(failure, "launch",
+            rig->gpu->hung ? "the kernel does not end (--patience says how long it may take)"
+                           : "the kernel crashed: the GPU reported an error after it was launched");
+}
+
 static bool failed(const struct failure *failure) { return failure->what[0] != '\0'; }
 
 static bool prepare_results(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan,
@@ -225,9 +232,9 @@ static bool launch_in_graph(struct check_rig *rig, const struct device_case *dev
                gpu_ok(gpu, gpu->call.graph_instantiate(&exec, graph, 0), "cuGraphInstantiateWithFlags") &&
                gpu_ok(gpu, gpu->call.graph_launch(exec, rig->stream), "cuGraphLaunch") && gpu_wait(gpu, rig->stream);
     }
-    if (exec != NULL)
+    if (exec != NULL && !gpu->hung)
         gpu->call.exec_destroy(exec);
-    if (graph != NULL)
+    if (graph != NULL && !gpu->hung)
         gpu->call.graph_destroy(graph);
     if (!good && !failed(failure))
         fail_as(failure, "launch", "the launch in a CUDA graph failed");
@@ -241,7 +248,7 @@ static bool read_results(struct check_rig *rig, const struct results *results, u
                 gpu_download(rig->gpu, out_sf, guarded_address(&results->out_sf), results->out_sf.bytes) &&
                 gpu_download(rig->gpu, lse, guarded_address(&results->lse), results->lse.bytes);
     if (!good)
-        fail_as(failure, "launch", "the kernel crashed: the GPU reported an error after it was launched");
+        fail_as_lost(rig, failure);
     return good;
 }
 
@@ -438,7 +445,7 @@ static void run_steps(struct check_rig *rig, const struct device_case *device_ca
     if (!launched)
         return;
     if (!gpu_wait(rig->gpu, rig->stream) || !read_results(rig, &rig->results, rig->first, failure)) {
-        fail_as(failure, "launch", "the kernel crashed: the GPU reported an error after it was launched");
+        fail_as_lost(rig, failure);
         return;
     }
     if (!compare_results(rig, device_case, failure, ret_worst))
@@ -467,5 +474,5 @@ void check_run(struct check_rig *rig, const struct device_case *device_case, lib
     *ret_worst = 0;
     run_steps(rig, device_case, plan, repeats, ret_failure, ret_worst);
     if (rig->gpu->broken && !failed(ret_failure))
-        fail_as(ret_failure, "launch", "the kernel crashed: the GPU reported an error after it was launched");
+        fail_as_lost(rig, ret_failure);
 }
