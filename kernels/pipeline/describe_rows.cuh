@@ -67,11 +67,11 @@ __device__ __forceinline__ void describe_rows(const schedule_params &params, con
     if (has_mask && is_live && view.exists)
         drafts = load_draft_bits(params, query, token);
     /* What sees nothing begins behind every token. */
-    const bool sees_some = is_live && view.exists && (view.range.end_token > view.range.first_token || drafts != 0);
-    const int first = sees_some ? view.range.first_token : INT32_MAX;
+    const bool sees_some = is_live && view.exists && (view.range.end > view.range.first || drafts != 0);
+    const int first = sees_some ? view.range.first : INT32_MAX;
     if (has_mask) /* the row's window begins among its drafts: what lies before, another row may see, or none */
-        drafts &= ~tile::bits_below<uint64_t>(view.range.first_token - first_draft);
-    const int end = sees_some ? min(view.range.end_token, first_draft) : 0;
+        drafts &= ~tile::bits_below<uint64_t>(view.range.first - first_draft);
+    const int end = sees_some ? min(view.range.end, first_draft) : 0;
     const uint64_t any_draft = or_of_warp(sees_some ? drafts : 0);
 
     const int common_first = __reduce_max_sync(0xffffffffu, is_live ? first : 0);

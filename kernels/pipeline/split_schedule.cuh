@@ -32,7 +32,7 @@ __device__ __noinline__ uint32_t divide(uint32_t dividend, uint32_t divisor) { r
  * of each there are for one worker of a group.
  */
 struct SequencePair {
-    VisibleRange range[2];
+    TokenRange range[2];
     uint32_t boxes[2], units[2];
 
     SequencePair() = default;
@@ -172,8 +172,8 @@ class SplitSchedule {
         const int sequence = window_first_ + source * 2 + is_second;
         const uint32_t offset = position_ - pair_start - (is_second ? first_flat : 0u);
         const uint32_t boxes = __shfl_sync(0xffffffffu, is_second ? pair.boxes[1] : pair.boxes[0], source);
-        piece.first_token = __shfl_sync(0xffffffffu, is_second ? pair.range[1].first_token : pair.range[0].first_token, source);
-        piece.end_token = __shfl_sync(0xffffffffu, is_second ? pair.range[1].end_token : pair.range[0].end_token, source);
+        piece.first_token = __shfl_sync(0xffffffffu, is_second ? pair.range[1].first : pair.range[0].first, source);
+        piece.end_token = __shfl_sync(0xffffffffu, is_second ? pair.range[1].end : pair.range[0].end, source);
 
         /* offset / boxes: lane i says whether unit i begins at or before the position. */
         int unit = __popc(__ballot_sync(0xffffffffu, lane_ * boxes <= offset)) - 1;

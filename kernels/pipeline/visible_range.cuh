@@ -8,6 +8,7 @@
 
 #include "abi.h"
 #include "tile/quotient.cuh"
+#include "tile/token_range.cuh"
 
 namespace pipeline {
 
@@ -18,20 +19,10 @@ namespace pipeline {
 __device__ __forceinline__ bool rarely(bool condition) { return __builtin_expect(condition, false); }
 
 using tile::quotient;
-
-/* Visible tokens of a sequence; empty: equal. */
-struct VisibleRange {
-    int first_token, end_token;
-
-    __device__ __forceinline__ uint32_t num_boxes(int box_shift) const {
-        if (end_token <= first_token)
-            return 0;
-        return ((end_token - 1) >> box_shift) - (first_token >> box_shift) + 1;
-    }
-};
+using tile::TokenRange;
 
 struct Sequences;
-__device__ VisibleRange exact_range(const Sequences &sequences, int sequence, int tokens);
+__device__ TokenRange exact_range(const Sequences &sequences, int sequence, int tokens);
 __device__ int exact_row_passes(const Sequences &sequences, int sequence);
 
 /*
@@ -79,7 +70,7 @@ struct Sequences {
     __device__ __forceinline__ int tokens_of(int length) const { return min(max(length, 0), max_tokens); }
 
     /* What any of its query tokens sees, from its length. */
-    __device__ __forceinline__ VisibleRange visible_range(const Sequences &shared_copy, int sequence, int length) const {
+    __device__ __forceinline__ TokenRange visible_range(const Sequences &shared_copy, int sequence, int length) const {
         const int tokens = tokens_of(length);
         if (rarely(exact_ranges != 0) && sequence < count)
             return exact_range(shared_copy, sequence, tokens);
@@ -110,7 +101,7 @@ struct QueryTokens {
 
 /* What one query token sees of the tokens of its sequence; of draft tokens, where there is a mask, another word is said elsewhere. */
 struct QueryView {
-    VisibleRange range;
+    TokenRange range;
     int64_t position;
     bool exists; /* false: it stands before the sequence, and sees nothing */
 
@@ -131,23 +122,22 @@ struct QueryView {
         /* Distance from position 0 of the cache, 33 bits at most: below 0 it sees nothing, else it fits 32. */
         const int64_t distance = position - sequences.position_offset, oldest = distance - sequences.window_left;
         const uint32_t count = tokens;
-        range.end_token =
-            distance < 0 ? 0 : min(quotient(static_cast<uint32_t>(distance), sequences.position_stride) + 1u, count);
-        range.first_token = 0;
+        range.end = distance < 0 ? 0 : min(quotient(static_cast<uint32_t>(distance), sequences.position_stride) + 1u, count);
+        range.first = 0;
         if (sequences.window_left >= 0 && oldest > 0)
-            range.first_token = min(quotient(static_cast<uint32_t>(oldest) - 1u, sequences.position_stride) + 1u, count);
+            range.first = min(quotient(static_cast<uint32_t>(oldest) - 1u, sequences.position_stride) + 1u, count);
     }
 };
 
 /* From where the first query token's window begins to where the last one ends; with a draft mask, to the last token. */
-__device__ __noinline__ VisibleRange exact_range(const Sequences &sequences, int sequence, int tokens) {
+__device__ __noinline__ TokenRange exact_range(const Sequences &sequences, int sequence, int tokens) {
     const int request = sequences.request_of(sequence);
     const QueryTokens query(sequences, request);
     if (query.count == 0)
         return {0, 0};
     const QueryView first(sequences, request, query, 0, tokens), last(sequences, request, query, query.count - 1, tokens);
-    const int end = sequences.has_draft_mask && last.exists ? tokens : last.range.end_token;
-    return {first.range.first_token, max(end, first.range.first_token)};
+    const int end = sequences.has_draft_mask && last.exists ? tokens : last.range.end;
+    return {first.range.first, max(end, first.range.first)};
 }
 
 __device__ __noinline__ int exact_row_passes(const Sequences &sequences, int sequence) {

@@ -8,11 +8,9 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace tile {
+#include "tile/token_range.cuh"
 
-struct TokenRange {
-    int first, end;
-};
+namespace tile {
 
 /* All bits below bit `n`, whatever `n` is. */
 template <class Bits>
