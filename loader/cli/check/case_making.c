@@ -30,9 +30,12 @@ struct query_rows query_rows_of(const struct making *making, int32_t request) {
     return (struct query_rows){.first = cum_seq_lens_q[request], .count = cum_seq_lens_q[request + 1] - cum_seq_lens_q[request]};
 }
 
+int64_t draft_mask_words(const struct making *making, int64_t query_rows) {
+    return query_rows * ((making->problem->q_len + 31) / 32 * 2);
+}
+
 uint16_t *draft_mask_word(const struct making *making, int64_t query_row, int32_t draft) {
-    const int32_t words_per_row = (making->problem->q_len + 31) / 32 * 2;
-    return making->draft_mask + query_row * words_per_row + draft / 16;
+    return making->draft_mask + draft_mask_words(making, query_row) + draft / 16;
 }
 
 /* `query`: which query token of the request. */

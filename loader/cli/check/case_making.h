@@ -64,6 +64,9 @@ struct query_rows {
 };
 struct query_rows query_rows_of(const struct making *making, int32_t request);
 
+/* Of the draft mask, that many query tokens take. */
+int64_t draft_mask_words(const struct making *making, int64_t query_rows);
+
 /* The 16 bits that say whether a query token sees draft token `draft` and its neighbours. */
 uint16_t *draft_mask_word(const struct making *making, int64_t query_row, int32_t draft);
 

@@ -85,8 +85,7 @@ static bool make_draft_mask(struct making *making) {
     if (!has(making, CASE_DRAFT_MASK))
         return true;
     const struct query_rows last = query_rows_of(making, problem->batch_size - 1);
-    const int32_t words_per_row = (problem->q_len + 31) / 32 * 2;
-    making->draft_mask = NEW_BUFFER(making, (last.first + last.count) * words_per_row, sizeof(uint16_t), draft_mask);
+    making->draft_mask = NEW_BUFFER(making, draft_mask_words(making, last.first + last.count), sizeof(uint16_t), draft_mask);
     for (int32_t request = 0; making->draft_mask != NULL && request < problem->batch_size; request++)
         fill_draft_mask(making, query_rows_of(making, request), (enum mask_kind)(request % NUM_MASK_KINDS));
     return making->draft_mask != NULL;

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "abi.h"
 #include "random.h"
 
 /* What is special about a case. */
@@ -57,7 +58,7 @@
 #define CASE_LSE_NATURAL CASE_FLAG(43)
 
 /* Query tokens of a request that kernels take a draft mask for. */
-#define MAX_MASKED_TOKENS 64
+#define MAX_MASKED_TOKENS KERNEL_MAX_DRAFT_TOKENS
 
 /* Lengths of a case with CASE_ODD_LENGTHS that stand for several: they count as what the page table holds, and as 0. */
 #define BEYOND_TABLE INT32_MAX
