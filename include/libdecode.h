@@ -243,7 +243,7 @@ typedef enum libdecode_features {
     LIBDECODE_FEATURE_DRAFT_MASK = 1u << 4,
     LIBDECODE_FEATURE_V_PAGE_TABLE = 1u << 5,    /* V has page ids of its own, page_table_v_offset elements after K's */
     LIBDECODE_FEATURE_QUERY_POSITIONS = 1u << 6, /* tensors.query_positions is given */
-    LIBDECODE_FEATURE_SKIP_SOFTMAX = 1u << 7,    /* skip_softmax_threshold_scale_factor may be applied; dense is allowed */
+    LIBDECODE_FEATURE_SKIP_SOFTMAX = 1u << 7,    /* skip_softmax_threshold_scale_factor may be applied */
     LIBDECODE_FEATURE_SOFT_CAP = 1u << 8,        /* logits_soft_cap applies */
     LIBDECODE_FEATURE_ALIBI = 1u << 9,           /* tensors.alibi_slopes is given */
     LIBDECODE_FEATURE_ROPE = 1u << 10,           /* query and K are given unrotated; rope_scale and rope_theta apply */
@@ -267,7 +267,13 @@ typedef struct libdecode_problem {
     int32_t window_left;     /* with FEATURE_WINDOW: the query's own position and this many before it; >= 0 */
     int32_t position_stride; /* default 1 */
     int32_t position_offset; /* >= 0 */
-    float skip_softmax_threshold_scale_factor; /* with FEATURE_SKIP_SOFTMAX; 0: dense */
+    /*
+     * With FEATURE_SKIP_SOFTMAX, >= 0; 0: dense. Tokens whose weights lie below factor / S of a larger one before them may count as
+     * not seen, S = the sequence's length, and their rows of V are then not read, or read in vain: kernels pass over some tokens of a
+     * tile at a time, where no row wants one of them. All that is lost of a row weighs less than `factor` of what is kept. With
+     * factor >= S everything counts. libdecode_reference is dense.
+     */
+    float skip_softmax_threshold_scale_factor;
     /* in the pool: ids outside give zero rows; default: not known, ids are valid or negative */
     int64_t num_pages;
     libdecode_kv_layout kv_layout;                 /* names the default strides of K and V, nothing else */
@@ -371,8 +377,8 @@ typedef struct libdecode_plan_info {
 /*
  * Chooses a kernel. No GPU is touched unless `device` is NULL (then: libdecode_device_current).
  * A plan is immutable and may be used by any number of threads; it belongs to its context.
- * Fewer passes over the KV cache win, then the narrower row tile, then pages copied whole, then the predicted time: the same answer
- * on every host.
+ * Fewer passes over the KV cache win, then the narrower row tile, then pages copied whole, then the kernel of fewer features, then the
+ * predicted time: the same answer on every host.
  * Errors: INVALID_ARGUMENT, STRUCT_SIZE, UNSUPPORTED, NOT_IN_BUNDLE, NO_GPU_IMAGE, DRIVER_TOO_OLD, OVERRIDE, STRICT,
  * OUT_OF_MEMORY; with device NULL also the other 4xx and FORKED.
  */

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define LIBDECODE_KERNEL_ABI 6u
+#define LIBDECODE_KERNEL_ABI 7u
 #define LIBDECODE_CONTRACT_MAGIC 0x4345444cu  /* "LDEC" */
 #define LIBDECODE_CONTRACT_SUFFIX "_contract" /* symbol of a kernel's contract = kernel symbol + this */
 
@@ -39,6 +39,9 @@ enum {
     CONTRACT_FEATURE_ALIBI = 1u << 9,
     CONTRACT_FEATURE_LSE_NATURAL = 1u << 11
 };
+
+/* What only kernels of gqa_decode with options compute: their loop is longer. */
+enum { GQA_DECODE_OPTIONS = CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI };
 
 /* Query tokens of a request with a draft mask: a row's bits are kept in 64. */
 enum { KERNEL_MAX_DRAFT_TOKENS = 64 };
@@ -133,8 +136,10 @@ struct query_params {
     const float *alibi_slopes;           /* or NULL */
     float bmm1_scale_log2;               /* bmm1_scale * log2(e) */
     float soft_cap;                      /* of natural logits; 0: none */
-    int32_t dtype;                       /* KERNEL_DTYPE_* */
-    int32_t head_dim;                    /* of query, K, V and out; at most the kernel's */
+    float skip_factor;                   /* skip_softmax_threshold_scale_factor; 0: no tile is passed over */
+    int32_t reserved;
+    int32_t dtype;    /* KERNEL_DTYPE_* */
+    int32_t head_dim; /* of query, K, V and out; at most the kernel's */
 };
 
 struct output_params {

@@ -323,7 +323,8 @@ static void store_exact_row(const struct operation *operation, size_t row, const
     for (size_t d = 0; d < v_dim; d++)
         exact->spread[result * v_dim + d] = bmm2 * sqrt(scratch->squares[row * v_dim + d]) * scale;
     exact->weight[result] = sqrt(scratch->row_squares[row]) * scale;
-    exact->reach[result] = bmm2 * sqrt(scratch->row_tokens[row]) * scratch->row_largest[row];
+    exact->tokens[result] = scratch->row_tokens[row];
+    exact->largest[result] = bmm2 * scratch->row_largest[row];
 }
 
 static void store_row(const struct operation *operation, const double *values, double lse, int64_t token, int64_t head) {

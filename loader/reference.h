@@ -13,11 +13,12 @@
  * w_j the weight of KV token j: exp(z_j) over the sum of all and the sink.
  */
 struct exact_results {
-    double *out;    /* [rows][v_dim] */
-    double *lse;    /* [rows] */
-    double *spread; /* [rows][v_dim] |bmm2_scale| * sqrt(sum_j (w_j v_j)^2) */
-    double *weight; /* [rows] sqrt(sum_j w_j^2) */
-    double *reach;  /* [rows] |bmm2_scale| * sqrt(visible tokens) * the largest |v| among them */
+    double *out;     /* [rows][v_dim] */
+    double *lse;     /* [rows] */
+    double *spread;  /* [rows][v_dim] |bmm2_scale| * sqrt(sum_j (w_j v_j)^2) */
+    double *weight;  /* [rows] sqrt(sum_j w_j^2) */
+    double *tokens;  /* [rows] that it sees */
+    double *largest; /* [rows] |bmm2_scale| * the largest |v| of these */
 };
 
 /* One call, checked. Equal for all of its parts, and not changed by them. */

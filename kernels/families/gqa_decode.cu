@@ -22,6 +22,9 @@
  *                     warp takes its own tokens of a tile and keeps its own reference and sum: no barrier among consumers
  *     at a unit's end partial.cuh: warps, then the cluster, then the workers that share the unit; the last one stores
  *
+ * Kernels with options (soft cap, ALiBi, skip-softmax) are variants of their own: what few launches ask for costs the others nothing.
+ * With skip-softmax V of a tile is asked for after the warps have voted on it (skip_votes.cuh).
+ *
  * A worker with two pieces, the first of tiles 0 to 2, the second of tiles 3 to 6, two teams, four stages (time runs to the right;
  * a copy lands long after it was issued, and the ring fills while the first lands):
  *
@@ -46,6 +49,7 @@
 #include "pipeline/producer.cuh"
 #include "pipeline/row_gather.cuh"
 #include "pipeline/scale_gather.cuh"
+#include "pipeline/skip_votes.cuh"
 #include "pipeline/warp_fold.cuh"
 #include "pipeline/worker_fold.cuh"
 #include "tile/attention.cuh"
@@ -62,6 +66,7 @@ struct Traits {
     static constexpr int row_tile = VARIANT_ROW_TILE;
     static constexpr int min_page_size = VARIANT_MIN_PAGE_SIZE;
     static constexpr int cluster_size = VARIANT_CLUSTER_SIZE;
+    static constexpr bool has_options = VARIANT_OPTIONS != 0; /* what few launches ask for: none else jumps over it */
     static constexpr bool gathers_rows = min_page_size < tile::fragment_tokens;
     using Format = tile::KvFormat<dtype, head_dim>;
     static_assert(head_dim == 64 || head_dim == 128 || head_dim == 256 || head_dim == 512, "head_dim in the .toml");
@@ -130,6 +135,11 @@ struct Traits {
     static constexpr int box_tokens = gathers_rows ? tile::fragment_tokens : tile_tokens; /* at most, that count as one */
     static constexpr int token_fragments = tokens_per_warp / tile::fragment_tokens;
     static constexpr int row_fragments = rows_per_warp / 8;
+    /*
+     * Passes over tiles, where the ring has places for two of a team and registers hold the scores of one beside the weights of another;
+     * who waits for V behind every vote takes longer than who reads it all.
+     */
+    static constexpr bool skips = has_options && stages >= 2 * teams && token_fragments * row_fragments <= 2;
 };
 
 using Format = Traits::Format;
@@ -137,9 +147,11 @@ using TileLayout = Traits::TileLayout;
 using TokenFragments = tile::TokenFragments<Format, Traits::tile_tokens, Traits::token_fragments>;
 using RowScales = tile::RowScales<Format, Traits::row_fragments>;
 using Ring = pipeline::KvRing<Traits::stages, TileLayout::bytes, Traits::gathers_rows || Traits::has_scales>;
+using Softmax = tile::OnlineSoftmax<Traits::row_fragments>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
-using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size>;
-using RowGather = pipeline::RowGather<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size>;
+using Votes = std::conditional_t<Traits::skips, pipeline::SkipVotes<Traits::stages>, pipeline::NoVotes>;
+using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size, Votes>;
+using RowGather = pipeline::RowGather<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size, Votes>;
 using ScaleGather = pipeline::ScaleGather<Format, Ring, Traits::tile_tokens, TileLayout::rows_bytes, Traits::cluster_size>;
 
 /* What folds the warps' partials in `parts` blocks of columns, and then those of a cluster. */
@@ -157,6 +169,7 @@ struct FoldIn {
         alignas(16) Partials partials;
         Exchange exchange;
         pipeline::KvRingBarriers<Traits::stages> barriers;
+        Votes votes;
         pipeline::PieceQueue<Traits::row_tile> pieces;
         pipeline::Sequences sequences; /* for what is called rarely */
     };
@@ -205,58 +218,121 @@ struct Place {
     __device__ __forceinline__ int first_token() const { return token_warp * Traits::tokens_per_warp; }
 };
 
-/* Attention of this warp's rows over its tokens of the piece's tiles. */
+using Tokens = tile::WarpTokens<Traits::row_tile, Traits::tokens_per_warp>;
+using Scores = tile::ScoreFragment<Traits::token_fragments, Traits::row_fragments>;
+using Weights = tile::WeightFragment<Traits::token_fragments, Traits::row_fragments>;
+
+/* A consumer warp on its way over the tiles of a piece: those of its team, in order. */
+class TileWalk {
+  public:
+    __device__ __forceinline__ TileWalk(const pipeline::Piece &piece, const tile::UnitRows<Traits::row_tile> &rows,
+                                        int box_tokens, const Place &place, Ring &ring)
+        : rows_(rows), kept_end_(rows.end_token), kept_common_(rows.common), kept_are_alike_(rows.are_alike), place_(place),
+          ring_(ring), token_(piece.first_box << (__ffs(box_tokens) - 1)) {
+        if (Traits::teams > 1) /* to this team's first */
+            step((place.team + Traits::teams - ring_.stage() % Traits::teams) % Traits::teams);
+    }
+
+    __device__ __forceinline__ bool has_tile() const { return token_ < end_token(); }
+    __device__ __forceinline__ void next() { step(Traits::teams); }
+
+    /* This warp's tokens of the tile. */
+    __device__ __forceinline__ Tokens tokens() const {
+        return {rows_, keeps ? kept_are_alike_ : rows_.are_alike, token_ + place_.first_token(), end_token(),
+                keeps ? kept_common_ : rows_.common};
+    }
+
+  private:
+    /* What is read of the rows for every tile; wide row tiles and options have no registers to keep it, and read it again. */
+    static constexpr bool keeps = Traits::row_tile == 8 && !Traits::has_options;
+
+    __device__ __forceinline__ int end_token() const { return keeps ? kept_end_ : rows_.end_token; }
+
+    /* Past so many tiles, or past the last. */
+    __device__ __forceinline__ void step(int tiles) {
+        const int left = (max(end_token() - token_, 0) + Traits::tile_tokens - 1) / Traits::tile_tokens;
+        ring_.advance(Traits::teams == 1 ? tiles : min(tiles, left));
+        token_ += tiles * Traits::tile_tokens;
+    }
+
+    const tile::UnitRows<Traits::row_tile> &rows_;
+    const int kept_end_;
+    const tile::TokenRange kept_common_;
+    const bool kept_are_alike_;
+    const Place &place_;
+    Ring &ring_;
+    int token_; /* the first of the tile */
+};
+
+/* What few launches ask for. */
+[[maybe_unused]] __device__ __forceinline__ void bend(const gqa_decode_params &params, Scores &scores, const Tokens &tokens,
+                                                      const Place &place, int lane) {
+    if (params.query.soft_cap > 0.f)
+        tile::soft_cap(scores, params.query.soft_cap);
+    if (params.query.alibi_slopes != nullptr)
+        tile::add_alibi(scores, tokens, place.first_row, params.schedule.position_stride.value, lane);
+}
+
+/* Takes V of a tile in, where one of its tokens has weight; and gives the place back. */
+__device__ __forceinline__ void add_values(const Ring &ring, const Tokens &tokens, bool is_weighed, const Weights &weights,
+                                           const TokenFragments &fragments, ConsumerState &state, int lane) {
+    ring.wait_full(pipeline::tensor_v);
+    const uint32_t v_tile = ring.tile(pipeline::tensor_v);
+    if (is_weighed && tokens.all_visible())
+        tile::pv<false>(state.output, weights, v_tile, fragments, tokens, lane);
+    else if (is_weighed)
+        tile::pv<true>(state.output, weights, v_tile, fragments, tokens, lane);
+    ring.release(pipeline::tensor_v, lane);
+}
+
+/*
+ * Attention of this warp's rows over its tokens of the piece's tiles. Where tiles may be passed over, V of a tile comes a trip to memory
+ * after the votes about it, so the scores of the next one are computed first, if there are places for both in the ring, and registers.
+ */
 __device__ __forceinline__ void attend(const gqa_decode_params &params, const pipeline::Piece &piece,
                                        const tile::UnitRows<Traits::row_tile> &rows, const RowScales &scales, Ring &ring,
-                                       const TokenFragments &fragments, const Place &place, ConsumerState &state, int lane) {
-    /* What is read of the rows for every tile; wide row tiles have no registers to keep it, and read it again. */
-    constexpr bool keeps = Traits::row_tile == 8;
-    const int kept_end = rows.end_token;
-    const tile::TokenRange kept_common = rows.common;
-    const bool kept_are_alike = rows.are_alike;
-    const auto end_token = [&] { return keeps ? kept_end : rows.end_token; };
-    const bool bends_scores = params.query.soft_cap > 0.f || params.query.alibi_slopes != nullptr;
-    int token = piece.first_box << (__ffs(params.schedule.box_tokens) - 1); /* the first of the next tile */
-    /* Past so many tiles, or past the last. */
-    const auto step = [&](int tiles) {
-        const int left = (max(end_token() - token, 0) + Traits::tile_tokens - 1) / Traits::tile_tokens;
-        ring.advance(Traits::teams == 1 ? tiles : min(tiles, left));
-        token += tiles * Traits::tile_tokens;
+                                       Votes &votes, const TokenFragments &fragments, const Place &place, ConsumerState &state,
+                                       int lane) {
+    const bool may_skip = Traits::skips && params.query.skip_factor > 0.f;
+    Ring ring_behind = ring;
+    TileWalk walk(piece, rows, params.schedule.box_tokens, place, ring);
+    TileWalk behind(piece, rows, params.schedule.box_tokens, place, ring_behind);
+    Weights weights;
+    bool is_weighed = false; /* the tile behind */
+    const auto catch_up = [&] {
+        add_values(ring_behind, behind.tokens(), is_weighed, weights, fragments, state, lane);
+        behind.next();
     };
-    if (Traits::teams > 1) /* to this team's first */
-        step((place.team + Traits::teams - ring.stage() % Traits::teams) % Traits::teams);
-    for (; token < end_token(); step(Traits::teams)) {
-        const tile::WarpTokens<Traits::row_tile, Traits::tokens_per_warp> tokens{rows, keeps ? kept_are_alike : rows.are_alike,
-                                                                                 token + place.first_token(), end_token(),
-                                                                                 keeps ? kept_common : rows.common};
-        const bool any_visible = tokens.any_visible(), all_visible = tokens.all_visible();
-
-        tile::ScoreFragment<Traits::token_fragments, Traits::row_fragments> scores;
-        tile::WeightFragment<Traits::token_fragments, Traits::row_fragments> weights;
+    for (bool is_first = true; walk.has_tile(); walk.next(), is_first = false) {
+        const Tokens tokens = walk.tokens();
+        bool wanted = tokens.any_visible();
+        Scores scores;
         ring.wait_full(pipeline::tensor_k);
-        if (any_visible)
+        if (wanted)
             tile::qk(scores, state.query, ring.tile(pipeline::tensor_k), fragments, lane);
         ring.release(pipeline::tensor_k, lane);
-        if (any_visible) {
+        if (wanted) {
             tile::scale(scores, scales);
-            if (pipeline::rarely(bends_scores)) {
-                if (params.query.soft_cap > 0.f)
-                    tile::soft_cap(scores, params.query.soft_cap);
-                if (params.query.alibi_slopes != nullptr)
-                    tile::add_alibi(scores, tokens, place.first_row, params.schedule.position_stride.value, lane);
-            }
-            if (!all_visible)
+            if constexpr (Traits::has_options)
+                bend(params, scores, tokens, place, lane);
+            if (!tokens.all_visible())
                 tile::mask(scores, tokens, place.first_row, lane);
-            state.softmax.update<Format::matrix_dtype>(scores, state.output, weights);
         }
-        ring.wait_full(pipeline::tensor_v);
-        const uint32_t v_tile = ring.tile(pipeline::tensor_v);
-        if (all_visible)
-            tile::pv<false>(state.output, weights, v_tile, fragments, tokens, lane);
-        else if (any_visible)
-            tile::pv<true>(state.output, weights, v_tile, fragments, tokens, lane);
-        ring.release(pipeline::tensor_v, lane);
+        if (may_skip) {
+            wanted = wanted && state.softmax.wants(scores, rows.skip_below, rows.live_rows - place.first_row, lane);
+            votes.vote(ring.stage(), ring.phase(), wanted, place.first_token() == 0 && place.first_row == 0, lane);
+        }
+        if (Traits::skips && !is_first)
+            catch_up();
+        if (wanted) /* tiles are judged by the largest score itself */
+            state.softmax.update<Format::matrix_dtype>(scores, state.output, weights,
+                                                       may_skip ? 0.f : Softmax::rescale_threshold);
+        is_weighed = wanted;
+        if (!Traits::skips)
+            add_values(ring, tokens, wanted, weights, fragments, state, lane);
     }
+    if (Traits::skips && behind.has_tile())
+        catch_up();
 }
 
 __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int worker, int warp,
@@ -280,7 +356,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         shared.pieces.wait_described(number);
         state.softmax.clear();
         state.output.clear();
-        attend(params, piece, unit, scales, ring, fragments, place, state, lane);
+        attend(params, piece, unit, scales, ring, shared.votes, fragments, place, state, lane);
 
         /* Anew: kept over the loop they would take registers from it. */
         number = announced.number;
@@ -326,7 +402,7 @@ __device__ __forceinline__ void clear_tiles(SharedMemory &shared) {
 
 /* Producer warp number `producer`: those that bring K's rows, those that bring V's, the one that brings scales. */
 __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedule &schedule, const void *map,
-                                        pipeline::Tensor tensor, int producer, const Ring &ring, int lane) {
+                                        pipeline::Tensor tensor, int producer, const Ring &ring, Votes &votes, int lane) {
     if constexpr (Traits::has_scales) {
         if (producer == 2 * Traits::tensor_warps) {
             if (gathers_scales(params))
@@ -338,11 +414,11 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedul
     }
     if constexpr (Traits::gathers_rows)
         RowGather(params.schedule, tensor == pipeline::tensor_k ? params.k_rows : params.v_rows, params.num_pages,
-                  params.query.head_dim, tensor, producer % Traits::tensor_warps, ring)
+                  params.query.head_dim, params.query.skip_factor, tensor, producer % Traits::tensor_warps, ring, votes)
             .run(schedule, lane);
     else
         Producer(params, map, tensor == pipeline::tensor_k ? params.k_scales : params.v_scales, tensor,
-                 producer % Traits::tensor_warps, ring)
+                 producer % Traits::tensor_warps, ring, votes)
             .run(schedule, lane);
 }
 
@@ -369,6 +445,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         shared.sequences = pipeline::Sequences(params.schedule);
         Ring::initialise(shared.barriers, producers_of_a_tile(params), Traits::team_warps);
+        if (Traits::skips && params.query.skip_factor > 0.f)
+            shared.votes.initialise(Traits::team_warps);
         shared.pieces.initialise(Traits::consumer_threads);
         shared.exchange.initialise();
         ptx::fence_mbarrier_init();
@@ -385,9 +463,9 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     if (is_consumer)
         consume(params, shared, ring, worker, warp, lane);
     else if (warp == Traits::announcer_warp)
-        pipeline::announce(params, schedule, shared.pieces, lane);
+        pipeline::announce<Traits::has_options>(params, schedule, shared.pieces, lane);
     else
-        produce(params, schedule, map, tensor, producer, ring, lane);
+        produce(params, schedule, map, tensor, producer, ring, shared.votes, lane);
 }
 
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
@@ -413,7 +491,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .max_q_len = 1024,
     .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
                 CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
-                CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI | CONTRACT_FEATURE_LSE_NATURAL,
+                CONTRACT_FEATURE_LSE_NATURAL | (Traits::has_options ? GQA_DECODE_OPTIONS : 0u),
     .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u),
     .record_bytes = record_bytes,
     .consumer_warps = Traits::consumer_warps,

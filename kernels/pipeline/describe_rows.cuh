@@ -30,6 +30,15 @@ __device__ __forceinline__ uint64_t or_of_warp(uint64_t bits) {
     return static_cast<uint64_t>(__reduce_or_sync(0xffffffffu, static_cast<uint32_t>(bits >> 32))) << 32 | low;
 }
 
+/* The length of the unit's sequence. */
+__device__ __forceinline__ int tokens_of_unit(const schedule_params &params, const Sequences &sequences, const Piece &piece) {
+    if (!rarely(params.exact_ranges != 0))
+        return piece.end_token; /* the newest is a query */
+    const int head = params.sequences_per_request.value == 1 ? 0 : piece.kv_head;
+    return sequences.tokens_of(
+        sequences.load_length(piece.request * static_cast<int>(params.sequences_per_request.value) + head));
+}
+
 /* Where every row is of the same query token, and sees what its unit does, there is little to say. */
 __device__ __forceinline__ bool are_rows_alike(const schedule_params &params) {
     return params.q_len == 1 && params.draft_mask == nullptr;
@@ -51,12 +60,7 @@ template <int row_tile>
 __device__ __forceinline__ void describe_rows(const schedule_params &params, const float *alibi_slopes,
                                               const Sequences &sequences, const QueryTokens &query, const Piece &piece,
                                               tile::UnitRows<row_tile> &rows, int lane) {
-    int tokens = piece.end_token; /* where the newest is a query */
-    if (rarely(params.exact_ranges != 0)) {
-        const int heads = params.sequences_per_request.value == 1 ? 0 : piece.kv_head;
-        tokens = sequences.tokens_of(
-            sequences.load_length(piece.request * static_cast<int>(params.sequences_per_request.value) + heads));
-    }
+    const int tokens = tokens_of_unit(params, sequences, piece);
     const int unit_row = piece.row_pass * row_tile + lane, token = quotient(unit_row, params.group_size);
     const bool is_live = lane < row_tile && token < query.count;
     const QueryView view(sequences, piece.request, query, token, tokens);

@@ -45,6 +45,7 @@ class KvRing {
     }
 
     __device__ __forceinline__ uint32_t stage() const { return stage_; }
+    __device__ __forceinline__ uint32_t phase() const { return phase_; }
     __device__ __forceinline__ uint32_t tile(Tensor tensor) const { return tiles_ + (stage_ * 2 + tensor) * tile_bytes; }
     __device__ __forceinline__ uint32_t full_barrier(Tensor tensor) const { return full_ + (stage_ * 2 + tensor) * 8; }
 
@@ -75,7 +76,7 @@ class KvRing {
         }
     }
 
-    const uint32_t full_, empty_, tiles_;
+    uint32_t full_, empty_, tiles_;
     uint32_t stage_ = 0, phase_ = 0;
 };
 

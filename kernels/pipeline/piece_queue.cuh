@@ -9,6 +9,7 @@
 
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/describe_rows.cuh"
+#include "pipeline/skip_votes.cuh"
 #include "pipeline/split_schedule.cuh"
 #include "ptx/mbarrier.cuh"
 
@@ -70,7 +71,7 @@ struct PieceQueue {
 };
 
 /* The announcer warp: every piece of this worker and the rows of its unit, in order, then the end of work. */
-template <int row_tile, int cluster_size>
+template <bool has_options, int row_tile, int cluster_size>
 __device__ __forceinline__ void announce(const gqa_decode_params &params, SplitSchedule<cluster_size> &schedule,
                                          PieceQueue<row_tile> &pieces, int lane) {
     schedule.begin();
@@ -85,12 +86,16 @@ __device__ __forceinline__ void announce(const gqa_decode_params &params, SplitS
             slot.piece = piece;
             slot.number = number;
             name_rows(params.schedule, query, piece, slot.rows);
+            if (has_options && params.query.skip_factor > 0.f)
+                slot.rows.skip_below =
+                    skip_below(params.query.skip_factor, tokens_of_unit(params.schedule, schedule.sequences(), piece));
             pieces.name(number);
         }
         if (piece.end_of_work)
             return;
-        if (rarely(!are_rows_alike(params.schedule) || params.query.alibi_slopes != nullptr))
-            describe_rows(params.schedule, params.query.alibi_slopes, schedule.sequences(), query, piece, slot.rows, lane);
+        if (rarely(!are_rows_alike(params.schedule) || (has_options && params.query.alibi_slopes != nullptr)))
+            describe_rows(params.schedule, has_options ? params.query.alibi_slopes : nullptr, schedule.sequences(), query, piece,
+                          slot.rows, lane);
         pieces.describe(number);
         __syncwarp();
     }

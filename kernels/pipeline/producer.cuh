@@ -11,22 +11,24 @@
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/page_stream.cuh"
+#include "pipeline/skip_votes.cuh"
 #include "ptx/async_copy.cuh"
 
 namespace pipeline {
 
-template <class Format, class Ring, int tile_tokens, int warps, int cluster_size>
+template <class Format, class Ring, int tile_tokens, int warps, int cluster_size, class Votes>
 class Producer {
   public:
     static constexpr int scale_arrivals = 32; /* on the barrier of a tile whose scales come along: every lane's */
 
     /* `map`: the tensor's. `warp`: of those that share it. With scale_blocks its NVFP4 scales come along. */
     __device__ __forceinline__ Producer(const gqa_decode_params &params, const void *map, const row_source &scales, Tensor tensor,
-                                        uint32_t warp, Ring ring)
+                                        uint32_t warp, Ring ring, Votes &votes)
         : params_(params.schedule), map_(map), scales_(scales), has_scale_blocks_(params.scale_blocks != 0),
           scale_page_stride_(scales.page_stride), num_pages_(params.num_pages), box_shift_(__ffs(params.schedule.box_tokens) - 1),
           copies_shift_(__ffs(params.schedule.copies_per_box) - 1), tensor_(tensor), warp_(warp),
-          box_bytes_(params.schedule.box_tokens * Format::row_bytes), ring_(ring) {}
+          box_bytes_(params.schedule.box_tokens * Format::row_bytes), ring_(ring),
+          waits_for_votes_(Votes::exist && tensor == tensor_v && params.query.skip_factor > 0.f), votes_(votes) {}
 
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
         schedule.begin();
@@ -68,6 +70,8 @@ class Producer {
         const int box = batch.first_box + first, source = (first + of_tile) & 31;
         const uint32_t barrier = ring_.full_barrier(tensor_);
         ring_.wait_empty(tensor_);
+        if (rarely(waits_for_votes_) && !votes_.wait(ring_.stage(), ring_.phase()))
+            boxes = 0;
         const int page = __shfl_sync(tile::full_warp, batch.page, source);
         if (of_tile < boxes) {
             const int token_in_page = ((box + of_tile) * params_.box_tokens) & (params_.page_size.value - 1);
@@ -119,6 +123,8 @@ class Producer {
     const uint32_t warp_;
     const int box_bytes_;
     Ring ring_;
+    const bool waits_for_votes_;
+    Votes &votes_;
 };
 
 } // namespace pipeline

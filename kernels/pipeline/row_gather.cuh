@@ -13,11 +13,12 @@
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/row_stream.cuh"
+#include "pipeline/skip_votes.cuh"
 #include "ptx/async_copy.cuh"
 
 namespace pipeline {
 
-template <class Format, class Ring, int tile_tokens, int warps, int cluster_size>
+template <class Format, class Ring, int tile_tokens, int warps, int cluster_size, class Votes>
 class RowGather {
     static constexpr int warp_tokens = (tile_tokens + warps - 1) / warps;
     using Stream = RowStream<cluster_size, tile_tokens, warp_tokens, 1>;
@@ -28,10 +29,10 @@ class RowGather {
 
     /* `warp`: of those that share the tensor. `head_dim`: of the rows, at most the format's. */
     __device__ __forceinline__ RowGather(const schedule_params &params, const row_source &source, int num_pages, int head_dim,
-                                         Tensor tensor, int warp, Ring ring)
+                                         float skip_factor, Tensor tensor, int warp, Ring ring, Votes &votes)
         : params_(params), source_(source), num_pages_(num_pages),
           row_bytes_(head_dim / 16 * (Format::row_bytes / Format::steps)), tensor_(tensor), first_(warp * warp_tokens),
-          ring_(ring) {}
+          ring_(ring), waits_for_votes_(Votes::exist && tensor == tensor_v && skip_factor > 0.f), votes_(votes) {}
 
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
         schedule.begin();
@@ -54,12 +55,13 @@ class RowGather {
 
     __device__ __forceinline__ void load_tile(const Batch &batch, int lane) {
         ring_.wait_empty(tensor_);
+        const bool is_wanted = !rarely(waits_for_votes_) || votes_.wait(ring_.stage(), ring_.phase());
 #pragma unroll
         for (int i = 0; i < Stream::tokens_per_lane; ++i) {
             const auto &row = batch.rows[i];
             const bool exists = row.live() && static_cast<uint32_t>(row.page[0]) < static_cast<uint32_t>(num_pages_);
             const uint8_t *const source = exists ? row_address(source_, row.page[0], batch.kv_head, row.in_page) : source_.rows;
-            load_rows(first_ + i * 32, source, row.live(), exists, warp_tokens - i * 32, lane);
+            load_rows(first_ + i * 32, source, is_wanted && row.live(), exists, warp_tokens - i * 32, lane);
         }
         ptx::mbarrier_arrive_after_copies(ring_.full_barrier(tensor_));
     }
@@ -93,6 +95,8 @@ class RowGather {
     const Tensor tensor_;
     const int first_;
     Ring ring_;
+    const bool waits_for_votes_;
+    Votes &votes_;
 };
 
 } // namespace pipeline

@@ -71,9 +71,9 @@ struct OnlineSoftmax {
     }
 
     template <int dtype, int steps, int token_fragments>
-    __device__ __forceinline__ void update(const ScoreFragment<token_fragments, row_fragments> &scores,
-                                           OutputFragment<steps, row_fragments> &output,
-                                           WeightFragment<token_fragments, row_fragments> &weights) {
+    __device__ __forceinline__ void
+    update(const ScoreFragment<token_fragments, row_fragments> &scores, OutputFragment<steps, row_fragments> &output,
+           WeightFragment<token_fragments, row_fragments> &weights, float threshold = rescale_threshold) {
 #pragma unroll
         for (int n = 0; n < row_fragments; ++n) {
             float even = -INFINITY, odd = -INFINITY;
@@ -87,7 +87,7 @@ struct OnlineSoftmax {
              * Each lane for the scores that it holds: what they come to over the warp is asked for only where one of them exceeds.
              * Differences: of scores beyond 2^27 a sum would lose the threshold. Nothing visible yet: -inf - -inf does not compare.
              */
-            if (__any_sync(full_warp, even - reference[n][0] > rescale_threshold || odd - reference[n][1] > rescale_threshold))
+            if (__any_sync(full_warp, even - reference[n][0] > threshold || odd - reference[n][1] > threshold))
                 raise(n, even, odd, output);
             const float even_reference = finite_reference(reference[n][0]), odd_reference = finite_reference(reference[n][1]);
 #pragma unroll
@@ -101,6 +101,32 @@ struct OnlineSoftmax {
                 weights.operand[fragment][n][1] = ptx::movmatrix_trans(Element<dtype>::pack(p2, p3));
             }
         }
+    }
+
+    /*
+     * Whether one of the scores reaches its row's reference plus `below`, or is NaN; of the first tokens that a row sees, every one
+     * does. Rows from `live_rows` on, counted from this warp's first, want nothing.
+     */
+    template <int token_fragments>
+    __device__ __forceinline__ bool wants(const ScoreFragment<token_fragments, row_fragments> &scores, float below, int live_rows,
+                                          int lane) const {
+        bool reaches = false;
+#pragma unroll
+        for (int n = 0; n < row_fragments; ++n) {
+#pragma unroll
+            for (int odd = 0; odd < 2; ++odd) {
+                const bool live = row_of(0, n, odd, lane) < live_rows;
+#pragma unroll
+                for (int fragment = 0; fragment < token_fragments; ++fragment) {
+#pragma unroll
+                    for (int half = 0; half < 2; ++half) {
+                        const float score = scores.value[fragment][n][half * 2 + odd];
+                        reaches = reaches || (live && score != -INFINITY && !(score - reference[n][odd] < below));
+                    }
+                }
+            }
+        }
+        return __any_sync(full_warp, reaches);
     }
 
     /* The sum over the warp's tokens, in every lane. */

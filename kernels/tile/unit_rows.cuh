@@ -37,6 +37,7 @@ struct UnitRows {
     int live_rows;         /* of the unit; the others are padding */
     int end_token;         /* of this CTA's boxes, and of the sequence */
     int first_draft;       /* token of the sequence; INT32_MAX: there is no mask */
+    float skip_below;      /* pipeline/skip_votes.cuh; written where tiles may be passed over */
     bool are_alike;        /* every live row sees `common`, and nothing else */
     TokenRange common;     /* before end_token, that all live rows see */
     TokenRange any;        /* that one of them sees, but for drafts */

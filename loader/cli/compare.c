@@ -32,7 +32,11 @@
  *    scores. Below 2^-126 it may become 0, and with it a result of up to 2^-126 sum_j |v_j|, which is at most
  *    2^-126 * tokens * max |v|: 2^-110 sqrt(tokens) max |v| for fewer than 2^32 tokens.
  *
- * All but the last say how far the value may lie that an NVFP4 result is made of: t. Rounding is monotonic, so what becomes of
+ *  - Skip-softmax may pass over tokens whose weight is less than factor / S of the largest kept one, S tokens of the sequence: all
+ *    of them together weigh less than d = factor of what is kept. What is kept is divided by a sum that lacks them:
+ *    out moves by at most 2 d max |v|, and the lse falls by at most log2(1 + d).
+ *
+ * All but the final rounding say how far the value may lie that an NVFP4 result is made of: t. Rounding is monotonic, so what becomes of
  * the ends of [x - t, x + t] encloses what may become of x, and no roundoff has to be estimated:
  *
  *  - A block's scale is e4m3(out_sf_scale * largest / 6): any from that of the largest |x| - t to that of the largest |x| + t.
@@ -102,6 +106,25 @@ static double bias_tolerance(const libdecode_problem *given, double lse) {
     return tolerance;
 }
 
+/* Of the weight of what a row keeps, that of the tokens that may be passed over: none where the threshold is 1 and more. */
+static double skipped_weight(const struct problem *problem, const libdecode_tensors *tensors, int32_t request, int64_t head) {
+    const libdecode_problem *given = &problem->given;
+    const double factor = (double)given->skip_softmax_threshold_scale_factor;
+    if (!(factor > 0) || tensors->seq_lens == NULL)
+        return 0.0;
+    const int64_t most = problem->page_table_width * given->page_size;
+    const int64_t length =
+        tensors->seq_lens[request * given->seq_lens_request_stride + head / problem->group_size * given->seq_lens_head_stride];
+    return factor < (double)(length < most ? length : most) ? factor : 0.0;
+}
+
+/* Of which request a query token is, where the one before it was of `request` or of an earlier one. */
+static int32_t request_of(const libdecode_problem *given, const libdecode_tensors *tensors, int64_t token, int32_t request) {
+    while (tensors->cum_seq_lens_q != NULL && tensors->cum_seq_lens_q[request + 1] <= token)
+        request++;
+    return tensors->cum_seq_lens_q != NULL ? request : (int32_t)(token / given->q_len);
+}
+
 /* `exact` writes to expectation->out and ->lse; here out saturates, and the tolerances follow. */
 static bool set_tolerances(const struct problem *problem, const libdecode_tensors *tensors, const struct exact_results *exact,
                            struct expectation *expectation) {
@@ -114,13 +137,19 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
     const bool is_natural = (problem->given.features & LIBDECODE_FEATURE_LSE_NATURAL) != 0;
     const double lse_unit = is_natural ? LN_2 : 1.0;
     const double lse_rounding = LSE_ROUNDING * ((tensors->bmm1_scale_log2_device != NULL ? 1.0 : 2.0) + (is_natural ? 1.0 : 0.0));
+    int32_t request = 0;
     for (size_t index = 0; index < expectation->num_rows; index++) {
+        const int64_t num_heads = problem->given.num_qo_heads, token = (int64_t)index / num_heads;
+        request = request_of(&problem->given, tensors, token, request);
+        const double skipped = skipped_weight(problem, tensors, request, (int64_t)index % num_heads);
         const double weight = exact->weight[index], lse = fabs(exact->lse[index]), bias = bias_tolerance(&problem->given, lse);
         /* An infinite |v| excuses no other element. */
-        const double reach = isfinite(exact->reach[index]) ? exact->reach[index] : 0.0;
-        const double row_floor = (SIGMAS / sqrt(3.0) * p->floor * weight + FACTOR_FLOOR) * reach;
+        const double largest = isfinite(exact->largest[index]) ? exact->largest[index] : 0.0;
+        const double row_floor = (SIGMAS / sqrt(3.0) * p->floor * weight + FACTOR_FLOOR) * sqrt(exact->tokens[index]) * largest +
+                                 2 * skipped * largest;
         expectation->lse[index] = lse_unit * exact->lse[index];
-        expectation->lse_tolerance[index] = lse_unit * (deep * LSE_TOLERANCE + bias + (isfinite(lse) ? lse_rounding * lse : 0.0));
+        expectation->lse_tolerance[index] =
+            lse_unit * (deep * LSE_TOLERANCE + bias + log2(1 + skipped) + (isfinite(lse) ? lse_rounding * lse : 0.0));
         for (size_t element = index * row; element < (index + 1) * row; element++) {
             const double magnitude = fabs(exact->out[element]);
             const double rounded = magnitude > out->largest ? out->largest : magnitude;
@@ -147,12 +176,13 @@ bool expectation_make(const libdecode_problem *problem, const libdecode_tensors 
     expectation.out_tolerance = malloc((elements + 1) * sizeof(double));
     expectation.lse = malloc((rows + 1) * sizeof(double));
     expectation.lse_tolerance = malloc((rows + 1) * sizeof(double));
-    double *measures = malloc((elements + 2 * rows + 1) * sizeof(double));
+    double *measures = malloc((elements + 3 * rows + 1) * sizeof(double));
     const struct exact_results exact = {.out = expectation.out,
                                         .lse = expectation.lse,
                                         .spread = measures,
                                         .weight = measures + elements,
-                                        .reach = measures + elements + rows};
+                                        .tokens = measures + elements + rows,
+                                        .largest = measures + elements + 2 * rows};
     bool good = (expectation.out != NULL && expectation.out_tolerance != NULL && expectation.lse != NULL &&
                  expectation.lse_tolerance != NULL && measures != NULL) ||
                 complain("out of memory");

@@ -39,6 +39,8 @@ const struct option problem_options[] = {
     {"--lse", NULL, OPTION_FLAG, FIELD(lse), 0, 0, "also write the log-sum-exp"},
     {"--soft-cap", "X", OPTION_NUMBER, FIELD(soft_cap), 0, 0, "the logit z becomes X * tanh(z / X) (default: no cap)"},
     {"--alibi", NULL, OPTION_FLAG, FIELD(alibi), 0, 0, "attention with linear biases: a slope for every query head"},
+    {"--skip-softmax", "X", OPTION_NUMBER, FIELD(skip_softmax), 0, 0,
+     "pass over tokens whose weights lie below X / length of the largest: skip_softmax_threshold_scale_factor (default: none)"},
     {"--position-stride", "N", OPTION_INT, FIELD(position_stride), 1, 1 << 20,
      "KV token j lies at position j * N + offset (default 1)"},
     {"--position-offset", "N", OPTION_INT, FIELD(position_offset), 0, 1 << 30, "(default 0)"},
@@ -142,6 +144,10 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
         problem->features |= LIBDECODE_FEATURE_SOFT_CAP;
         problem->logits_soft_cap = args->soft_cap;
     }
+    if (args->skip_softmax != 0.0f) {
+        problem->features |= LIBDECODE_FEATURE_SKIP_SOFTMAX;
+        problem->skip_softmax_threshold_scale_factor = args->skip_softmax;
+    }
     return true;
 }
 
@@ -188,7 +194,7 @@ void workload_describe(const struct workload *workload, char *text, size_t size)
         shortest = len < shortest ? len : shortest;
         longest = len > longest ? len : longest;
     }
-    char lengths[64] = "no requests", queries[32] = "", window[32] = "", soft_cap[32] = "";
+    char lengths[64] = "no requests", queries[32] = "", window[32] = "", soft_cap[32] = "", skip[32] = "";
     if (problem->batch_size > 0 && shortest == longest)
         snprintf(lengths, sizeof lengths, "%d request%s of %d tokens", problem->batch_size, problem->batch_size == 1 ? "" : "s",
                  longest);
@@ -200,14 +206,16 @@ void workload_describe(const struct workload *workload, char *text, size_t size)
         snprintf(queries, sizeof queries, ", %d query tokens", problem->q_len);
     if ((problem->features & LIBDECODE_FEATURE_SOFT_CAP) != 0)
         snprintf(soft_cap, sizeof soft_cap, ", soft cap %g", (double)problem->logits_soft_cap);
+    if ((problem->features & LIBDECODE_FEATURE_SKIP_SOFTMAX) != 0)
+        snprintf(skip, sizeof skip, ", skip-softmax %g", (double)problem->skip_softmax_threshold_scale_factor);
     char query[24] = "", out[24] = "";
     if (problem->query_dtype != kv_dtype(problem))
         snprintf(query, sizeof query, "%s query, ", dtype_name(problem->query_dtype));
     if (problem->out_dtype != LIBDECODE_DTYPE_DEFAULT && problem->out_dtype != problem->query_dtype)
         snprintf(out, sizeof out, ", %s out", dtype_name(problem->out_dtype));
-    snprintf(text, size, "%d/%d heads of %d, %s%s KV%s, page %d, %s%s%s%s%s%s%s", problem->num_qo_heads, problem->num_kv_heads,
+    snprintf(text, size, "%d/%d heads of %d, %s%s KV%s, page %d, %s%s%s%s%s%s%s%s", problem->num_qo_heads, problem->num_kv_heads,
              problem->head_dim, query, dtype_name(kv_dtype(problem)), out, problem->page_size, lengths, queries, window, soft_cap,
-             (problem->features & LIBDECODE_FEATURE_ALIBI) != 0 ? ", alibi" : "",
+             skip, (problem->features & LIBDECODE_FEATURE_ALIBI) != 0 ? ", alibi" : "",
              (problem->features & LIBDECODE_FEATURE_SINKS) != 0 ? ", sinks" : "",
              (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? ", lse" : "");
 }

@@ -14,7 +14,7 @@
 struct problem_args {
     int32_t batch, head_dim, page, len, q_len, window, max_len, position_stride, position_offset;
     const char *heads, *query, *kv, *out, *layout, *sf_layout, *lens, *trace;
-    float soft_cap;
+    float soft_cap, skip_softmax;
     bool sinks, lse, alibi;
 };
 
@@ -38,7 +38,8 @@ struct workload {
     libdecode_problem problem;
     int32_t *seq_lens; /* [problem.batch_size] */
     int64_t total_tokens;
-    struct trace trace; /* num_requests is 0 without --trace */
+    int32_t quiet_percent; /* of the pages, whose scores lie far below those of the others: bench alone */
+    struct trace trace;    /* num_requests is 0 without --trace */
 };
 
 /* Prints what is wrong and returns false. Free with workload_free. */

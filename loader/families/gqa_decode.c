@@ -43,7 +43,9 @@ static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYT
 }
 
 /* As the Traits of the kernel have it. */
-static void narrow(contract_t *contract) {
+static void narrow(const struct grid_variant *variant, contract_t *contract) {
+    if (variant->options == 0)
+        contract->features &= ~(uint32_t)GQA_DECODE_OPTIONS;
     if (contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16) {
         contract->query_dtypes = 1u << contract->kv_dtype;
         contract->out_dtypes &= 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16;
@@ -246,6 +248,7 @@ static struct query_params query_params(const struct problem *problem, const lib
         .alibi_slopes = tensors->alibi_slopes,
         .bmm1_scale_log2 = (float)(tensors->bmm1_scale * log2_e),
         .soft_cap = problem->given.logits_soft_cap < MAX_SOFT_CAP ? problem->given.logits_soft_cap : MAX_SOFT_CAP,
+        .skip_factor = problem->given.skip_softmax_threshold_scale_factor,
         .dtype = (int32_t)problem->given.query_dtype,
         .head_dim = problem->given.head_dim,
     };

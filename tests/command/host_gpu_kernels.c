@@ -226,16 +226,24 @@ static float next_max(const struct row *row, float tile_max) {
     return host_gpu_has_defect("huge_scores") && tile_max <= row->max + threshold ? row->max : tile_max;
 }
 
+/* Whether scores up to `tile_max` lie so far below the largest before them that they need not count. */
+static int is_skipped(const struct sequence *sequence, const struct row *row, float tile_max) {
+    const float factor = sequence->params->query.skip_factor * (host_gpu_has_defect("skips_more") ? 1000.0f : 1.0f);
+    const float ratio = factor / (float)sequence->seq_len;
+    return factor > 0.0f && (ratio < 1.0f || host_gpu_has_defect("skips_all")) && tile_max - row->max < log2f(ratio);
+}
+
 static void add_tile(const struct sequence *sequence, struct row *row, int end) {
-    float scores[TILE_TOKENS], tile_max = row->max;
+    float scores[TILE_TOKENS], tile_max = (float)-INFINITY;
     int has_nan = 0;
     for (int token = tile.first; token < end; token++) {
         const float masked = scores[token - tile.first] = masked_score(sequence, row, token);
         tile_max = fmaxf(tile_max, masked);
         has_nan = has_nan != 0 || (isnan(masked) && !host_gpu_has_defect("lost_nan"));
     }
-    if (tile_max == (float)-INFINITY && has_nan == 0)
+    if ((tile_max == (float)-INFINITY && has_nan == 0) || (has_nan == 0 && is_skipped(sequence, row, tile_max)))
         return;
+    tile_max = fmaxf(tile_max, row->max);
     tile_max = next_max(row, tile_max);
     const float shrink = isinf(row->max) ? 0.0f : exp2f(row->max - tile_max);
     row->max = tile_max;

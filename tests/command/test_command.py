@@ -21,7 +21,7 @@ TRACE = os.environ["LIBDECODE_TRACE"]
 PASSED, FAILED, USAGE, NO_GPU = 0, 1, 2, 77
 COMMANDS = ["list", "explain", "check", "bench", "doctor", "demo"]
 GPUS = {"sm_90": "sm90", "sm_100": "sm100", "sm_103": "sm100", "sm_120": "sm120", "sm_121": "sm120"}
-ONE_KERNEL = "gqa_decode_kvbf16_d64_r8_p16_c1_sm90"
+ONE_KERNEL = "gqa_decode_kvbf16_d64_r8_p16_c1_o1_sm90"
 SMALL = ["--heads", "4/1", "--lens", "10,30"]
 
 folder = tempfile.TemporaryDirectory()
@@ -241,14 +241,14 @@ class OnHostGpu(CommandTest):
         for case in ("v_page*", "query_*", "negative_*", "foreign_*", "per_head*", "device_*", "combined_*", "outliers*", "graph",
                      "random_*"):
             with self.subTest(case):
-                report = self.check("*_kvfp16_d64_r8_p16_c1_*", "--case", case, "--repeat", 1)
+                report = self.check("*_kvfp16_d64_r8_p16_c1_o1_*", "--case", case, "--repeat", 1)
                 self.assertEqual((report["passed"], report["failed"]), (1, 0))
 
     def test_odd_scales_sinks_lengths_and_scores_are_as_the_reference_has_them(self):
         for dtype in ("bf16", "fp16"):
             for case in ("*_scale*", "infinite_*", "odd_*", "huge_*", "other_*", "many_requests_window", "programmatic"):
                 with self.subTest(dtype=dtype, case=case):
-                    report = self.check(f"*_kv{dtype}_d64_r8_p16_c1_*", "--case", case, "--repeat", 1)
+                    report = self.check(f"*_kv{dtype}_d64_r8_p16_c1_o1_*", "--case", case, "--repeat", 1)
                     self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
 
     def test_odd_scales_sinks_lengths_and_scores_find_kernels_that_have_them_wrong(self):
@@ -266,7 +266,7 @@ class OnHostGpu(CommandTest):
                 self.assertEqual(report["failures"][0]["kind"], "bits" if defect == "early" else "wrong")
 
     def test_random_problems_pass_and_a_failure_says_how_to_see_it_again(self):
-        report = self.check("*16_d64_r8_p16_c1_*", "--random", 12, "--seed", 5)
+        report = self.check("*16_d64_r8_p16_c1_o1_*", "--random", 12, "--seed", 5)
         self.assertEqual((report["passed"], report["failed"]), (2, 0), report["failures"])
         for kernel in report["kernels"]:  # some problems have pages or heads that these kernels do not serve
             self.assertEqual(kernel["cases_passed"] + kernel["cases_not_applicable"], 6)
@@ -302,7 +302,7 @@ class OnHostGpu(CommandTest):
         self.assertIn("0 passed, 1 failed", result.stdout)
 
     def check_format(self, kernel, case, code=PASSED, **variables):
-        return self.check(f"gqa_decode_{kernel}_c1_sm90", "--case", case, "--repeat", 1, code=code, bundle=bundles / "formats",
+        return self.check(f"gqa_decode_{kernel}_c1_o1_sm90", "--case", case, "--repeat", 1, code=code, bundle=bundles / "formats",
                           **variables)
 
     def test_right_kernels_of_e4m3_pass(self):
@@ -314,7 +314,7 @@ class OnHostGpu(CommandTest):
 
     def test_query_tokens_drafts_caps_and_biases_are_as_the_reference_has_them(self):
         for kernel in ("kvbf16_d64_r8_p16", "kve4m3_d64_r8_p1", "kvnvfp4_d64_r8_p16"):
-            for case in ("q_len_*", "ragged_q*", "draft*", "soft_cap*", "alibi*", "lse_natural*"):
+            for case in ("q_len_*", "ragged_q*", "draft*", "soft_cap*", "alibi*", "lse_natural*", "skip_softmax*"):
                 with self.subTest(kernel=kernel, case=case):
                     report = self.check_format(kernel, case)
                     self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
@@ -328,6 +328,7 @@ class OnHostGpu(CommandTest):
             ("window_of_last", "q_len_window_5", "out"), ("window_of_last", "draft_mask_window_0", "out"),
             ("skip_token", "q_len_16_group_12", "out"), ("no_cap", "soft_cap", "out"), ("no_cap", "drafts_and_all", "out"),
             ("rough_cap", "soft_cap_million", "out"), ("alibi_sign", "alibi", "out"), ("alibi_sign", "alibi_long", "out"),
+            ("skips_more", "skip_softmax", "out"), ("skips_more", "skip_softmax_long", "lse"), ("skips_all", "skip_softmax_off", "out"),
             ("lse_base", "lse_natural", "lse"), ("lse_base", "lse_natural_sinks", "lse"),
         ]:
             with self.subTest(defect=defect, case=case):
@@ -389,6 +390,13 @@ class OnHostGpu(CommandTest):
                 result = self.check_run(run("bench", *options, gpu=True, HOST_GPU_DEFECT=defect), FAILED)
                 self.assertIn("the result is wrong: out[token", result.stderr)
 
+    def test_bench_measures_skip_softmax_with_quiet_pages(self):
+        options = ["--heads", "4/1", "--lens", "900,70", "--page", 64, "--skip-softmax", 0.1]
+        (row,) = self.json_of(run("bench", *options, "--quiet", 50, "--json", gpu=True))["results"]
+        self.assertIn(", skip-softmax 0.1", row["problem"])
+        self.assertEqual((row["kernel"].split("_c")[0], row["requests_compared"]), ("gqa_decode_kvbf16_d128_r8_p16", 1))
+        self.assertIn("_o1_", row["kernel"])
+
     def test_bench_times_every_kernel_and_writes_csv(self):
         result = self.check_run(run("bench", *SMALL, "--all-kernels", "--csv", gpu=True), PASSED)
         rows = list(csv.DictReader(io.StringIO(result.stdout)))
@@ -417,18 +425,18 @@ class OnHostGpu(CommandTest):
             self.assertIn((row["ceiling_us"], row["percent_of_ceiling"]), [(None, None), ("", "")])
 
     def test_bench_forces_a_kernel(self):
-        report = self.json_of(run("bench", *SMALL, "--kernel", "*_r32_p16_c1_*", "--json", gpu=True))
-        self.assertIn("_r32_p16_c1_", report["results"][0]["kernel"])
+        report = self.json_of(run("bench", *SMALL, "--kernel", "*_r32_p16_c1_o0_*", "--json", gpu=True))
+        self.assertIn("_r32_p16_c1_o0_", report["results"][0]["kernel"])
 
     def test_regret_times_every_kernel_beside_the_chosen_one(self):
         points = pathlib.Path(folder.name) / "points.tsv"
-        result = self.check_run(run("bench", "--regret", *SMALL, "--kernel", "*_r8_p16_c1_*", "--points", points, gpu=True), PASSED)
+        result = self.check_run(run("bench", "--regret", *SMALL, "--kernel", "*_r8_p16_c1_o0_*", "--points", points, gpu=True), PASSED)
         self.assertRegex(result.stdout, r"as given +gqa_decode_\S+ +\d+ +\d+\.\d+ us  gqa_decode_\S+ .* \d+\.\d+ %\n")
         self.assertRegex(result.stdout, r"1 cells: regret \d+\.\d+ % in the median, \d+\.\d+ % in the worst \(as given\)")
 
     def test_forced_numbers_of_workers_are_points_of_a_table(self):
         points = pathlib.Path(folder.name) / "points.tsv"
-        self.check_run(run("bench", "--regret", *SMALL, "--kernel", "*_r8_p16_c2_*", "--workers", "1,3,4,4,5,99", "--points", points,
+        self.check_run(run("bench", "--regret", *SMALL, "--kernel", "*_r8_p16_c2_o0_*", "--workers", "1,3,4,4,5,99", "--points", points,
                            gpu=True), PASSED)
         with open(points, encoding="utf-8") as file:
             rows = list(csv.DictReader(file, delimiter="\t"))

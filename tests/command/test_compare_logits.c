@@ -48,6 +48,26 @@ static void alibi_is_exact_to_a_few_units_of_the_bias(void **state) {
     expectation_free(&expectation);
 }
 
+/* Weights 16 and 1 of V 3 and 1: that the lesser token is missing is allowed where its weight is that of a whole factor. */
+static void skipping_may_lose_what_the_factor_says(void **state) {
+    libdecode_problem problem = problem_of(LIBDECODE_DTYPE_FP16);
+    const libdecode_tensors tensors = tensors_of(LIBDECODE_DTYPE_FP16, 4);
+    static const struct {
+        float factor;
+        bool may_lose;
+    } factors[] = {{0.001f, false}, {0.07f, true}, {1.9f, true}, {2, false}}; /* 2 tokens: a threshold of 1 is none */
+    (void)state;
+    problem.features = LIBDECODE_FEATURE_SKIP_SOFTMAX;
+    for (size_t index = 0; index < sizeof factors / sizeof factors[0]; index++) {
+        struct expectation expectation;
+        problem.skip_softmax_threshold_scale_factor = factors[index].factor;
+        assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+        assert_int_equal(compare(&expectation, &problem, 3 - 2.0 / 17, (float)log2(17)).count, 0);
+        assert_int_equal(compare(&expectation, &problem, 3, 4).count, factors[index].may_lose ? 0 : DIM + 1);
+        expectation_free(&expectation);
+    }
+}
+
 static void an_lse_of_base_e_is_expected_where_it_is_asked_for(void **state) {
     libdecode_problem problem = problem_of(LIBDECODE_DTYPE_BF16);
     const libdecode_tensors tensors = tensors_of(LIBDECODE_DTYPE_BF16, 0);
@@ -65,6 +85,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_soft_cap_is_exact_to_a_few_units_of_what_it_leaves),
         cmocka_unit_test(alibi_is_exact_to_a_few_units_of_the_bias),
+        cmocka_unit_test(skipping_may_lose_what_the_factor_says),
         cmocka_unit_test(an_lse_of_base_e_is_expected_where_it_is_asked_for),
     };
     return cmocka_run_group_tests_name("compare_logits", tests, NULL, NULL);

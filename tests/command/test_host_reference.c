@@ -102,8 +102,9 @@ static void parts_write_the_bytes_that_one_call_writes(void **state) {
 static void exact_results_are_those_that_are_rounded(void **state) {
     static struct tensors_in_memory whole, exact;
     static double out[TOKENS * QO_HEADS * DIM], lse[TOKENS * QO_HEADS], spread[TOKENS * QO_HEADS * DIM];
-    static double weight[TOKENS * QO_HEADS], reach[TOKENS * QO_HEADS];
-    const struct exact_results results = {.out = out, .lse = lse, .spread = spread, .weight = weight, .reach = reach};
+    static double weight[TOKENS * QO_HEADS], tokens[TOKENS * QO_HEADS], largest[TOKENS * QO_HEADS];
+    const struct exact_results results = {
+        .out = out, .lse = lse, .spread = spread, .weight = weight, .tokens = tokens, .largest = largest};
     libdecode_problem problem;
     libdecode_tensors tensors;
     (void)state;
@@ -130,8 +131,9 @@ static void the_measures_of_rounding_are_those_of_the_weights(void **state) {
     static _Alignas(16) uint16_t query[HEAD_DIM], k[PAGE * HEAD_DIM], v[PAGE * HEAD_DIM];
     static const int32_t page_table[1] = {0}, seq_lens[1] = {2};
     static const float scale = 1.5849625007f, sink = 1.3862943611f; /* log2(3), in base 2; ln(4) */
-    double out[HEAD_DIM], lse[1], spread[HEAD_DIM], weight[1], reach[1];
-    const struct exact_results results = {.out = out, .lse = lse, .spread = spread, .weight = weight, .reach = reach};
+    double out[HEAD_DIM], lse[1], spread[HEAD_DIM], weight[1], tokens[1], largest[1];
+    const struct exact_results results = {
+        .out = out, .lse = lse, .spread = spread, .weight = weight, .tokens = tokens, .largest = largest};
     const libdecode_problem problem = {.struct_size = sizeof problem,
                                        .query_dtype = LIBDECODE_DTYPE_BF16,
                                        .features = LIBDECODE_FEATURE_SINKS,
@@ -160,7 +162,7 @@ static void the_measures_of_rounding_are_those_of_the_weights(void **state) {
     assert_true(fabs(weight[0] - sqrt(0.125 * 0.125 + 0.375 * 0.375)) < 1e-6);
     assert_true(fabs(spread[0] - (2 * sqrt(0.125 * 0.125 + 9 * 0.375 * 0.375))) < 1e-6);
     assert_true(out[1] == 0 && spread[1] == 0);
-    assert_true(fabs(reach[0] - (2 * sqrt(2) * 3)) < 1e-6);
+    assert_true(tokens[0] == 2 && fabs(largest[0] - 2 * 3) < 1e-6);
 }
 
 int main(void) {

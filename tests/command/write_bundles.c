@@ -51,7 +51,7 @@ static void write_formats(const char *path) {
                        page_size = page_sizes[i / FIXTURE_KV_DTYPES / HEAD_DIMS];
         if (fixture_kv_dtypes[format].number == KERNEL_DTYPE_NVFP4 && head_dim > 256)
             continue;
-        (void)snprintf(names[count], sizeof names[count], "gqa_decode_kv%s_d%u_r8_p%u_c1_sm90", fixture_kv_dtypes[format].name,
+        (void)snprintf(names[count], sizeof names[count], "gqa_decode_kv%s_d%u_r8_p%u_c1_o1_sm90", fixture_kv_dtypes[format].name,
                        head_dim, page_size);
         kernels[count] =
             (struct fixture_kernel){.name = names[count], .target = 90, .contract = format_contract(format, head_dim, page_size)};

@@ -3,7 +3,7 @@
  * bundle_fixture.c: a list of kernels in, the bytes of a bundle out, in memory and without nvcc. Each image is a real fatbin
  * with a real cubin around no code: it passes every check of the loader, and no GPU would run it.
  *
- *     struct fixture_kernel kernel = {.name = "gqa_decode_kvbf16_d128_r8_p16_c1_sm90", .target = 90};
+ *     struct fixture_kernel kernel = {.name = "gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90", .target = 90};
  *     size_t bytes;
  *     uint8_t *data = fixture_bundle(&kernel, 1, &bytes);       // free(data)
  *     bundle_open_memory(data, bytes, "memory", &bundle);

@@ -99,7 +99,8 @@ static const struct fixture_kv_dtype *kv_dtype_of(const char *name) {
 
 /* Resources like those of the real kernels, so that presets have room for them. */
 static struct libdecode_launch_contract contract_like(const char *dtype, uint32_t head_dim, uint32_t row_tile,
-                                                      uint32_t min_page_size, uint32_t cluster_size, uint32_t target) {
+                                                      uint32_t min_page_size, uint32_t cluster_size, bool has_options,
+                                                      uint32_t target) {
     struct libdecode_launch_contract contract = fixture_contract();
     bool gathers_rows = min_page_size < 16;
     uint32_t row_bytes = head_dim * (uint32_t)dtype_bits((libdecode_dtype)kv_dtype_of(dtype)->number) / 8;
@@ -123,7 +124,7 @@ static struct libdecode_launch_contract contract_like(const char *dtype, uint32_
     contract.min_page_size = min_page_size;
     contract.flags = gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0;
     contract.max_q_len = 1024;
-    contract.features = fixture_decode_features;
+    contract.features = has_options ? fixture_decode_features : fixture_decode_features & ~(uint32_t)GQA_DECODE_OPTIONS;
     return contract;
 }
 
@@ -136,11 +137,12 @@ static const struct {
 static size_t add_section(const char *section, size_t target, const char *part, struct fixture_kernel *kernels,
                           char (*names)[BUNDLE_MAX_NAME_BYTES], size_t count) {
     char built_for[MAX_VALUES][16], dtypes[MAX_VALUES][16], head_dims[MAX_VALUES][16], tiles[MAX_VALUES][16],
-        clusters[MAX_VALUES][16], page_sizes[MAX_VALUES][16];
+        clusters[MAX_VALUES][16], page_sizes[MAX_VALUES][16], options[MAX_VALUES][16];
     size_t num_targets = read_list(section, "targets", built_for), num_dtypes = read_list(section, "kv_dtype", dtypes);
     size_t num_dims = read_list(section, "head_dim", head_dims), num_tiles = read_list(section, "row_tile", tiles);
     size_t num_clusters = read_list(section, "cluster_size", clusters);
     size_t num_page_sizes = read_list(section, "min_page_size", page_sizes);
+    require(read_list(section, "options", options) == 1, "options");
     bool wanted = false;
     for (size_t t = 0; t < num_targets; t++)
         wanted = wanted || strcmp(built_for[t], targets[target].name) == 0;
@@ -151,15 +153,15 @@ static size_t add_section(const char *section, size_t target, const char *part, 
         const char *tile = tiles[rest % num_tiles], *page_size = page_sizes[rest / num_tiles % num_page_sizes];
         const char *cluster = clusters[rest / num_tiles / num_page_sizes];
         require(count < MAX_KERNELS, "too many kernels");
-        (void)snprintf(names[count], sizeof names[count], "gqa_decode_kv%.15s_d%.15s_r%.15s_p%.15s_c%.15s_%s", dtype, dim, tile,
-                       page_size, cluster, targets[target].name);
+        (void)snprintf(names[count], sizeof names[count], "gqa_decode_kv%.15s_d%.15s_r%.15s_p%.15s_c%.15s_o%.15s_%s", dtype, dim,
+                       tile, page_size, cluster, options[0], targets[target].name);
         if (!strstr(names[count], part))
             continue;
         kernels[count] = (struct fixture_kernel){.name = names[count],
                                                  .target = targets[target].number,
                                                  .contract = contract_like(dtype, (uint32_t)atoi(dim), (uint32_t)atoi(tile),
                                                                            (uint32_t)atoi(page_size), (uint32_t)atoi(cluster),
-                                                                           targets[target].number)};
+                                                                           atoi(options[0]) != 0, targets[target].number)};
         count++;
     }
     return count;

@@ -30,8 +30,8 @@
 #include "embedded.h"
 #include "failing_malloc.h"
 
-#define KERNEL "gqa_decode_kvbf16_d128_r8_p16_c1_sm90"
-#define WIDER "gqa_decode_kvbf16_d128_r32_p16_c1_sm90"
+#define KERNEL "gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90"
+#define WIDER "gqa_decode_kvbf16_d128_r32_p16_c1_o0_sm90"
 
 static char folder[128];
 static uint8_t *data, *damaged, *wider;

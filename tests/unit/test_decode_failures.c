@@ -229,7 +229,7 @@ static void every_allocation_may_fail_once(void **state) {
 
 static void an_altered_image_never_reaches_the_driver(void **state) {
     (void)state;
-    struct fixture_kernel kernel = {.name = "gqa_decode_kvbf16_d128_r8_p16_c1_sm90", .target = 90};
+    struct fixture_kernel kernel = {.name = "gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90", .target = 90};
     size_t bytes;
     uint8_t *data = fixture_bundle(&kernel, 1, &bytes);
     struct bundle_image *image = &fixture_images(data)[0];

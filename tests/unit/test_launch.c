@@ -87,9 +87,10 @@ static void every_field_of_the_parameter_block_comes_from_its_source(void **stat
     problem.features = LIBDECODE_FEATURE_WINDOW | LIBDECODE_FEATURE_SINKS | LIBDECODE_FEATURE_LSE |
                        LIBDECODE_FEATURE_V_PAGE_TABLE | LIBDECODE_FEATURE_QUERY_POSITIONS | LIBDECODE_FEATURE_RAGGED_Q |
                        LIBDECODE_FEATURE_DRAFT_MASK | LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_ALIBI |
-                       LIBDECODE_FEATURE_LSE_NATURAL;
+                       LIBDECODE_FEATURE_SKIP_SOFTMAX | LIBDECODE_FEATURE_LSE_NATURAL;
     problem.q_len = 9;
     problem.logits_soft_cap = 30.0f;
+    problem.skip_softmax_threshold_scale_factor = 0.25f;
     problem.batch_size = 5;
     problem.page_size = 128;
     problem.window_left = 77;
@@ -134,6 +135,7 @@ static void every_field_of_the_parameter_block_comes_from_its_source(void **stat
     assert_true(params.schedule.exact_ranges != 0);
     assert_ptr_equal(params.query.alibi_slopes, tensors.alibi_slopes);
     assert_true(params.query.soft_cap == 30.0f);
+    assert_true(params.query.skip_factor == 0.25f);
     assert_true(fabs((double)params.output.lse_factor - log(2)) < 1e-8);
     assert_ptr_equal(params.query.bmm1_scale_device, tensors.bmm1_scale_device);
     assert_ptr_equal(params.query.bmm1_scale_log2_device, tensors.bmm1_scale_log2_device);
@@ -184,6 +186,7 @@ static void what_is_not_announced_is_null_and_defaults_are_filled_in(void **stat
     assert_int_equal(params.schedule.exact_ranges, 0);
     assert_null(params.query.alibi_slopes);
     assert_true(params.query.soft_cap == 0.0f);
+    assert_true(params.query.skip_factor == 0.0f);
     assert_true(params.output.lse_factor == 1.0f);
     assert_divisor(params.schedule.heads_per_worker, 8 >> params.schedule.head_shift);
     assert_int_equal(params.schedule.q_len, 1);
@@ -287,7 +290,7 @@ static void a_balanced_kernel_is_launched_with_one_cta_per_worker(void **state) 
     struct gqa_decode_params params;
     libdecode_plan_info info;
     const struct fake_cuda_call *call = launch_forced("force=*_d128_r8_p16_c1_*", 0, &params, &info);
-    assert_string_equal(call->kernel, "gqa_decode_kvbf16_d128_r8_p16_c1_sm90");
+    assert_string_equal(call->kernel, "gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90");
     assert_int_equal(call->config.grid_x, 128);
     assert_int_equal(call->config.grid_y, 1);
     assert_int_equal(call->config.grid_z, 1);

@@ -21,7 +21,7 @@
 #include "bundle_fixture.h"
 #include "decode_fixture.h"
 
-#define KERNEL "gqa_decode_kvbf16_d128_r8_p16_c1_sm90"
+#define KERNEL "gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90"
 
 static char folder[256];
 static uint8_t *data;
@@ -48,14 +48,14 @@ static int create_files(void **state) {
     if (!mkdtemp(folder) || mkdir(in_folder("full"), 0755) != 0 || mkdir(in_folder("empty"), 0755) != 0)
         return -1;
     struct fixture_kernel kernels[2] = {{.name = KERNEL, .target = 90},
-                                        {.name = "gqa_decode_kvbf16_d128_r16_p16_c1_sm90", .target = 90}};
+                                        {.name = "gqa_decode_kvbf16_d128_r16_p16_c1_o0_sm90", .target = 90}};
     kernels[1].contract = fixture_contract();
     kernels[1].contract.row_tile = 16;
     data = fixture_bundle(kernels, 2, &data_bytes);
     fixture_write_file(in_folder("full/b.bundle"), data, data_bytes);
     fixture_write_file(in_folder("full/ignored.txt"), "no", 2);
     fixture_write_file(in_folder("broken.bundle"), data, data_bytes - 1);
-    kernels[1].name = "gqa_decode_kvbf16_d128_r32_p16_c1_sm90";
+    kernels[1].name = "gqa_decode_kvbf16_d128_r32_p16_c1_o0_sm90";
     kernels[1].contract.row_tile = 32;
     size_t bytes;
     uint8_t *older = fixture_bundle(kernels, 2, &bytes);
@@ -176,7 +176,7 @@ static void later_bundles_overlay_earlier_ones_and_hide_nothing_else(void **stat
     assert_int_equal(libdecode_bundle_count(context), 2); /* not the .txt */
     assert_int_equal(libdecode_kernel_count(context), 3);
     assert_string_equal(bundle_of(context, KERNEL), in_folder("full/b.bundle"));
-    assert_string_equal(bundle_of(context, "gqa_decode_kvbf16_d128_r32_p16_c1_sm90"), in_folder("full/a.bundle"));
+    assert_string_equal(bundle_of(context, "gqa_decode_kvbf16_d128_r32_p16_c1_o0_sm90"), in_folder("full/a.bundle"));
     libdecode_close(context);
 
     libdecode_memory_bundle memory = {data, data_bytes};

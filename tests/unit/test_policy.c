@@ -57,7 +57,7 @@ static enum policy_verb verdict(const char *text, const char *kernel) {
     return verb;
 }
 
-#define KERNEL "gqa_decode_kvbf16_d128_r8_p16_c1_sm90"
+#define KERNEL "gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90"
 
 static void no_text_is_no_rule(void **state) {
     (void)state;
@@ -69,7 +69,7 @@ static void each_verb_matches_by_glob(void **state) {
     (void)state;
     assert_int_equal(verdict("force=" KERNEL, KERNEL), POLICY_FORCE);
     assert_int_equal(verdict("prefer=*_c1_*", KERNEL), POLICY_PREFER);
-    assert_int_equal(verdict("deny=gqa_decode_kv????_d128_r?_*_c1_sm90", KERNEL), POLICY_DENY);
+    assert_int_equal(verdict("deny=gqa_decode_kv????_d128_r?_*_c1_o0_sm90", KERNEL), POLICY_DENY);
     assert_int_equal(verdict("deny=*_c8_*", KERNEL), POLICY_NONE);
     assert_int_equal(verdict("deny=*d128*", KERNEL), POLICY_DENY);
     assert_int_equal(verdict("deny=*_sm90", KERNEL), POLICY_DENY);
@@ -125,11 +125,11 @@ static void every_typo_is_an_error_that_quotes_it(void **state) {
 
 static void a_glob_without_a_match_names_the_nearest_kernels(void **state) {
     (void)state;
-    expect_error("deny=*_c8_*,force=gqa_decode_kvbf16_d128_r9_p16_c1_sm90", "item 2", "nearest: " KERNEL);
+    expect_error("deny=*_c8_*,force=gqa_decode_kvbf16_d128_r9_p16_c1_o0_sm90", "item 2", "nearest: " KERNEL);
     expect_error("force=gqa_decode_kvbf16_d129_r8_p16_c1_*", "'gqa_decode_kvbf16_d129_r8_p16_c1_*'", "nearest: " KERNEL);
     char at_hand[64];
     (void)snprintf(at_hand, sizeof at_hand, "none of the %zu kernels at hand", grid->table.count);
-    expect_error("force=*_sm91", at_hand, "nearest: gqa_decode_kvbf16_d128_r16_p16_c1_sm90, ");
+    expect_error("force=*_sm91", at_hand, "nearest: gqa_decode_kvbf16_d128_r16_p16_c1_o0_sm90, ");
     struct kernel_table empty = {.count = 0};
     struct policy policy;
     assert_int_equal(policy_parse("force=*", "x", false, &empty, &policy), LIBDECODE_ERROR_OVERRIDE);

@@ -62,13 +62,13 @@ static void what_only_another_bundle_would_have_is_not_in_bundle(void **state) {
     (void)state;
     struct policy policy = no_policy();
     libdecode_device device = preset("sm_90");
-    struct kernel_record records[2] = {*find_record("gqa_decode_kvbf16_d128_r8_p16_c1_sm90"),
-                                       *find_record("gqa_decode_kvfp16_d64_r8_p16_c1_sm90")};
+    struct kernel_record records[2] = {*find_record("gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90"),
+                                       *find_record("gqa_decode_kvfp16_d64_r8_p16_c1_o0_sm90")};
     uint32_t gpus[2] = {BUNDLE_GPU_SM90, BUNDLE_GPU_SM90};
     struct kernel_table table = table_over(records, gpus, 2);
     libdecode_problem problem = llama3_8b();
     problem.head_dim = 64;
-    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_kvbf16_d128_r8_p16_c1_sm90",
+    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90",
                    "head_dim 80 to 128, the problem has 64", &problem, &device, &policy, &table);
     struct kernel_table empty = table_over(NULL, NULL, 0);
     expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "hold no kernel", "LIBDECODE_BUNDLE_PATH", &problem, &device, &policy, &empty);
@@ -81,12 +81,12 @@ static void a_small_bundle_does_not_speak_for_the_grid(void **state) {
     (void)state;
     struct policy policy = no_policy();
     libdecode_device device = preset("sm_90");
-    struct kernel_record records[1] = {*find_record("gqa_decode_kvbf16_d128_r8_p16_c1_sm90")};
+    struct kernel_record records[1] = {*find_record("gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90")};
     uint32_t gpus[1] = {BUNDLE_GPU_SM90};
     struct kernel_table table = table_over(records, gpus, 1);
     libdecode_problem problem = llama3_8b();
     problem.query_dtype = LIBDECODE_DTYPE_FP16;
-    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_kvbf16_d128_r8_p16_c1_sm90",
+    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90",
                    "query_dtype bf16, the problem has fp16", &problem, &device, &policy, &table);
     problem = llama3_8b();
     problem.head_dim = 64;
@@ -113,17 +113,17 @@ static void formats_and_pages_that_are_not_at_hand_are_named(void **state) {
         int32_t head_dim, page_size;
         const char *lack;
     } cases[] = {
-        {"gqa_decode_kvbf16_d128_r8_p16_c1_sm90", LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_BF16, 128, 1,
+        {"gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90", LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_BF16, 128, 1,
          "page_size powers of two from 16 to 1024, the problem has 1;"},
-        {"gqa_decode_kvbf16_d128_r8_p16_c1_sm90", LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_BF16, 128, 24,
+        {"gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90", LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_BF16, 128, 24,
          "page_size powers of two from 16 to 1024, the problem has 24;"},
-        {"gqa_decode_kvbf16_d128_r8_p1_c1_sm90", LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_NVFP4, LIBDECODE_DTYPE_BF16, 128, 5,
+        {"gqa_decode_kvbf16_d128_r8_p1_c1_o0_sm90", LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_NVFP4, LIBDECODE_DTYPE_BF16, 128, 5,
          "kv_dtype bf16, the problem has nvfp4;"},
-        {"gqa_decode_kvnvfp4_d128_r8_p16_c1_sm90", LIBDECODE_DTYPE_E4M3, LIBDECODE_DTYPE_NVFP4, LIBDECODE_DTYPE_NVFP4, 128, 4,
+        {"gqa_decode_kvnvfp4_d128_r8_p16_c1_o0_sm90", LIBDECODE_DTYPE_E4M3, LIBDECODE_DTYPE_NVFP4, LIBDECODE_DTYPE_NVFP4, 128, 4,
          "page_size powers of two from 16 to 1024, the problem has 4;"},
-        {"gqa_decode_kvnvfp4_d128_r8_p1_c1_sm90", LIBDECODE_DTYPE_FP16, LIBDECODE_DTYPE_NVFP4, LIBDECODE_DTYPE_FP16, 192, 16,
+        {"gqa_decode_kvnvfp4_d128_r8_p1_c1_o0_sm90", LIBDECODE_DTYPE_FP16, LIBDECODE_DTYPE_NVFP4, LIBDECODE_DTYPE_FP16, 192, 16,
          "head_dim 80 to 128, the problem has 192;"},
-        {"gqa_decode_kve4m3_d64_r8_p16_c8_sm90", LIBDECODE_DTYPE_E4M3, LIBDECODE_DTYPE_E4M3, LIBDECODE_DTYPE_NVFP4, 64, 16,
+        {"gqa_decode_kve4m3_d64_r8_p16_c8_o0_sm90", LIBDECODE_DTYPE_E4M3, LIBDECODE_DTYPE_E4M3, LIBDECODE_DTYPE_NVFP4, 64, 16,
          "out_dtype bf16/fp16/e4m3, the problem has nvfp4;"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -172,19 +172,19 @@ static void the_nearest_kernel_is_one_of_this_gpu_where_there_is_one(void **stat
     (void)state;
     struct policy policy = no_policy();
     libdecode_device device = preset("sm_90");
-    struct kernel_record records[2] = {*find_record("gqa_decode_kvbf16_d128_r8_p16_c1_sm100"),
-                                       *find_record("gqa_decode_kvbf16_d64_r8_p16_c1_sm90")};
+    struct kernel_record records[2] = {*find_record("gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm100"),
+                                       *find_record("gqa_decode_kvbf16_d64_r8_p16_c1_o0_sm90")};
     uint32_t gpus[2] = {BUNDLE_GPU_SM100 | BUNDLE_GPU_SM103, BUNDLE_GPU_SM90};
     struct kernel_table table = table_over(records, gpus, 2);
     libdecode_problem problem = llama3_8b();
-    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_kvbf16_d64_r8_p16_c1_sm90",
+    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_kvbf16_d64_r8_p16_c1_o0_sm90",
                    "head_dim 16 to 64, the problem has 128", &problem, &device, &policy, &table);
     problem.q_len = 2000;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2000", "nearest is gqa_decode_kvbf16_d64_r8_p16_c1_sm90", &problem,
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2000", "nearest is gqa_decode_kvbf16_d64_r8_p16_c1_o0_sm90", &problem,
                    &device, &policy, &table);
     forget_table(&table);
     table = table_over(records, gpus, 1);
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2000", "nearest is gqa_decode_kvbf16_d128_r8_p16_c1_sm100", &problem,
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2000", "nearest is gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm100", &problem,
                    &device, &policy, &table);
     forget_table(&table);
 }
@@ -225,7 +225,7 @@ static void a_gpu_too_small_or_a_driver_too_old_is_said_in_numbers(void **state)
 /* The launch refuses by the same rule (module.c). */
 static void a_driver_of_the_right_major_version_may_still_be_too_old(void **state) {
     (void)state;
-    struct fixture_kernel kernel = {.name = "gqa_decode_kvbf16_d128_r8_p16_c1_sm90", .target = 90};
+    struct fixture_kernel kernel = {.name = "gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90", .target = 90};
     size_t bytes;
     uint8_t *data = fixture_bundle(&kernel, 1, &bytes);
     fixture_header(data)->min_driver = 13020;
@@ -278,7 +278,8 @@ static void every_kernel_gets_one_verdict_with_a_reason(void **state) {
     assert_int_equal(select_kernel(&checked, &device, &policy, &grid->table, count_verdict, &tally, &selection), LIBDECODE_OK);
     assert_int_equal(tally.verdicts, grid->table.count);
     assert_int_equal(tally.chosen, 1);
-    assert_int_equal(tally.eligible, 24); /* three row tiles, pages whole and row by row, four cluster sizes */
+    /* three row tiles, pages whole and row by row, four cluster sizes, two of these with options */
+    assert_int_equal(tally.eligible, 36);
     assert_int_equal(tally.without_reason, 0);
     assert_string_equal(tally.chosen_name, selection.record->name);
 

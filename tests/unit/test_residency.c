@@ -67,7 +67,7 @@ static void the_kernel_that_is_asked_with_launches_as_before(void **state) {
 
 static void without_a_kernel_that_uses_clusters_it_is_not_known(void **state) {
     (void)state;
-    const struct fixture_kernel kernel = {.name = "gqa_decode_kvbf16_d128_r8_p16_c1_sm90", .target = 90};
+    const struct fixture_kernel kernel = {.name = "gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90", .target = 90};
     size_t bytes;
     uint8_t *data = fixture_bundle(&kernel, 1, &bytes);
     const libdecode_memory_bundle memory = {data, bytes};

@@ -301,17 +301,37 @@ static struct policy parsed(const char *text, bool strict) {
     return policy;
 }
 
+/* Options are left to problems that ask for them, whatever the other kernel's time; with no other at hand they do no harm. */
+static void kernels_with_options_serve_problems_that_ask_for_them(void **state) {
+    (void)state;
+    struct policy policy = no_policy(), without_plain = parsed("deny=*_o0_*", false);
+    libdecode_device device = preset("sm_90");
+    for (int index = 0; index < NUM_SHAPES; index += 2) {
+        libdecode_problem problem = shape(index);
+        assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_o0_"));
+        assert_non_null(strstr(expect_choice(&problem, &device, &without_plain, &grid->table).record->name, "_o1_"));
+        problem.features |= LIBDECODE_FEATURE_SOFT_CAP;
+        problem.logits_soft_cap = 30;
+        assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_o1_"));
+        problem.features ^= LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_SKIP_SOFTMAX;
+        problem.logits_soft_cap = 0;
+        problem.skip_softmax_threshold_scale_factor = 1;
+        assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_o1_"));
+    }
+    policy_destroy(&without_plain);
+}
+
 static void force_prefer_and_deny_decide_before_the_cost(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
     libdecode_device device = preset("sm_90");
     static const struct {
         const char *text, *kernel;
-    } cases[] = {{"force=*_d128_r32_p16_c1_*", "gqa_decode_kvbf16_d128_r32_p16_c1_sm90"},
-                 {"prefer=*_r16_p16_c8_*", "gqa_decode_kvbf16_d128_r16_p16_c8_sm90"},
+    } cases[] = {{"force=*_d128_r32_p16_c1_*", "gqa_decode_kvbf16_d128_r32_p16_c1_o0_sm90"},
+                 {"prefer=*_r16_p16_c8_*", "gqa_decode_kvbf16_d128_r16_p16_c8_o0_sm90"},
                  {"prefer=*_d64_*", NULL}, /* none can run: as without */
-                 {"deny=*_r8_*,deny=*_c2_*,deny=*_c4_*,deny=*_c8_*", "gqa_decode_kvbf16_d128_r16_p16_c1_sm90"},
-                 {"force=*_r16_*,deny=*_c1_*", "gqa_decode_kvbf16_d128_r16_p16_c2_sm90"}};
+                 {"deny=*_r8_*,deny=*_c2_*,deny=*_c4_*,deny=*_c8_*", "gqa_decode_kvbf16_d128_r16_p16_c1_o0_sm90"},
+                 {"force=*_r16_*,deny=*_c1_*", "gqa_decode_kvbf16_d128_r16_p16_c2_o0_sm90"}};
     struct policy none = no_policy();
     const char *plain = expect_choice(&problem, &device, &none, &grid->table).record->name;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -333,12 +353,12 @@ static void a_forced_kernel_that_cannot_run_is_an_error_with_its_reason(void **s
     expect_refusal(LIBDECODE_ERROR_OVERRIDE, "forces gqa_decode_kvbf16_d64_", "head_dim 16 to 64, the problem has 128", &problem,
                    &device, &policy, &grid->table);
     policy_destroy(&policy);
-    policy = parsed("force=gqa_decode_kvbf16_d128_r8_p16_c1_sm100", false);
-    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "forces gqa_decode_kvbf16_d128_r8_p16_c1_sm100", "not for sm_90", &problem, &device,
-                   &policy, &grid->table);
+    policy = parsed("force=gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm100", false);
+    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "forces gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm100", "not for sm_90", &problem,
+                   &device, &policy, &grid->table);
     policy_destroy(&policy);
     policy = parsed("deny=*", false);
-    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "(24, ", &problem, &device, &policy, &grid->table);
+    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "(36, ", &problem, &device, &policy, &grid->table);
     policy_destroy(&policy);
 }
 
@@ -370,6 +390,7 @@ int main(void) {
         cmocka_unit_test(the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_widest),
         cmocka_unit_test(units_stay_whole_while_there_are_ctas_for_them),
         cmocka_unit_test(whole_pages_are_copied_where_both_kinds_of_kernel_serve),
+        cmocka_unit_test(kernels_with_options_serve_problems_that_ask_for_them),
         cmocka_unit_test(a_prediction_follows_the_bytes_and_the_window),
         cmocka_unit_test(a_batch_beyond_what_a_kernel_can_count_is_refused),
         cmocka_unit_test(force_prefer_and_deny_decide_before_the_cost),

@@ -14,6 +14,7 @@
 
 struct bench_args {
     const char *set, *kernel;
+    int32_t quiet_percent;
     bool all_kernels, csv, programmatic, accuracy, no_check, cold_start, regret;
     struct regret_args regret_args; /* its cells, workers and points */
 };
@@ -37,6 +38,8 @@ static const struct option bench_options[] = {
      "with --regret: also time every kernel with forced numbers of workers (CTAs or clusters)"},
     {"--points", "FILE", OPTION_TEXT, offsetof(struct bench_args, regret_args.points), 0, 0,
      "with --regret: write every measured point there, tab-separated, with names in the first line"},
+    {"--quiet", "PERCENT", OPTION_INT, offsetof(struct bench_args, quiet_percent), 0, 100,
+     "of the pages, at random, hold K that points away from every query: what --skip-softmax passes over"},
     {"--no-check", NULL, OPTION_FLAG, offsetof(struct bench_args, no_check), 0, 0,
      "do not compare with the reference; results must still be finite"},
     {"--cold-start", NULL, OPTION_FLAG, offsetof(struct bench_args, cold_start), 0, 0,
@@ -341,6 +344,7 @@ static double bench_args_row(struct bench *bench, const struct problem_args *arg
         bench->num_failed++;
         return NAN;
     }
+    workload.quiet_percent = bench->args->quiet_percent;
     if (level)
         level_lengths(&workload);
     double us = bench_workload(bench, &workload, label);
@@ -417,6 +421,8 @@ static bool usable(const struct bench_args *args, const struct session_args *ses
         return complain("bench: --set %s: standard, e4m3, nvfp4, pages or head_dims is accepted", args->set);
     if (args->kernel != NULL && args->all_kernels)
         return complain("bench: --kernel and --all-kernels exclude each other");
+    if (args->quiet_percent != 0 && args->regret)
+        return complain("bench: --quiet and --regret exclude each other");
     if (args->csv && session->json)
         return complain("bench: --csv and --json exclude each other");
     if (args->regret && (args->set != NULL || args->all_kernels || args->cold_start || args->csv || session->json))

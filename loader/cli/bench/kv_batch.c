@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "element.h"
 #include "problem.h"
 #include "random.h"
 #include "reference.h"
@@ -14,6 +15,10 @@
 #define COLD_BYTES 200e6        /* between two reads of the same KV: more than three times the L2 cache of an H200 */
 #define MAX_REGIONS 128
 #define SEED 20
+#define MAX_HEAD_DIM 1024
+/* Element 0 of every query and, negative, of K in quiet pages: with head_dim 128 scores of -22 beside those of variance 1. */
+#define LOUD 4.0
+#define QUIET 64.0
 
 int32_t kv_batch_regions(uint64_t kv_bytes) {
     /* what a single call of 400 MB and more leaves in the L2 cache, it has itself overwritten */
@@ -156,6 +161,33 @@ static bool make_query(struct kv_batch *batch) {
     return good;
 }
 
+/* In so many of the block's pages a K that points away from every query. */
+static void quieten(struct kv_batch *batch, uint32_t percent) {
+    const libdecode_problem *problem = &batch->problem;
+    const size_t elements = (size_t)problem->head_dim, row_bytes = elements * (size_t)dtype_bits(problem->kv_dtype) / 8;
+    const size_t scale_row_bytes = elements / NVFP4_BLOCK;
+    double values[MAX_HEAD_DIM] = {-QUIET};
+    uint8_t row[MAX_HEAD_DIM * 2], scales[MAX_HEAD_DIM / NVFP4_BLOCK];
+    struct random random = {SEED + 6};
+    const double loud = LOUD;
+    const size_t query_row_bytes = elements * (size_t)dtype_bits(problem->query_dtype) / 8;
+    const size_t query_rows = (size_t)query_tokens(problem, NULL) * (size_t)problem->num_qo_heads;
+    for (size_t query_row = 0; query_row < query_rows; query_row++)
+        element_encode_row(problem->query_dtype, &loud, 1, batch->query + query_row * query_row_bytes);
+    if (problem->kv_dtype != LIBDECODE_DTYPE_NVFP4)
+        element_encode_row(problem->kv_dtype, values, elements, row);
+    for (size_t block = 0; problem->kv_dtype == LIBDECODE_DTYPE_NVFP4 && block < elements / NVFP4_BLOCK; block++)
+        scales[block] = nvfp4_encode_block(values + block * NVFP4_BLOCK, 1.0, row + block * NVFP4_BLOCK / 2);
+    for (int32_t page = 0; page < batch->block_pages; page++) {
+        if (random_below(&random, 100) >= percent)
+            continue;
+        for (size_t byte = 0; byte < batch->page_bytes; byte += row_bytes)
+            memcpy(batch->k_block + (size_t)page * batch->page_bytes + byte, row, row_bytes);
+        for (size_t byte = 0; byte < batch->scale_page_bytes; byte += scale_row_bytes)
+            memcpy(batch->k_scale_block + (size_t)page * batch->scale_page_bytes + byte, scales, scale_row_bytes);
+    }
+}
+
 bool kv_batch_make(const struct workload *workload, bool share_prefixes, int32_t regions, struct kv_batch *ret_batch) {
     struct kv_batch batch = {.workload = workload, .regions = regions};
     struct problem checked;
@@ -171,6 +203,8 @@ bool kv_batch_make(const struct workload *workload, bool share_prefixes, int32_t
         kv_batch_free(&batch);
         return complain("out of memory");
     }
+    if (workload->quiet_percent > 0)
+        quieten(&batch, (uint32_t)workload->quiet_percent);
     batch.problem.num_pages = batch.num_pages;
     *ret_batch = batch;
     return true;

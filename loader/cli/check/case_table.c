@@ -228,6 +228,15 @@ const struct test_case test_cases[] = {
     {"alibi_long",        2,  8,   16,   0, CASE_ALIBI | CASE_REPEAT | CASE_LSE, LENS(5000, 3, 900), .q_len = 2},
     {"lse_natural",       2,  4,   16,   0, CASE_LSE_NATURAL | CASE_LSE | CASE_SINKS | CASE_QUICK, MIXED_LENS},
     {"lse_natural_sinks", 2,  5,   16,   0, CASE_LSE_NATURAL | CASE_INFINITE_SINKS | CASE_SINKS | CASE_LSE, QUERY_LENS, .q_len = 4},
+    {"skip_softmax",      2,  8,   16,   0, CASE_SKIP_SOFTMAX | CASE_LSE | CASE_QUICK, MIXED_LENS, .skip_factor = 0.01f},
+    {"skip_softmax_0",    2,  4,   64,   0, CASE_SKIP_SOFTMAX | CASE_LSE, MIXED_LENS, .skip_factor = 1e-30f},
+    {"skip_softmax_off",  2,  4,   16,   0, CASE_SKIP_SOFTMAX | CASE_LSE, MIXED_LENS, .skip_factor = 1e6f},
+    {"skip_softmax_page1", 2, 5,    1,   0, CASE_SKIP_SOFTMAX | CASE_LSE, MIXED_LENS, .skip_factor = 0.01f},
+    {"skip_softmax_long", 2,  4,   16,   0, CASE_SKIP_SOFTMAX | CASE_REPEAT | CASE_PROGRAMMATIC | CASE_LSE, LENS(9000, 30, 900), .skip_factor = 0.05f},
+    {"skip_softmax_rows", 2,  7,   64, 300, CASE_SKIP_SOFTMAX | CASE_RAGGED_Q | CASE_WINDOW | CASE_PER_HEAD | CASE_SINKS | CASE_LSE,
+     LENS(3000, 333, 64, 1000, 65, 0, 200), .q_len = 5, .skip_factor = 0.02f},
+    {"skip_softmax_mask", 2,  8,   16,   0, CASE_SKIP_SOFTMAX | CASE_DRAFT_MASK | CASE_SOFT_CAP | CASE_LSE, LENS(3000, 333, 64, 1000, 65, 0, 200),
+     .q_len = 9, .soft_cap = 50, .skip_factor = 0.02f},
     {"drafts_and_all",    2,  7,   16,  40, CASE_DRAFT_MASK | CASE_RAGGED_Q | CASE_SOFT_CAP | CASE_ALIBI | CASE_LSE_NATURAL | CASE_LSE |
      CASE_SINKS | CASE_WINDOW | CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_QUICK, QUERY_LENS, .q_len = 11, .soft_cap = 20},
     {"random_1",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
@@ -283,7 +292,8 @@ static const struct {
                    {CASE_DRAFT_MASK, 3},
                    {CASE_SOFT_CAP, 5},
                    {CASE_ALIBI, 5},
-                   {CASE_LSE_NATURAL, 4}};
+                   {CASE_LSE_NATURAL, 4},
+                   {CASE_SKIP_SOFTMAX, 5}};
 
 /* What excludes each other, or does nothing alone. */
 static uint64_t reconciled(uint64_t flags) {
@@ -303,6 +313,8 @@ static uint64_t reconciled(uint64_t flags) {
         flags &= ~CASE_ALIBI; /* a bias that f32 loses in a huge score, and float64 does not */
     if ((flags & CASE_LSE) == 0)
         flags &= ~CASE_LSE_NATURAL;
+    if ((flags & CASE_SPECIAL_VALUES) != 0)
+        flags &= ~CASE_SKIP_SOFTMAX; /* which may pass over a NaN */
     return flags;
 }
 
@@ -350,7 +362,7 @@ struct random case_random(const struct test_case *test, uint64_t seed) {
 
 void draw_test_case(const struct test_case *test, uint64_t seed, struct test_case *ret_drawn, int32_t lens[MAX_DRAWN_LENS]) {
     static const int32_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 40};
-    static const float soft_caps[] = {0.5f, 20.0f, 30.0f, 50.0f, 1e6f};
+    static const float soft_caps[] = {0.5f, 20.0f, 30.0f, 50.0f, 1e6f}, skip_factors[] = {1e-30f, 0.001f, 0.02f, 0.1f};
     struct random random = case_random(test, seed);
     struct test_case drawn = *test;
     drawn.num_kv_heads = 1 + (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 9 : 4);
@@ -368,6 +380,7 @@ void draw_test_case(const struct test_case *test, uint64_t seed, struct test_cas
     /* Scores of a million have no fraction in f32: those of CASE_QUERY_RANGE, which reach every cap, get a lower one. */
     const uint32_t num_caps = sizeof soft_caps / sizeof soft_caps[0];
     drawn.soft_cap = soft_caps[random_below(&random, (drawn.flags & CASE_QUERY_RANGE) != 0 ? num_caps - 1 : num_caps)];
+    drawn.skip_factor = skip_factors[random_below(&random, sizeof skip_factors / sizeof skip_factors[0])];
     for (int32_t request = 0; drawn.q_len > 1 && request < drawn.num_lens; request++)
         if (random_below(&random, 8) == 0) /* hardly as long as its query tokens are many */
             lens[request] = (int32_t)random_below(&random, (uint32_t)drawn.q_len + 2);

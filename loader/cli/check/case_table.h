@@ -56,6 +56,7 @@
 #define CASE_SOFT_CAP CASE_FLAG(41)
 #define CASE_ALIBI CASE_FLAG(42) /* slopes of both signs, of none, and steep ones */
 #define CASE_LSE_NATURAL CASE_FLAG(43)
+#define CASE_SKIP_SOFTMAX CASE_FLAG(44) /* scores so far apart that tiles are passed over */
 
 /* Query tokens of a request that kernels take a draft mask for. */
 #define MAX_MASKED_TOKENS KERNEL_MAX_DRAFT_TOKENS
@@ -71,7 +72,7 @@ struct test_case {
     const int32_t *lens;
     int32_t num_lens;
     int32_t q_len; /* 0: 1 */
-    float soft_cap;
+    float soft_cap, skip_factor;
 };
 extern const struct test_case test_cases[];
 extern const size_t num_test_cases;

@@ -273,7 +273,8 @@ static bool make_scales(struct making *making) {
     struct host_case *result = making->result;
     const float sign = has(making, CASE_NEGATIVE_SCALE) ? -1.0f : 1.0f;
     const double ordinary = has(making, CASE_QUERY_RANGE) ? query_range(making).ordinary : 1.0;
-    const float bmm1_scale = sign * (float)(1.0 / (sqrt((double)making->problem->head_dim) * ordinary));
+    const double spread = has(making, CASE_SKIP_SOFTMAX) ? 5.0 : 1.0; /* of the scores */
+    const float bmm1_scale = sign * (float)(spread / (sqrt((double)making->problem->head_dim) * ordinary));
     const float bmm2_scale = drawn_bmm2_scale(making);
     result->tensors.bmm1_scale = bmm1_scale;
     result->tensors.bmm2_scale = bmm2_scale;
@@ -326,11 +327,13 @@ static void set_problem(struct making *making) {
                     {CASE_DRAFT_MASK, LIBDECODE_FEATURE_DRAFT_MASK},
                     {CASE_SOFT_CAP, LIBDECODE_FEATURE_SOFT_CAP},
                     {CASE_ALIBI, LIBDECODE_FEATURE_ALIBI},
-                    {CASE_LSE_NATURAL, LIBDECODE_FEATURE_LSE_NATURAL}};
+                    {CASE_LSE_NATURAL, LIBDECODE_FEATURE_LSE_NATURAL},
+                    {CASE_SKIP_SOFTMAX, LIBDECODE_FEATURE_SKIP_SOFTMAX}};
     for (size_t index = 0; index < sizeof features / sizeof features[0]; index++)
         problem->features |= has(making, features[index].flag) ? features[index].feature : 0u;
     problem->window_left = has(making, CASE_WINDOW) ? test->window_left : 0;
     problem->logits_soft_cap = has(making, CASE_SOFT_CAP) ? test->soft_cap : 0.0f;
+    problem->skip_softmax_threshold_scale_factor = has(making, CASE_SKIP_SOFTMAX) ? test->skip_factor : 0.0f;
 }
 
 bool host_case_make(const struct test_case *test, const struct case_kind *kind, const struct case_palettes *palettes,
