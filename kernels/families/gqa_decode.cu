@@ -172,7 +172,7 @@ using FoldOf =
                        std::conditional_t<FoldIn<cluster_size, 2>::fits, FoldIn<cluster_size, 2>, FoldIn<cluster_size, 4>>>;
 using Fold = FoldOf<Traits::cluster_size>;
 using SharedMemory = Fold::SharedMemory;
-using WorkerFold = pipeline::WorkerFold<Fold::Result, Traits::cluster_size>;
+using WorkerFold = pipeline::WorkerFold<Fold::Result>;
 static_assert(FoldOf<1>::fits && Fold::fits && FoldOf<8>::fits, "shared memory of one CTA");
 static_assert(Traits::ctas_per_sm * (Fold::shared_bytes + variant::reserved_shared_bytes) <= variant::sm_shared_bytes,
               "shared memory of ctas_per_sm CTAs");
@@ -206,17 +206,18 @@ struct Place {
 };
 
 /* Attention of this warp's rows over its tokens of the piece's tiles. */
-__device__ __forceinline__ void attend(const gqa_decode_params &params, const pipeline::Piece &piece,
-                                       const tile::UnitRows<Traits::row_tile> &rows, const RowScales &scales, Ring &ring,
-                                       const TokenFragments &fragments, const Place &place, ConsumerState &state, int lane) {
+__device__ __forceinline__ void attend(const gqa_decode_params &params, const pipeline::AnnouncedPiece<Traits::row_tile> &piece,
+                                       const RowScales &scales, Ring &ring, const TokenFragments &fragments, const Place &place,
+                                       ConsumerState &state, int lane) {
     /* What is read of the rows for every tile; wide row tiles have no registers to keep it, and read it again. */
     constexpr bool keeps = Traits::row_tile == 8;
+    const tile::UnitRows<Traits::row_tile> &rows = piece.rows;
     const int kept_end = rows.end_token;
     const tile::TokenRange kept_common = rows.common;
     const bool kept_are_alike = rows.are_alike;
     const auto end_token = [&] { return keeps ? kept_end : rows.end_token; };
     const bool bends_scores = params.query.soft_cap > 0.f || params.query.alibi_slopes != nullptr;
-    int token = piece.first_box << (__ffs(params.schedule.box_tokens) - 1); /* the first of the next tile */
+    int token = rows.first_token; /* the first of the next tile */
     /* Past so many tiles, or past the last. */
     const auto step = [&](int tiles) {
         const int left = (max(end_token() - token, 0) + Traits::tile_tokens - 1) / Traits::tile_tokens;
@@ -224,7 +225,7 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
         token += tiles * Traits::tile_tokens;
     };
     if (Traits::teams > 1) /* to this team's first */
-        step((place.team + Traits::teams - ring.stage() % Traits::teams) % Traits::teams);
+        step((place.team + Traits::teams - piece.first_team) % Traits::teams);
     for (; token < end_token(); step(Traits::teams)) {
         const tile::WarpTokens<Traits::row_tile, Traits::tokens_per_warp> tokens{rows, keeps ? kept_are_alike : rows.are_alike,
                                                                                  token + place.first_token(), end_token(),
@@ -259,8 +260,7 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
     }
 }
 
-__device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int worker, int warp,
-                                        int lane) {
+__device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int warp, int lane) {
     const Place place(warp);
     const TokenFragments fragments(place.first_token(), params.schedule.box_tokens, params.v_scales_interleaved != 0, lane);
     pipeline::meet_cluster<Traits::cluster_size>();
@@ -275,12 +275,13 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
                                 piece.row_pass * Traits::row_tile);
         };
         ConsumerState state;
-        state.query.load(params.query, row_map(), place.first_row, unit.live_rows, lane);
+        /* Its addresses in the row anew for every piece: kept from piece to piece they would take registers from the loop over tiles. */
+        state.query.load(params.query, row_map(), place.first_row, unit.live_rows, ptx::thread_index_here() % 32);
         const RowScales scales(tile::scale_log2(params.query), state.query);
         shared.pieces.wait_described(number);
         state.softmax.clear();
         state.output.clear();
-        attend(params, piece, unit, scales, ring, fragments, place, state, lane);
+        attend(params, announced, scales, ring, fragments, place, state, lane);
 
         /* Anew: kept over the loop they would take registers from it. */
         number = announced.number;
@@ -290,15 +291,15 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         Fold::Result result(live_rows);
         if (number > 0)
             ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); /* the piece before has been folded */
-        shared.partials.run<consumer_barrier>(state.output, state.softmax, place.team * Traits::token_warps + place.token_warp,
-                                              place.first_row, lane, own);
+        shared.partials.run<consumer_barrier>(
+            state.output, state.softmax, place.team * Traits::token_warps + place.token_warp,
+            [&] { return announced.first_team * Traits::token_warps; }, place.first_row, lane, own);
         shared.exchange.template run<consumer_barrier>(own, result, rank, number, piece.is_last);
-        const bool shares_unit = piece.num_workers > 1;
-        const uint32_t part = (worker - piece.first_worker) >> params.schedule.head_shift;
-        if (!shares_unit || WorkerFold(params.schedule, params.records, piece, rank).run(result, part)) {
+        const bool is_part = piece.num_parts > 1;
+        if (!is_part || WorkerFold(params.records, piece).run(result)) {
             pipeline::store_unit<Format>(params.output, rows, result, rank * Fold::columns, params.query.head_dim);
-            if (shares_unit)
-                WorkerFold(params.schedule, params.records, piece, rank).clear(result);
+            if (is_part)
+                WorkerFold(params.records, piece).clear(result);
         }
         shared.pieces.pop(number);
     }
@@ -383,9 +384,9 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
 
     const Ring ring(shared.barriers, shared.tiles);
     if (is_consumer)
-        consume(params, shared, ring, worker, warp, lane);
+        consume(params, shared, ring, warp, lane);
     else if (warp == Traits::announcer_warp)
-        pipeline::announce(params, schedule, shared.pieces, lane);
+        pipeline::announce<Traits::tile_tokens, Traits::teams>(params, schedule, shared.pieces, lane);
     else
         produce(params, schedule, map, tensor, producer, ring, lane);
 }
@@ -413,7 +414,8 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .max_q_len = 1024,
     .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
                 CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
-                CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI | CONTRACT_FEATURE_LSE_NATURAL,
+                CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI |
+                CONTRACT_FEATURE_LSE_NATURAL | (Traits::cluster_size == 1 ? CONTRACT_FEATURE_BATCH_INVARIANT : 0u),
     .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u),
     .record_bytes = record_bytes,
     .consumer_warps = Traits::consumer_warps,

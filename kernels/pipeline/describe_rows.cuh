@@ -41,7 +41,9 @@ __device__ __forceinline__ void name_rows(const schedule_params &params, const Q
                                           tile::UnitRows<row_tile> &rows) {
     rows.first_query_token = query.first;
     rows.live_rows = min(max(query.count * static_cast<int>(params.group_size.value) - piece.row_pass * row_tile, 0), row_tile);
-    rows.end_token = min(piece.end_token, piece.end_box << (__ffs(params.box_tokens) - 1));
+    const int box_shift = __ffs(params.box_tokens) - 1;
+    rows.first_token = piece.first_box << box_shift;
+    rows.end_token = min(piece.end_token, piece.end_box << box_shift);
     rows.common = {piece.first_token, rows.end_token};
     rows.are_alike = true;
 }
@@ -52,7 +54,7 @@ __device__ __forceinline__ void describe_rows(const schedule_params &params, con
                                               const Sequences &sequences, const QueryTokens &query, const Piece &piece,
                                               tile::UnitRows<row_tile> &rows, int lane) {
     int tokens = piece.end_token; /* where the newest is a query */
-    if (rarely(params.exact_ranges != 0)) {
+    if (rarely((params.rare & SCHEDULE_EXACT_RANGES) != 0)) {
         const int heads = params.sequences_per_request.value == 1 ? 0 : piece.kv_head;
         tokens = sequences.tokens_of(
             sequences.load_length(piece.request * static_cast<int>(params.sequences_per_request.value) + heads));
