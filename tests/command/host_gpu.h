@@ -31,6 +31,8 @@
  *     HOST_GPU_DEFECT=rough_cap       its tanh is exact to 2^-24 of 1, not of itself
  *     HOST_GPU_DEFECT=alibi_sign      what ALiBi adds is taken away
  *     HOST_GPU_DEFECT=lse_base        the lse is base 2 where base e is asked for
+ *     HOST_GPU_DEFECT=neighbours      the bits of a request's result depend on the size of the batch
+ *     HOST_GPU_DEFECT=place           the bits of a request's result depend on its place in the batch
  *     HOST_GPU_DEFECT=early           a programmatic launch is over before the one ahead of it begins
  *     HOST_GPU_DEFECT=crash           every call after the first launch answers CUDA_ERROR_ILLEGAL_ADDRESS
  *     HOST_GPU_DEFECT=endless         what was launched is still running, however often cuStreamQuery is asked
