@@ -28,7 +28,7 @@ struct input {
 };
 #define MAX_INPUTS 5
 
-/* What is written for the rows of a query token. */
+/* What is written for a batch. */
 struct result_layout {
     size_t out_bytes, out_sf_bytes, lse_bytes; /* one behind the other, aligned */
 };
