@@ -30,6 +30,17 @@
  *  - bmm1_scale may have either sign; on the device it may be 0. Logits times log2(e) must lie within float32: beyond, the
  *    result is undefined.
  *
+ * Batch invariance: with LIBDECODE_FEATURE_BATCH_INVARIANT the bits of a request's rows of out, out_sf and lse depend on
+ *  - what is its own: query rows, KV rows, length, position, the number of its query tokens and their rows of the draft mask;
+ *  - what is alike for all: sinks, slopes, scales, and the problem but for the fields named below;
+ *  - the kernel, which libdecode_plan_info names with its image. It follows from the problem but for those fields, and from compute
+ *    capability, bundles and kernel policy.
+ * They do not depend on the other requests, on batch_size, on the request's place, on the hints max_seq_len and total_kv_tokens, on
+ * num_pages, on page ids and the width of the page table (but a length beyond it is cut), on strides of query, out and lse, on the
+ * number of SMs, on launch flags, or on what else runs. q_len is not one of these fields: with FEATURE_RAGGED_Q give the same largest
+ * number in every launch that is to agree. Units of work are then cut at fixed places, which takes somewhat longer, and a workspace
+ * of 16 times the size (32 with four KV heads and fewer). Without the feature equal bits need an equal launch on an equal GPU.
+ *
  * Conventions of this header
  *  - A struct that the caller fills starts with struct_size = sizeof(the struct), as LIBDECODE_PROBLEM_INIT and its like set
  *    it in C and in C++; everything else may be left zero, which means the default named at the field. Structs grow by
@@ -247,7 +258,8 @@ typedef enum libdecode_features {
     LIBDECODE_FEATURE_SOFT_CAP = 1u << 8,        /* logits_soft_cap applies */
     LIBDECODE_FEATURE_ALIBI = 1u << 9,           /* tensors.alibi_slopes is given */
     LIBDECODE_FEATURE_ROPE = 1u << 10,           /* query and K are given unrotated; rope_scale and rope_theta apply */
-    LIBDECODE_FEATURE_LSE_NATURAL = 1u << 11     /* with FEATURE_LSE: base e instead of 2 */
+    LIBDECODE_FEATURE_LSE_NATURAL = 1u << 11,    /* with FEATURE_LSE: base e instead of 2 */
+    LIBDECODE_FEATURE_BATCH_INVARIANT = 1u << 12 /* the bits of a request's result do not depend on its batch: see the top */
 } libdecode_features;
 
 typedef struct libdecode_problem {
@@ -377,7 +389,7 @@ typedef struct libdecode_plan_info {
 /*
  * Chooses a kernel. No GPU is touched unless `device` is NULL (then: libdecode_device_current).
  * A plan is immutable and may be used by any number of threads; it belongs to its context.
- * Fewer passes over the KV cache win, then the narrower row tile, then pages copied whole, then the kernel of fewer features, then the
+ * Fewer passes over the KV cache win, then the narrower row tile, then pages copied whole, then the kernel without options, then the
  * predicted time: the same answer on every host.
  * Errors: INVALID_ARGUMENT, STRUCT_SIZE, UNSUPPORTED, NOT_IN_BUNDLE, NO_GPU_IMAGE, DRIVER_TOO_OLD, OVERRIDE, STRICT,
  * OUT_OF_MEMORY; with device NULL also the other 4xx and FORKED.

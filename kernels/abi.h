@@ -37,14 +37,18 @@ enum {
     CONTRACT_FEATURE_SKIP_SOFTMAX = 1u << 7, /* dense is always allowed */
     CONTRACT_FEATURE_SOFT_CAP = 1u << 8,
     CONTRACT_FEATURE_ALIBI = 1u << 9,
-    CONTRACT_FEATURE_LSE_NATURAL = 1u << 11
+    CONTRACT_FEATURE_LSE_NATURAL = 1u << 11,
+    CONTRACT_FEATURE_BATCH_INVARIANT = 1u << 12
 };
 
-/* What only kernels of gqa_decode with options compute: their loop is longer. */
-enum { GQA_DECODE_OPTIONS = CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI };
+/* What takes time of those who do not ask for it: kernels are built with all of these, or with none. */
+enum { CONTRACT_OPTIONS = CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI };
 
 /* Query tokens of a request with a draft mask: a row's bits are kept in 64. */
 enum { KERNEL_MAX_DRAFT_TOKENS = 64 };
+
+/* Chunks of a unit, where it is cut at places of its own: a lane of a warp for each. */
+enum { KERNEL_MAX_CHUNKS = 32 };
 
 enum {
     CONTRACT_FLAG_MAY_SPILL = 1u << 0, /* the grid declares, with a reason, that this variant uses local memory */
@@ -73,7 +77,7 @@ struct libdecode_launch_contract {
     uint32_t max_q_len;
     uint32_t features;       /* CONTRACT_FEATURE_* that it computes */
     uint32_t flags;          /* CONTRACT_FLAG_* */
-    uint32_t record_bytes;   /* of workspace for each partial result: two for every CTA; alike for every cluster size */
+    uint32_t record_bytes;   /* of workspace for each partial result, see `records`; alike for every cluster size */
     uint32_t consumer_warps; /* of the CTA's warps, those that compute; the others copy and hand out work */
     uint32_t reserved[1];
 };
@@ -94,13 +98,19 @@ struct libdecode_divisor {
  * "sequence" = one entry of seq_lens: a request, or one KV head of a request when lengths have a head stride.
  */
 
+/* Of schedule_params.rare: what most launches do without. */
+enum {
+    SCHEDULE_EXACT_RANGES = 1u << 0, /* positions or the number of its query tokens say what a request sees */
+    SCHEDULE_FIXED_CHUNKS = 1u << 1  /* units are cut at places of their own, not where the ranges of workers end */
+};
+
 /* What is read of every sequence, and how the work is cut. */
 struct schedule_params {
     /* What is read before the first copy can start: two lines of 64 bytes. An SM fetches parameters by such lines, and waits. */
     const int32_t *seq_lens;
     const int32_t *page_table;
-    int32_t row_passes;   /* ceil(q_len * group_size / row_tile) */
-    int32_t exact_ranges; /* not 0: positions or the number of its query tokens say what a request sees */
+    int32_t row_passes; /* ceil(q_len * group_size / row_tile) */
+    uint32_t rare;      /* SCHEDULE_* */
     int64_t seq_lens_request_stride, seq_lens_head_stride;
     int64_t page_table_request_stride, page_table_head_stride, page_table_v_offset;
     int32_t batch_size;
@@ -126,6 +136,10 @@ struct schedule_params {
     int32_t window_left; /* in positions; -1: no window */
     int32_t position_offset;
     int32_t row_tile; /* the contract's */
+
+    /* With SCHEDULE_FIXED_CHUNKS: a unit has a chunk for every so many boxes, but no more than max_chunks. */
+    uint32_t min_chunk_boxes; /* at least 1 */
+    uint32_t max_chunks;      /* 1 to KERNEL_MAX_CHUNKS */
 };
 
 struct query_params {
@@ -178,9 +192,9 @@ struct gqa_decode_params {
     struct query_params query;
     struct libdecode_tensor_map k_map, v_map; /* zero with FLAG_ROW_GATHER */
     struct output_params output;
-    void *records;                        /* [CTAs][2] of contract.record_bytes, zero between launches */
-    int32_t num_pages;                    /* page ids from here on give zero rows, as negative ones do */
-    struct row_source k_rows, v_rows;     /* FLAG_ROW_GATHER only */
+    void *records;                    /* of contract.record_bytes, zero between launches: [CTAs][2], or [CTAs][2][max_chunks] */
+    int32_t num_pages;                /* page ids from here on give zero rows, as negative ones do */
+    struct row_source k_rows, v_rows; /* FLAG_ROW_GATHER only */
     struct row_source k_scales, v_scales; /* NVFP4 only: head_dim / 16 bytes a token */
     int32_t v_scales_interleaved; /* LIBDECODE_SF_V_INTERLEAVE4: token_stride is head_dim / 16, bytes permuted within 4 tokens */
     int32_t scale_blocks; /* not 0: the NVFP4 scales of a page's tokens lie without a gap, from multiples of 16 bytes on */

@@ -16,7 +16,8 @@ _Static_assert((int)CONTRACT_FEATURE_WINDOW == (int)LIBDECODE_FEATURE_WINDOW &&
                    (int)CONTRACT_FEATURE_SKIP_SOFTMAX == (int)LIBDECODE_FEATURE_SKIP_SOFTMAX &&
                    (int)CONTRACT_FEATURE_SOFT_CAP == (int)LIBDECODE_FEATURE_SOFT_CAP &&
                    (int)CONTRACT_FEATURE_ALIBI == (int)LIBDECODE_FEATURE_ALIBI &&
-                   (int)CONTRACT_FEATURE_LSE_NATURAL == (int)LIBDECODE_FEATURE_LSE_NATURAL,
+                   (int)CONTRACT_FEATURE_LSE_NATURAL == (int)LIBDECODE_FEATURE_LSE_NATURAL &&
+                   (int)CONTRACT_FEATURE_BATCH_INVARIANT == (int)LIBDECODE_FEATURE_BATCH_INVARIANT,
                "features in kernels/abi.h and libdecode.h");
 _Static_assert((int)KERNEL_DTYPE_BF16 == (int)LIBDECODE_DTYPE_BF16 && (int)KERNEL_DTYPE_FP16 == (int)LIBDECODE_DTYPE_FP16 &&
                    (int)KERNEL_DTYPE_E4M3 == (int)LIBDECODE_DTYPE_E4M3 && (int)KERNEL_DTYPE_NVFP4 == (int)LIBDECODE_DTYPE_NVFP4,
@@ -36,7 +37,8 @@ static const struct {
                 {LIBDECODE_FEATURE_SOFT_CAP, "soft_cap"},
                 {LIBDECODE_FEATURE_ALIBI, "alibi"},
                 {LIBDECODE_FEATURE_ROPE, "rope"},
-                {LIBDECODE_FEATURE_LSE_NATURAL, "lse_natural"}};
+                {LIBDECODE_FEATURE_LSE_NATURAL, "lse_natural"},
+                {LIBDECODE_FEATURE_BATCH_INVARIANT, "batch_invariant"}};
 
 static void name_features(uint32_t bits, char *text) {
     const char *separator = "";

@@ -11,7 +11,7 @@
 #include "abi.h"
 #include "problem.h"
 
-#define AXIS_TEXT_BYTES 96
+#define AXIS_TEXT_BYTES 320
 
 /* The head_dim of the kernels that serve rows of `head_dim` elements: the next of 64, 128, 256, 512. */
 uint32_t kernel_head_dim(int32_t head_dim);

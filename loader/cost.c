@@ -101,13 +101,16 @@ int32_t typical_bandwidth_gbps(int32_t compute_capability) {
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Of numbers that are not negative; what leaves 63 bits counts as the largest. */
+/* Of numbers that are not negative; what leaves 63 bits counts as the largest. scaled: a * numerator / denominator. */
 static int64_t sum(int64_t a, int64_t b) { return a > INT64_MAX - b ? INT64_MAX : a + b; }
 static int64_t product(int64_t a, int64_t b) {
     int64_t result;
     return __builtin_mul_overflow(a, b, &result) ? INT64_MAX : result;
 }
 static int64_t quotient_up(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+static int64_t scaled(int64_t a, int64_t numerator, int64_t denominator) {
+    return a > INT64_MAX / numerator ? product(a / denominator, numerator) : a * numerator / denominator;
+}
 
 /* ------------------------------------------------------------------------------------------------------------ a launch */
 
@@ -117,6 +120,7 @@ struct launch {
     int64_t units, tiles;  /* of the longest unit */
     int64_t unit_share;    /* units of that length that would be as much work */
     bool even;             /* all units have it */
+    int64_t chunks;        /* of the longest unit, cut at fixed places; 0: it is cut anywhere */
     int64_t unit_bytes;    /* of an average unit */
     int64_t memory_ns;     /* to read everything as fast as memory gives it, */
     int64_t cta_ns;        /* or as one CTA takes it in, */
@@ -168,35 +172,54 @@ static int64_t reading_ns(const struct launch *launch, int64_t workers) {
     int64_t could_permille = smaller(launch->memory_ns, INT64_MAX / 1000) * 1000 / taking_ns;
     int64_t lost_permille = could_permille < PLENTY_PERMILLE ? paired_permille(launch, ctas) : 0;
     int64_t permille = larger(reached_permille(could_permille) * (1000 - lost_permille) / 1000, 1);
-    return launch->memory_ns > INT64_MAX / launch->copy_permille ? product(launch->memory_ns / permille, launch->copy_permille)
-                                                                 : launch->memory_ns * launch->copy_permille / permille;
+    return scaled(launch->memory_ns, launch->copy_permille, permille);
 }
 
-static int64_t rounds_ns(const struct launch *launch, int64_t workers) {
-    int64_t further = quotient_up(launch->units, workers) - 1;
-    int64_t bytes = smaller(launch->unit_bytes / launch->cluster, INT64_MAX / 2);
+/* `units`, or pieces that are as much work as one each to begin and to hand over, of so many bytes. */
+static int64_t rounds_ns(const struct launch *launch, int64_t workers, int64_t units, int64_t unit_bytes) {
+    int64_t further = quotient_up(units, workers) - 1;
+    int64_t bytes = smaller(unit_bytes / launch->cluster, INT64_MAX / 2);
     int64_t round_ns = launch->cluster > 1 ? CLUSTER_ROUND_NS : CTA_ROUND_NS;
     return product(further, round_ns * HIDING_BYTES / (HIDING_BYTES + bytes));
 }
 
+static int64_t split_ns(int64_t parts) { return parts > 1 ? SPLIT_NS + parts * SPLIT_PART_NS : 0; }
+
+/* Of all units; as many as can be doubled. */
+static int64_t all_chunks(const struct launch *launch) {
+    int64_t of_long_units = product(launch->even ? launch->units : launch->unit_share, launch->chunks);
+    return smaller(larger(of_long_units, launch->units), INT64_MAX / 4);
+}
+
+/* A worker computes whole chunks: of equal ones some workers have one more than others; of others, half a chunk more. */
+static int64_t predicted_ns_of_chunks(const struct launch *launch, int64_t workers) {
+    int64_t chunks = all_chunks(launch);
+    int64_t most_halves = launch->even ? quotient_up(chunks, workers) * 2 : chunks * 2 / workers + 1;
+    int64_t reading = scaled(reading_ns(launch, workers), product(most_halves, workers), chunks * 2);
+    int64_t rounds = rounds_ns(launch, workers, chunks, launch->unit_bytes / launch->chunks);
+    return sum(sum(reading, rounds), launch->fixed_ns + split_ns(launch->chunks));
+}
+
 static int64_t predicted_ns(const struct launch *launch, int64_t workers) {
+    if (launch->chunks > 0)
+        return predicted_ns_of_chunks(launch, workers);
     bool evenly = cuts_evenly(launch, workers);
     int64_t shared_by = parts(launch, workers, evenly);
-    int64_t ns = launch->fixed_ns;
+    int64_t ns = launch->fixed_ns + split_ns(shared_by);
     if (launch->cluster > 1)
         ns += CLUSTER_REDUCTION_NS;
-    if (shared_by > 1)
-        ns += SPLIT_NS + shared_by * SPLIT_PART_NS;
     if (!evenly)
         ns += UNEVEN_NS;
-    return sum(sum(reading_ns(launch, workers), rounds_ns(launch, workers)), ns);
+    return sum(sum(reading_ns(launch, workers), rounds_ns(launch, workers, launch->units, launch->unit_bytes)), ns);
 }
 
 /* Of the numbers worth a look; of equally good ones the largest. */
 static int64_t best_workers(const struct launch *launch, int64_t most) {
+    if (launch->chunks > 0)
+        most = smaller(most, all_chunks(launch));
     int64_t best = most, best_ns = predicted_ns(launch, most);
     for (int64_t workers = most - 1; workers > 0; workers--) {
-        if (!cuts_evenly(launch, workers))
+        if (launch->chunks == 0 && !cuts_evenly(launch, workers))
             continue;
         int64_t ns = predicted_ns(launch, workers);
         if (ns < best_ns) {
@@ -261,6 +284,11 @@ static int64_t resident_clusters(const libdecode_device *device, uint32_t cluste
     return sms / cluster_size;
 }
 
+/* Of the longest unit. */
+static int64_t chunks(const struct workload *work) {
+    return work->max_chunks == 0 ? 0 : larger(smaller(quotient_up(work->tokens, work->min_chunk_tokens), work->max_chunks), 1);
+}
+
 static struct launch plan_launch(const struct workload *work, const libdecode_device *device,
                                  const struct libdecode_launch_contract *contract) {
     int64_t unit_tokens = product(work->total_tokens, work->row_passes);
@@ -270,6 +298,7 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .tiles = quotient_up(work->tokens, contract->tile_tokens),
                            .unit_share = larger(unit_tokens / larger(work->tokens, 1), 1),
                            .even = work->total_tokens == product(work->num_sequences, work->tokens),
+                           .chunks = chunks(work),
                            .unit_bytes = bytes / larger(product(work->num_sequences, work->row_passes), 1),
                            .memory_ns = bytes_ns(bytes, memory_mbps(device)),
                            .cta_ns = cta_ns(contract, unit_tokens, work->computed_token_bytes),
@@ -292,7 +321,7 @@ bool cost_estimate(const struct workload *work, const libdecode_device *device, 
     const struct launch launch = plan_launch(work, device, contract);
     int64_t workers = best_workers(&launch, most);
     /* As much for every number of workers and every cluster size, so that one workspace serves short requests and long ones. */
-    size_t records = (size_t)device->sm_count * contract->ctas_per_sm * 2;
+    size_t records = (size_t)device->sm_count * contract->ctas_per_sm * 2 * (size_t)larger(work->max_chunks, 1);
     *ret_cost = (struct cost){.row_passes = (int32_t)smaller(work->row_passes, INT32_MAX),
                               .num_workers = (int32_t)workers,
                               .min_tiles_per_worker = (int32_t)min_tiles(launch.cluster),

@@ -17,7 +17,9 @@ struct workload {
     int64_t row_passes;    /* over the KV of each, since a pass computes row_tile query rows; a sequence and a pass are a unit */
     int64_t tokens;        /* of the longest sequence that are visible, */
     int64_t total_tokens;  /* and of all */
-    int64_t token_bytes;   /* of K and V, as memory gives them, */
+    int64_t max_chunks;    /* that a unit is cut into, at fixed places, one for every min_chunk_tokens; 0: cut anywhere */
+    int64_t min_chunk_tokens;
+    int64_t token_bytes;          /* of K and V, as memory gives them, */
     int64_t computed_token_bytes; /* and with what the kernel computes beside: zeros that pad a row */
 };
 
@@ -26,7 +28,7 @@ struct cost {
     int32_t num_workers; /* clusters (CTAs where cluster_size is 1) */
     int32_t min_tiles_per_worker;
     int64_t predicted_ns; /* at max_seq_len */
-    size_t records_bytes; /* of workspace: two records a CTA, its first and its last unit may be shared */
+    size_t records_bytes; /* of workspace: two records a CTA, its first and its last unit may be shared; or two units' chunks */
 };
 
 /* False if the device has no room for a single worker. `contract` has passed contract_is_sane. */

@@ -14,7 +14,7 @@
 #include "target.h"
 #include "text.h"
 
-#define LIST_BYTES 400
+#define LIST_BYTES 800
 
 /* ---------------------------------------------------------------------------------------- what libdecode does at all */
 

@@ -16,13 +16,15 @@
 #include "status.h"
 #include "target.h"
 
-static int num_features(const struct kernel_record *record) { return __builtin_popcount(record->kernel->contract.features); }
+static int num_options(const struct kernel_record *record) {
+    return __builtin_popcount(record->kernel->contract.features & CONTRACT_OPTIONS);
+}
 
 /*
  * Fewer passes over the KV cache first, then the narrowest row tile that manages them (rows beyond the group are computed for
  * nothing, and wide tiles leave room for fewer CTAs), then the kernel of the larger pages (one that takes any copies row by row
- * what comes faster as a whole), then the kernel of fewer features (that others ask for the rest costs it time), then the predicted
- * time. A total order: that of bundles or records never decides.
+ * what comes faster as a whole), then the kernel without options, then the predicted time. A total order: that of bundles or records
+ * never decides.
  */
 static bool beats(const struct judgement *a, const struct judgement *b) {
     bool a_preferred = a->verb == POLICY_PREFER, b_preferred = b->verb == POLICY_PREFER;
@@ -36,9 +38,9 @@ static bool beats(const struct judgement *a, const struct judgement *b) {
     uint32_t a_page = a->record->kernel->contract.min_page_size, b_page = b->record->kernel->contract.min_page_size;
     if (a_page != b_page)
         return a_page > b_page;
-    int a_features = num_features(a->record), b_features = num_features(b->record);
-    if (a_features != b_features)
-        return a_features < b_features;
+    int a_options = num_options(a->record), b_options = num_options(b->record);
+    if (a_options != b_options)
+        return a_options < b_options;
     if (a->cost.predicted_ns != b->cost.predicted_ns)
         return a->cost.predicted_ns < b->cost.predicted_ns;
     return strcmp(a->record->name, b->record->name) < 0;
@@ -58,7 +60,7 @@ static bool may_beat(const struct question *question, size_t index, const struct
         return contract->row_tile < of_best->row_tile;
     if (contract->min_page_size != of_best->min_page_size)
         return contract->min_page_size > of_best->min_page_size;
-    return num_features(record) <= num_features(best->record);
+    return num_options(record) <= num_options(best->record);
 }
 
 /* --------------------------------------------------------------------------------------------------------- decision */
@@ -111,8 +113,8 @@ static void word_loss(const struct judgement *chosen, const struct judgement *lo
     else if (page != chosen_page)
         (void)snprintf(ret_reason, REASON_BYTES, "for pages from %u on, row by row; the choice, from %u on, copies them whole",
                        page, chosen_page);
-    else if (num_features(loser->record) != num_features(chosen->record))
-        (void)snprintf(ret_reason, REASON_BYTES, "has more features, none of which this problem asks for");
+    else if (num_options(loser->record) != num_options(chosen->record))
+        (void)snprintf(ret_reason, REASON_BYTES, "has options, none of which this problem asks for");
     else
         (void)snprintf(ret_reason, REASON_BYTES, "predicted %d.%d us, the choice %d.%d us",
                        microseconds(loser->cost.predicted_ns), tenths(loser->cost.predicted_ns),

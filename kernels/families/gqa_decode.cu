@@ -185,7 +185,7 @@ using FoldOf =
                        std::conditional_t<FoldIn<cluster_size, 2>::fits, FoldIn<cluster_size, 2>, FoldIn<cluster_size, 4>>>;
 using Fold = FoldOf<Traits::cluster_size>;
 using SharedMemory = Fold::SharedMemory;
-using WorkerFold = pipeline::WorkerFold<Fold::Result, Traits::cluster_size>;
+using WorkerFold = pipeline::WorkerFold<Fold::Result>;
 static_assert(FoldOf<1>::fits && Fold::fits && FoldOf<8>::fits, "shared memory of one CTA");
 static_assert(Traits::ctas_per_sm * (Fold::shared_bytes + variant::reserved_shared_bytes) <= variant::sm_shared_bytes,
               "shared memory of ctas_per_sm CTAs");
@@ -225,12 +225,12 @@ using Weights = tile::WeightFragment<Traits::token_fragments, Traits::row_fragme
 /* A consumer warp on its way over the tiles of a piece: those of its team, in order. */
 class TileWalk {
   public:
-    __device__ __forceinline__ TileWalk(const pipeline::Piece &piece, const tile::UnitRows<Traits::row_tile> &rows,
-                                        int box_tokens, const Place &place, Ring &ring)
+    __device__ __forceinline__ TileWalk(const tile::UnitRows<Traits::row_tile> &rows, int first_team, const Place &place,
+                                        Ring &ring)
         : rows_(rows), kept_end_(rows.end_token), kept_common_(rows.common), kept_are_alike_(rows.are_alike), place_(place),
-          ring_(ring), token_(piece.first_box << (__ffs(box_tokens) - 1)) {
+          ring_(ring), token_(rows.first_token) {
         if (Traits::teams > 1) /* to this team's first */
-            step((place.team + Traits::teams - ring_.stage() % Traits::teams) % Traits::teams);
+            step((place.team + Traits::teams - first_team) % Traits::teams);
     }
 
     __device__ __forceinline__ bool has_tile() const { return token_ < end_token(); }
@@ -289,14 +289,13 @@ __device__ __forceinline__ void add_values(const Ring &ring, const Tokens &token
  * Attention of this warp's rows over its tokens of the piece's tiles. Where tiles may be passed over, V of a tile comes a trip to memory
  * after the votes about it, so the scores of the next one are computed first, if there are places for both in the ring, and registers.
  */
-__device__ __forceinline__ void attend(const gqa_decode_params &params, const pipeline::Piece &piece,
-                                       const tile::UnitRows<Traits::row_tile> &rows, const RowScales &scales, Ring &ring,
-                                       Votes &votes, const TokenFragments &fragments, const Place &place, ConsumerState &state,
-                                       int lane) {
+__device__ __forceinline__ void attend(const gqa_decode_params &params, const pipeline::AnnouncedPiece<Traits::row_tile> &piece,
+                                       const RowScales &scales, Ring &ring, Votes &votes, const TokenFragments &fragments,
+                                       const Place &place, ConsumerState &state, int lane) {
     const bool may_skip = Traits::skips && params.query.skip_factor > 0.f;
+    const tile::UnitRows<Traits::row_tile> &rows = piece.rows;
     Ring ring_behind = ring;
-    TileWalk walk(piece, rows, params.schedule.box_tokens, place, ring);
-    TileWalk behind(piece, rows, params.schedule.box_tokens, place, ring_behind);
+    TileWalk walk(rows, piece.first_team, place, ring), behind(rows, piece.first_team, place, ring_behind);
     Weights weights;
     bool is_weighed = false; /* the tile behind */
     const auto catch_up = [&] {
@@ -335,8 +334,7 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
         catch_up();
 }
 
-__device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int worker, int warp,
-                                        int lane) {
+__device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int warp, int lane) {
     const Place place(warp);
     const TokenFragments fragments(place.first_token(), params.schedule.box_tokens, params.v_scales_interleaved != 0, lane);
     pipeline::meet_cluster<Traits::cluster_size>();
@@ -351,12 +349,13 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
                                 piece.row_pass * Traits::row_tile);
         };
         ConsumerState state;
-        state.query.load(params.query, row_map(), place.first_row, unit.live_rows, lane);
+        /* Its addresses in the row anew for every piece: kept from piece to piece they would take registers from the loop over tiles. */
+        state.query.load(params.query, row_map(), place.first_row, unit.live_rows, ptx::thread_index_here() % 32);
         const RowScales scales(tile::scale_log2(params.query), state.query);
         shared.pieces.wait_described(number);
         state.softmax.clear();
         state.output.clear();
-        attend(params, piece, unit, scales, ring, shared.votes, fragments, place, state, lane);
+        attend(params, announced, scales, ring, shared.votes, fragments, place, state, lane);
 
         /* Anew: kept over the loop they would take registers from it. */
         number = announced.number;
@@ -366,15 +365,15 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         Fold::Result result(live_rows);
         if (number > 0)
             ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); /* the piece before has been folded */
-        shared.partials.run<consumer_barrier>(state.output, state.softmax, place.team * Traits::token_warps + place.token_warp,
-                                              place.first_row, lane, own);
+        shared.partials.run<consumer_barrier>(
+            state.output, state.softmax, place.team * Traits::token_warps + place.token_warp,
+            [&] { return announced.first_team * Traits::token_warps; }, place.first_row, lane, own);
         shared.exchange.template run<consumer_barrier>(own, result, rank, number, piece.is_last);
-        const bool shares_unit = piece.num_workers > 1;
-        const uint32_t part = (worker - piece.first_worker) >> params.schedule.head_shift;
-        if (!shares_unit || WorkerFold(params.schedule, params.records, piece, rank).run(result, part)) {
+        const bool is_part = piece.num_parts > 1;
+        if (!is_part || WorkerFold(params.records, piece).run(result)) {
             pipeline::store_unit<Format>(params.output, rows, result, rank * Fold::columns, params.query.head_dim);
-            if (shares_unit)
-                WorkerFold(params.schedule, params.records, piece, rank).clear(result);
+            if (is_part)
+                WorkerFold(params.records, piece).clear(result);
         }
         shared.pieces.pop(number);
     }
@@ -461,9 +460,9 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
 
     const Ring ring(shared.barriers, shared.tiles);
     if (is_consumer)
-        consume(params, shared, ring, worker, warp, lane);
+        consume(params, shared, ring, warp, lane);
     else if (warp == Traits::announcer_warp)
-        pipeline::announce<Traits::has_options>(params, schedule, shared.pieces, lane);
+        pipeline::announce<Traits::has_options, Traits::tile_tokens, Traits::teams>(params, schedule, shared.pieces, lane);
     else
         produce(params, schedule, map, tensor, producer, ring, shared.votes, lane);
 }
@@ -491,7 +490,8 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .max_q_len = 1024,
     .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
                 CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
-                CONTRACT_FEATURE_LSE_NATURAL | (Traits::has_options ? GQA_DECODE_OPTIONS : 0u),
+                CONTRACT_FEATURE_LSE_NATURAL | (Traits::cluster_size == 1 ? CONTRACT_FEATURE_BATCH_INVARIANT : 0u) |
+                (Traits::has_options ? CONTRACT_OPTIONS : 0u),
     .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u),
     .record_bytes = record_bytes,
     .consumer_warps = Traits::consumer_warps,

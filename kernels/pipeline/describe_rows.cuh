@@ -32,7 +32,7 @@ __device__ __forceinline__ uint64_t or_of_warp(uint64_t bits) {
 
 /* The length of the unit's sequence. */
 __device__ __forceinline__ int tokens_of_unit(const schedule_params &params, const Sequences &sequences, const Piece &piece) {
-    if (!rarely(params.exact_ranges != 0))
+    if (!rarely((params.rare & SCHEDULE_EXACT_RANGES) != 0))
         return piece.end_token; /* the newest is a query */
     const int head = params.sequences_per_request.value == 1 ? 0 : piece.kv_head;
     return sequences.tokens_of(
@@ -50,7 +50,9 @@ __device__ __forceinline__ void name_rows(const schedule_params &params, const Q
                                           tile::UnitRows<row_tile> &rows) {
     rows.first_query_token = query.first;
     rows.live_rows = min(max(query.count * static_cast<int>(params.group_size.value) - piece.row_pass * row_tile, 0), row_tile);
-    rows.end_token = min(piece.end_token, piece.end_box << (__ffs(params.box_tokens) - 1));
+    const int box_shift = __ffs(params.box_tokens) - 1;
+    rows.first_token = piece.first_box << box_shift;
+    rows.end_token = min(piece.end_token, piece.end_box << box_shift);
     rows.common = {piece.first_token, rows.end_token};
     rows.are_alike = true;
 }

@@ -20,7 +20,8 @@ template <int row_tile>
 struct AnnouncedPiece {
     Piece piece;
     tile::UnitRows<row_tile> rows;
-    uint32_t number; /* of this worker's pieces */
+    uint32_t number;     /* of this worker's pieces */
+    uint32_t first_team; /* of consumers, which takes the piece's first tile: they take turns across pieces */
 };
 
 /* Lies in shared memory. */
@@ -71,20 +72,22 @@ struct PieceQueue {
 };
 
 /* The announcer warp: every piece of this worker and the rows of its unit, in order, then the end of work. */
-template <bool has_options, int row_tile, int cluster_size>
+template <bool has_options, int tile_tokens, int teams, int row_tile, int cluster_size>
 __device__ __forceinline__ void announce(const gqa_decode_params &params, SplitSchedule<cluster_size> &schedule,
                                          PieceQueue<row_tile> &pieces, int lane) {
     schedule.begin();
     meet_cluster<cluster_size>();
+    uint32_t tiles = 0; /* of the pieces so far */
     for (uint32_t number = 0;; ++number) {
         Piece piece = schedule.next();
         if (!piece.end_of_work)
-            schedule.find_workers(piece);
+            schedule.find_parts(piece);
         const QueryTokens query(schedule.sequences(), piece.request);
         AnnouncedPiece<row_tile> &slot = pieces.wait_empty(number);
         if (lane == 0) {
             slot.piece = piece;
             slot.number = number;
+            slot.first_team = tiles % teams;
             name_rows(params.schedule, query, piece, slot.rows);
             if (has_options && params.query.skip_factor > 0.f)
                 slot.rows.skip_below =
@@ -98,6 +101,8 @@ __device__ __forceinline__ void announce(const gqa_decode_params &params, SplitS
                           slot.rows, lane);
         pieces.describe(number);
         __syncwarp();
+        const uint32_t boxes_per_tile = tile_tokens >> (__ffs(params.schedule.box_tokens) - 1);
+        tiles += (piece.end_box - piece.first_box + boxes_per_tile - 1) / boxes_per_tile;
     }
 }
 

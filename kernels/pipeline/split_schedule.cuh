@@ -10,6 +10,10 @@
  * Where the KV heads of a request lie side by side, workers come in groups: the ranges are those of one head, and the workers of a
  * group do the same range for a head each. What they read at a time is one stretch of memory, which comes faster than pieces do.
  *
+ * So where a unit is cut depends on the units beside it, and the last bits of its result, too. With SCHEDULE_FIXED_CHUNKS they do not:
+ * a unit is cut into chunks, by what it has of boxes and by nothing else, and a worker computes the chunks that end in its range,
+ * each as a piece of its own.
+ *
  * The producer warps and the announcer warp walk the schedule, each for itself (families/gqa_decode.cu). What is here computes integers
  * alone, and runs on the processor, too (tests/kernels/).
  *
@@ -89,16 +93,26 @@ __device__ __noinline__ uint32_t count_boxes(const Sequences &sequences, int seq
     return boxes;
 }
 
+/* Where worker_fold.cuh keeps what each part of a unit came to, among the records of the parameter block. */
+struct UnitRecords {
+    uint32_t first, second, step; /* of part 0, of part 1, and from there to each next one */
+
+    __device__ __forceinline__ uint32_t of(uint32_t part) const { return part == 0 ? first : second + (part - 1) * step; }
+};
+
 /* The part of a unit that falls to one worker. */
 struct Piece {
     int request, kv_head, row_pass;
     int first_token, end_token;      /* visible tokens of the whole unit; empty: equal */
     int first_box, end_box;          /* this CTA's boxes of the piece; empty: equal */
     uint32_t unit_start, unit_boxes; /* flat boxes of the whole unit, at least 1 */
-    uint32_t first_worker;           /* workers that share the unit, every (1 << head_shift)th, from find_workers */
-    uint32_t num_workers;
-    bool is_last;     /* of this worker */
-    bool end_of_work; /* not a piece: there are no more */
+    /* From find_parts: */
+    uint32_t num_workers;     /* that share the unit */
+    uint32_t part, num_parts; /* of all pieces of the unit, in order */
+    bool ends_share;          /* this worker has no further part of the unit */
+    UnitRecords records;      /* of the parts, where there are several */
+    bool is_last;             /* of this worker; not known of chunks */
+    bool end_of_work;         /* not a piece: there are no more */
 };
 
 __device__ __noinline__ uint32_t multiply_divide(uint32_t a, uint32_t b, uint32_t divisor) {
@@ -123,6 +137,62 @@ struct WorkSplit {
         return multiply_divide(box + 1, workers.value, workers.value * quotient_boxes + remaining_boxes);
     }
 };
+
+/* Of the boxes of a unit, counted from its first. */
+struct Chunk {
+    uint32_t number, count; /* of those of the unit */
+    uint32_t first_box, end_box;
+};
+
+/* How a unit of so many boxes is cut: chunks whose lengths differ by one box at most. */
+struct ChunkCut {
+    uint32_t count, quotient_boxes, remaining_boxes;
+
+    __device__ __forceinline__ ChunkCut(uint32_t boxes, uint32_t min_chunk_boxes, uint32_t max_chunks) {
+        count = min((boxes - 1) / min_chunk_boxes + 1, max_chunks);
+        quotient_boxes = boxes / count;
+        remaining_boxes = boxes - count * quotient_boxes;
+    }
+
+    /* First box of a chunk; of the one after the last: all boxes. As WorkSplit cuts: so many workers for every unit get a chunk each. */
+    __device__ __forceinline__ uint32_t start(uint32_t chunk) const {
+        return chunk * quotient_boxes + chunk * remaining_boxes / count;
+    }
+};
+
+/* The chunk that a box lies in. */
+__device__ __noinline__ Chunk chunk_of(uint32_t box, uint32_t boxes, uint32_t min_chunk_boxes, uint32_t max_chunks) {
+    const ChunkCut cut(boxes, min_chunk_boxes, max_chunks);
+    uint32_t number = min(box / cut.quotient_boxes, cut.count - 1); /* right, or too large where chunks have a box more */
+    while (cut.start(number) > box)
+        --number;
+    return {number, cut.count, cut.start(number), cut.start(number + 1)};
+}
+
+/* Who computes the chunks of a unit. */
+struct ChunkWorkers {
+    uint32_t first, count;
+    uint32_t of_next; /* of the chunk behind the one that was asked about; UINT32_MAX: it is the last */
+};
+
+/* Lane i looks at chunk i. */
+__device__ __noinline__ ChunkWorkers chunk_workers(WorkSplit split, uint32_t unit_start, uint32_t boxes, uint32_t min_chunk_boxes,
+                                                   uint32_t max_chunks, uint32_t chunk) {
+    const uint32_t lane = threadIdx.x & 31;
+    const ChunkCut cut(boxes, min_chunk_boxes, max_chunks);
+    const uint32_t worker = split.worker_of(unit_start + cut.start(min(lane, cut.count - 1) + 1) - 1);
+    const uint32_t before = __shfl_up_sync(0xffffffffu, worker, 1), next = __shfl_sync(0xffffffffu, worker, (chunk + 1) & 31);
+    ChunkWorkers workers;
+    workers.count = __popc(__ballot_sync(0xffffffffu, lane == 0 || (lane < cut.count && worker != before)));
+    workers.first = __shfl_sync(0xffffffffu, worker, 0);
+    workers.of_next = chunk + 1 < cut.count ? next : UINT32_MAX;
+    return workers;
+}
+
+template <int cluster_size>
+__device__ __forceinline__ bool has_fixed_chunks(const schedule_params &params) {
+    return cluster_size == 1 && (params.rare & SCHEDULE_FIXED_CHUNKS) != 0;
+}
 
 /* All lanes of a warp call every function together. */
 template <int cluster_size>
@@ -154,9 +224,8 @@ class SplitSchedule {
     /* The next piece of this worker, in order; after the last, end_of_work. */
     __device__ __forceinline__ Piece next() {
         Piece piece = {};
-        piece.end_of_work = position_ == end_;
-        if (piece.end_of_work)
-            return piece;
+        if (position_ == end_)
+            return end_of_work();
 
         uint32_t here;
         while (rarely((here = __ballot_sync(0xffffffffu, position_ - window_start_ < window_.inclusive)) == 0)) {
@@ -184,37 +253,86 @@ class SplitSchedule {
         piece.request = sequences_.request_of(sequence);
         piece.kv_head =
             sequences_.first_head_of(sequence, piece.request) + (head_in_sequence << params_.head_shift) + head_of_group_;
-        const uint32_t first = offset - unit * boxes, end = min(boxes, first + (end_ - position_));
+        uint32_t first = offset - unit * boxes, end = min(boxes, first + (end_ - position_));
         piece.unit_start = position_ - first;
         piece.unit_boxes = boxes;
+        if (rarely(has_fixed_chunks<cluster_size>(params_))) {
+            const Chunk chunk = chunk_of(first, boxes, params_.min_chunk_boxes, params_.max_chunks);
+            if (piece.unit_start + chunk.end_box > end_) {
+                position_ = end_;
+                return end_of_work();
+            }
+            first = chunk.first_box;
+            end = chunk.end_box;
+            piece.part = chunk.number;
+            piece.num_parts = chunk.count;
+        }
         /* The one box of an empty unit does not exist. */
         const uint32_t live = piece.end_token > piece.first_token ? end - first : 0;
         const int first_box = (piece.first_token >> box_shift_) + first;
         piece.first_box = first_box + live * rank_ / cluster_size;
         piece.end_box = first_box + live * (rank_ + 1) / cluster_size;
-        position_ += end - first;
+        position_ = piece.unit_start + end;
         piece.is_last = position_ == end_;
         return piece;
     }
 
-    /* Who shares the unit of this worker's piece: lane i looks at the i-th worker before this one, and after. */
-    __device__ __forceinline__ void find_workers(Piece &piece) const {
+    /*
+     * Who shares the unit of this worker's piece, and where they leave their parts: lane i looks at the i-th worker before this one, and
+     * after. A worker shares two units at most, the last of its range with those behind it, the first with those before. So of a unit's
+     * workers the first uses the second of its two records, the others the first of theirs.
+     */
+    __device__ __forceinline__ void find_parts(Piece &piece) const {
+        if (rarely(has_fixed_chunks<cluster_size>(params_))) {
+            find_chunks(piece);
+            return;
+        }
         const uint32_t unit_end = piece.unit_start + piece.unit_boxes;
         const uint32_t before =
             __popc(__ballot_sync(0xffffffffu, split_.start(worker_ - min(lane_, worker_)) > piece.unit_start));
         const uint32_t after = __popc(__ballot_sync(0xffffffffu, split_.start(worker_ + 1 + lane_) < unit_end));
-        piece.first_worker = worker_ - before;
+        uint32_t first_worker = worker_ - before;
         piece.num_workers = before + 1 + after;
         if (rarely(before == 32 || after == 32)) {
-            piece.first_worker = split_.worker_of(piece.unit_start);
-            piece.num_workers = split_.worker_of(unit_end - 1) - piece.first_worker + 1;
+            first_worker = split_.worker_of(piece.unit_start);
+            piece.num_workers = split_.worker_of(unit_end - 1) - first_worker + 1;
         }
-        piece.first_worker = (piece.first_worker << params_.head_shift) + head_of_group_;
+        piece.part = worker_ - first_worker;
+        piece.num_parts = piece.num_workers;
+        piece.ends_share = true;
+        const uint32_t step = 2 * cluster_size << params_.head_shift;
+        const uint32_t first = (of_group(first_worker) * cluster_size + rank_) * 2 + 1;
+        piece.records = {first, first + step - 1, step};
     }
 
     __device__ __forceinline__ const Sequences &sequences() const { return sequences_; }
 
   private:
+    static __device__ __forceinline__ Piece end_of_work() {
+        Piece piece = {};
+        piece.end_of_work = true;
+        return piece;
+    }
+
+    /* Among all workers. */
+    __device__ __forceinline__ uint32_t of_group(uint32_t worker) const {
+        return (worker << params_.head_shift) + head_of_group_;
+    }
+
+    /*
+     * Every chunk of a unit has a record of its own, whoever computes it, and they lie with the unit's first worker. Units that it shares
+     * and units that it has to itself have places of their own there: others may leave records of the last of its units while it is
+     * still at one before.
+     */
+    __device__ __forceinline__ void find_chunks(Piece &piece) const {
+        const ChunkWorkers workers =
+            chunk_workers(split_, piece.unit_start, piece.unit_boxes, params_.min_chunk_boxes, params_.max_chunks, piece.part);
+        piece.num_workers = workers.count;
+        piece.ends_share = workers.of_next != worker_;
+        const uint32_t first = (of_group(workers.first) * 2 + (workers.count > 1)) * params_.max_chunks;
+        piece.records = {first, first + 1, 1};
+    }
+
     /* The first of the sequences that this lane counts. */
     __device__ __forceinline__ int first_sequence() const { return lane_ * pairs_per_lane_ * 2; }
 

@@ -36,8 +36,9 @@ struct Sequences {
     int64_t request_stride, head_stride;
     libdecode_divisor per_request;
     int32_t heads_per_sequence, count, max_tokens, window_reach;
-    int32_t exact_ranges, row_passes, q_len, rows_per_token, row_tile;
+    int32_t row_passes, q_len, rows_per_token, row_tile;
     int32_t window_left, position_offset;
+    uint32_t rare;
     bool has_draft_mask;
     libdecode_divisor position_stride;
 
@@ -47,9 +48,9 @@ struct Sequences {
           request_stride(params.seq_lens_request_stride), head_stride(params.seq_lens_head_stride),
           per_request(params.sequences_per_request), heads_per_sequence(params.heads_per_sequence),
           count(params.batch_size * params.sequences_per_request.value), max_tokens(params.max_tokens),
-          window_reach(params.window_reach), exact_ranges(params.exact_ranges), row_passes(params.row_passes),
-          q_len(params.q_len), rows_per_token(params.group_size.value), row_tile(params.row_tile),
-          window_left(params.window_left), position_offset(params.position_offset), has_draft_mask(params.draft_mask != nullptr),
+          window_reach(params.window_reach), row_passes(params.row_passes), q_len(params.q_len),
+          rows_per_token(params.group_size.value), row_tile(params.row_tile), window_left(params.window_left),
+          position_offset(params.position_offset), rare(params.rare), has_draft_mask(params.draft_mask != nullptr),
           position_stride(params.position_stride) {}
 
     __device__ __forceinline__ int request_of(int sequence) const { return quotient(sequence, per_request); }
@@ -72,7 +73,7 @@ struct Sequences {
     /* What any of its query tokens sees, from its length. */
     __device__ __forceinline__ TokenRange visible_range(const Sequences &shared_copy, int sequence, int length) const {
         const int tokens = tokens_of(length);
-        if (rarely(exact_ranges != 0) && sequence < count)
+        if (rarely((rare & SCHEDULE_EXACT_RANGES) != 0) && sequence < count)
             return exact_range(shared_copy, sequence, tokens);
         /* Without positions the queries are the newest tokens: everything up to them is visible. */
         return {max(tokens - 1 - window_reach, 0), tokens};
@@ -80,7 +81,8 @@ struct Sequences {
 
     /* Units of one KV head. */
     __device__ __forceinline__ int passes(const Sequences &shared_copy, int sequence) const {
-        return rarely(exact_ranges != 0) && sequence < count ? exact_row_passes(shared_copy, sequence) : row_passes;
+        return rarely((rare & SCHEDULE_EXACT_RANGES) != 0) && sequence < count ? exact_row_passes(shared_copy, sequence)
+                                                                               : row_passes;
     }
 };
 

@@ -2,9 +2,9 @@
 /*
  * worker_fold.cuh: level 3 of partial.cuh: the workers that share a unit, through records in global memory.
  *
- * A worker has at most two pieces of units that it shares: the last of its range, if the unit goes on (slot 1 of its records),
- * and the first, if the unit began before (slot 0). So of a unit's workers the first uses slot 1, the others slot 0, and the
- * first one's record counts who has come. Every warp does so for itself: a thread's part of a record is its own.
+ * Every part of a unit has a record (SplitSchedule::find_parts), and the first one's counts which of the unit's workers have left
+ * their last part. Every warp does so for itself: a thread's part of a record is its own. What folds is always the records of all
+ * parts in order, so the bits do not tell who came last, nor who computed which.
  *
  * Nothing orders a record before its worker is counted, which would cost a round trip to memory. Instead the last to be
  * counted knows that all records are on their way, and reads until they are complete: no word of a complete record is zero, and
@@ -89,23 +89,25 @@ __device__ __noinline__ RecordWords<width> wait_for_words(const Record *record, 
     return words;
 }
 
-/* The workers that share a piece's unit, as one rank of them sees their records. */
-template <class S, int cluster_size>
+/* The parts of a piece's unit. */
+template <class S>
 class WorkerFold {
   public:
     using Record = WorkerRecord<S>;
 
-    __device__ __forceinline__ WorkerFold(const schedule_params &params, void *records, const Piece &piece, uint32_t rank)
-        : first_(static_cast<Record *>(records) + (piece.first_worker * cluster_size + rank) * 2ll + 1),
-          parts_(piece.num_workers), params_(params) {}
+    __device__ __forceinline__ WorkerFold(void *records, const Piece &piece)
+        : records_(static_cast<Record *>(records)), piece_(piece), parts_(piece.num_parts) {}
 
-    /* Leaves this warp's part of the worker's result. Whether it came last; then `result` is the whole unit's. */
-    __device__ __forceinline__ bool run(S &result, uint32_t part) {
-        record(part)->store(result);
+    /* Leaves this warp's part of the piece's result. Whether it came last; then `result` is the whole unit's. */
+    __device__ __forceinline__ bool run(S &result) {
+        record(piece_.part)->store(result);
+        if (rarely(!piece_.ends_share))
+            return false;
         __syncwarp();
-        uint32_t *const arrivals = &first_->arrivals[result.thread / 32];
+        const uint32_t others = piece_.num_workers - 1;
+        uint32_t *const arrivals = &record(0)->arrivals[result.thread / 32];
         uint32_t before = 0;
-        if (result.thread % 32 == 0)
+        if (result.thread % 32 == 0 && others > 0)
             before = ptx::atomic_add(arrivals, 1u);
 
         constexpr int at_most = 48 / (S::per_thread * (S::width + 2)); /* registers allow */
@@ -122,7 +124,7 @@ class WorkerFold {
                 }
             }
             if (first == 0) { /* the count has been on its way together with them */
-                if (__shfl_sync(tile::full_warp, before, 0) != parts_ - 1)
+                if (__shfl_sync(tile::full_warp, before, 0) != others)
                     return false;
                 if (result.thread % 32 == 0)
                     *arrivals = 0u;
@@ -151,14 +153,11 @@ class WorkerFold {
     }
 
   private:
-    __device__ __forceinline__ Record *record(int part) const {
-        const int slot = part == 0 ? 0 : (part * (2 * cluster_size) << params_.head_shift) - 1;
-        return first_ + slot;
-    }
+    __device__ __forceinline__ Record *record(int part) const { return records_ + piece_.records.of(part); }
 
-    Record *const first_;
+    Record *const records_;
+    const Piece &piece_;
     const int parts_;
-    const schedule_params &params_;
 };
 
 } // namespace pipeline

@@ -35,13 +35,14 @@ template <int row_tile>
 struct UnitRows {
     int first_query_token; /* of the request, among those of the launch */
     int live_rows;         /* of the unit; the others are padding */
-    int end_token;         /* of this CTA's boxes, and of the sequence */
-    int first_draft;       /* token of the sequence; INT32_MAX: there is no mask */
-    float skip_below;      /* pipeline/skip_votes.cuh; written where tiles may be passed over */
-    bool are_alike;        /* every live row sees `common`, and nothing else */
-    TokenRange common;     /* before end_token, that all live rows see */
-    TokenRange any;        /* that one of them sees, but for drafts */
-    uint64_t any_draft;    /* likewise, of drafts */
+    int first_token;       /* of this CTA's boxes; where they end, or the sequence */
+    int end_token;
+    int first_draft;    /* token of the sequence; INT32_MAX: there is no mask */
+    float skip_below;   /* pipeline/skip_votes.cuh; written where tiles may be passed over */
+    bool are_alike;     /* every live row sees `common`, and nothing else */
+    TokenRange common;  /* before end_token, that all live rows see */
+    TokenRange any;     /* that one of them sees, but for drafts */
+    uint64_t any_draft; /* likewise, of drafts */
     TokenRange range[row_tile];
     uint64_t drafts[row_tile];
     Alibi alibi[row_tile];

@@ -37,6 +37,8 @@ static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYT
         text_append(ret_reason, FAMILY_REASON_BYTES, "copies boxes of %u tokens to tiles of %u", box, contract->tile_tokens);
     else if (contract->min_page_size < least_page_size)
         text_append(ret_reason, FAMILY_REASON_BYTES, "copies boxes of pages of %u tokens", contract->min_page_size);
+    else if (contract->cluster_size > 1 && (contract->features & CONTRACT_FEATURE_BATCH_INVARIANT) != 0)
+        text_append(ret_reason, FAMILY_REASON_BYTES, "is batch-invariant in clusters of %u", contract->cluster_size);
     else
         return true;
     return false;
@@ -45,11 +47,13 @@ static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYT
 /* As the Traits of the kernel have it. */
 static void narrow(const struct grid_variant *variant, contract_t *contract) {
     if (variant->options == 0)
-        contract->features &= ~(uint32_t)GQA_DECODE_OPTIONS;
+        contract->features &= ~(uint32_t)CONTRACT_OPTIONS;
     if (contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16) {
         contract->query_dtypes = 1u << contract->kv_dtype;
         contract->out_dtypes &= 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16;
     }
+    if (contract->cluster_size > 1)
+        contract->features &= ~(uint32_t)CONTRACT_FEATURE_BATCH_INVARIANT;
     if (contract->head_dim / contract->cluster_size < NVFP4_BLOCK)
         contract->out_dtypes &= ~(1u << KERNEL_DTYPE_NVFP4);
     if (contract->min_page_size >= MIN_BOX_TOKENS)
@@ -141,6 +145,24 @@ static const struct axis *const axes[] = {&axis_query_dtype,
                                           &axis_boxes,
                                           NULL};
 
+/* ----------------------------------------------------------------------------------------------------------- chunks */
+
+/*
+ * How a batch-invariant problem is cut: by nothing but what the problem says of every request alike, and the request's own tokens.
+ * Chunks of 2,048 tokens, so that one request of 32k tokens and eight KV heads keeps 128 SMs busy; longer ones where a unit would
+ * have more chunks than its records should take memory. Requests of few KV heads have fewer units to fill a GPU with.
+ */
+enum { MIN_CHUNK_TOKENS = 2048, MAX_CHUNKS = 16, MAX_CHUNKS_OF_FEW_HEADS = 32, FEW_KV_HEADS = 4 };
+_Static_assert((int)MAX_CHUNKS_OF_FEW_HEADS <= (int)KERNEL_MAX_CHUNKS && (int)MIN_CHUNK_TOKENS >= (int)TENSOR_MAP_MAX_BOX,
+               "chunks of whole boxes, a lane for each");
+
+/* Of a unit; 0: it is cut wherever the range of a worker ends. */
+static int32_t max_chunks(const libdecode_problem *given) {
+    if ((given->features & LIBDECODE_FEATURE_BATCH_INVARIANT) == 0)
+        return 0;
+    return given->num_kv_heads > FEW_KV_HEADS ? MAX_CHUNKS : MAX_CHUNKS_OF_FEW_HEADS;
+}
+
 /* ------------------------------------------------------------------------------------------------------------- cost */
 
 /* Of at most `tokens` KV tokens of a request, those that its query tokens see. */
@@ -161,6 +183,8 @@ static bool cost(const struct problem *problem, const libdecode_device *device, 
                                   .row_passes = row_passes(problem, contract),
                                   .tokens = longest,
                                   .total_tokens = total,
+                                  .max_chunks = max_chunks(given),
+                                  .min_chunk_tokens = MIN_CHUNK_TOKENS,
                                   .token_bytes = problem->kv_token_bytes,
                                   .computed_token_bytes = problem->kv_token_bytes * contract->head_dim / given->head_dim};
     return cost_estimate(&work, device, contract, ret_cost);
@@ -195,6 +219,11 @@ static int64_t window_reach(const libdecode_problem *given) {
     return given->window_left < 0 ? INT32_MAX : given->window_left / given->position_stride;
 }
 
+static uint32_t rare(const struct problem *problem, const libdecode_tensors *tensors) {
+    return (tensors->query_positions != NULL || tensors->cum_seq_lens_q != NULL ? SCHEDULE_EXACT_RANGES : 0u) |
+           (max_chunks(&problem->given) > 0 ? SCHEDULE_FIXED_CHUNKS : 0u);
+}
+
 static struct schedule_params schedule_params(const struct problem *problem, const struct selection *selection,
                                               const libdecode_tensors *tensors) {
     const libdecode_problem *given = &problem->given;
@@ -206,7 +235,7 @@ static struct schedule_params schedule_params(const struct problem *problem, con
         .seq_lens = tensors->seq_lens,
         .page_table = tensors->page_table,
         .row_passes = selection->row_passes,
-        .exact_ranges = tensors->query_positions != NULL || tensors->cum_seq_lens_q != NULL,
+        .rare = rare(problem, tensors),
         .seq_lens_request_stride = given->seq_lens_request_stride,
         .seq_lens_head_stride = given->seq_lens_head_stride,
         .page_table_request_stride = given->page_table_request_stride,
@@ -232,6 +261,8 @@ static struct schedule_params schedule_params(const struct problem *problem, con
         .window_left = given->window_left,
         .position_offset = given->position_offset,
         .row_tile = (int32_t)contract->row_tile,
+        .min_chunk_boxes = MIN_CHUNK_TOKENS / box,
+        .max_chunks = (uint32_t)max_chunks(given),
     };
 }
 
@@ -366,7 +397,7 @@ const struct family family_gqa_decode = {
               .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
                           CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
                           CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI |
-                          CONTRACT_FEATURE_LSE_NATURAL,
+                          CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT,
               .flags = CONTRACT_FLAG_MAY_SPILL | CONTRACT_FLAG_ROW_GATHER},
     .narrow = narrow,
     .serves = serves,

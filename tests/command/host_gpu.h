@@ -33,6 +33,8 @@
  *     HOST_GPU_DEFECT=skips_more      skip-softmax passes over tokens of a thousand times the weight
  *     HOST_GPU_DEFECT=skips_all       it does so with a factor beyond the length, too
  *     HOST_GPU_DEFECT=lse_base        the lse is base 2 where base e is asked for
+ *     HOST_GPU_DEFECT=neighbours      the bits of a request's result depend on the size of the batch
+ *     HOST_GPU_DEFECT=place           the bits of a request's result depend on its place in the batch
  *     HOST_GPU_DEFECT=early           a programmatic launch is over before the one ahead of it begins
  *     HOST_GPU_DEFECT=crash           every call after the first launch answers CUDA_ERROR_ILLEGAL_ADDRESS
  *     HOST_GPU_DEFECT=endless         what was launched is still running, however often cuStreamQuery is asked

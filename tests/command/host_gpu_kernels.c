@@ -394,10 +394,14 @@ static void attend(const struct sequence *sequence) {
         end--;
     if (host_gpu_has_defect("leak"))
         end = (end + page_size - 1) / page_size * page_size;
-    for (int first = 0; first < end; first += TILE_TOKENS) {
+    /* as if the cuts of a request lay where the workers' share of the batch has them */
+    const int tile_tokens = host_gpu_has_defect("neighbours") ? TILE_TOKENS - schedule->batch_size % 7 * 8
+                            : host_gpu_has_defect("place")    ? TILE_TOKENS - sequence->request % 7 * 8
+                                                              : TILE_TOKENS;
+    for (int first = 0; first < end; first += tile_tokens) {
         begin_tile(first);
         for (int row = 0; row < num_rows; row++)
-            add_tile(sequence, &rows[row], first + TILE_TOKENS < end ? first + TILE_TOKENS : end);
+            add_tile(sequence, &rows[row], first + tile_tokens < end ? first + tile_tokens : end);
     }
     for (int row = 0; row < num_rows; row++)
         store(sequence, &rows[row]);

@@ -170,6 +170,13 @@ class WithoutGpu(CommandTest):
         self.assertIn("q_len 2000 (built: up to 1024)", result.stdout)
         self.check_run(run("explain", "--soft-cap", "-1"), USAGE)
 
+    def test_explain_gives_a_batch_invariant_problem_one_kernel_for_every_batch(self):
+        names = {self.json_of(run("explain", "--gpu", "sm_90", "--batch-invariant", "--batch", batch, "--len", tokens, "--json"))["gpus"][0]["kernel"]
+                 for batch, tokens in ((1, 100), (1, 32768), (64, 4096))}
+        self.assertEqual(names, {"gqa_decode_kvbf16_d128_r8_p16_c1_sm90"})
+        result = self.check_run(run("explain", "--gpu", "sm_90", "--batch-invariant", "--all", "--batch", 1), PASSED)
+        self.assertRegex(result.stdout, r"gqa_decode_kvbf16_d128_r8_p16_c8_sm90 +features .*batch_invariant")
+
     def test_explain_refuses_a_policy_that_matches_nothing(self):
         self.assertIn("'nothing'", self.check_run(run("explain", "--policy", "force=nothing"), FAILED).stderr)
 
@@ -318,6 +325,23 @@ class OnHostGpu(CommandTest):
                 with self.subTest(kernel=kernel, case=case):
                     report = self.check_format(kernel, case)
                     self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
+
+    def test_a_right_kernel_gives_a_request_the_same_bits_in_every_batch(self):
+        for kernel in ("kvbf16_d64_r8_p16", "kve4m3_d64_r8_p1", "kvnvfp4_d64_r8_p16"):
+            with self.subTest(kernel=kernel):
+                report = self.check(f"gqa_decode_{kernel}_c1_sm90", "--case", "batch_invariant*", "--repeat", 1, "--neighbourhoods", 2,
+                                    bundle=bundles / "formats")
+                self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
+
+    def test_bits_that_depend_on_the_batch_are_found(self):
+        for defect in ("neighbours", "place"):
+            for kernel, case in (("kvbf16_d64_r8_p16", "batch_invariant"), ("kve4m3_d64_r8_p1", "batch_invariant_page_1"),
+                                 ("kvnvfp4_d64_r8_p16", "batch_invariant_drafts")):
+                with self.subTest(defect=defect, kernel=kernel):
+                    report = self.check(f"gqa_decode_{kernel}_c1_sm90", "--case", case, "--repeat", 1, "--neighbourhoods", 8,
+                                        code=FAILED, bundle=bundles / "formats", HOST_GPU_DEFECT=defect)
+                    self.assertEqual(report["failures"][0]["kind"], "neighbours")
+                    self.assertIn("has other bits at place", report["failures"][0]["message"])
 
     def test_query_tokens_drafts_caps_and_biases_find_kernels_that_have_them_wrong(self):
         for defect, case, tensor in [

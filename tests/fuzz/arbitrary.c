@@ -80,6 +80,7 @@ libdecode_problem arbitrary_problem(struct feed *feed) {
     problem.num_qo_heads = problem.num_kv_heads * groups[feed_below(feed, 4)];
     problem.batch_size = (int32_t)feed_below(feed, 200);
     problem.features = feed_below(feed, 3) == 0 ? feed_byte(feed) & 0xe7 : 0;
+    problem.features |= feed_below(feed, 6) == 0 ? LIBDECODE_FEATURE_BATCH_INVARIANT : 0u;
     if ((problem.features & LIBDECODE_FEATURE_V_PAGE_TABLE) != 0) {
         problem.page_table_v_offset = 512;
         problem.page_table_request_stride = 1024;

@@ -58,7 +58,8 @@ static void begin_once(void) {
         contract.row_tile = kernels[index].row_tile;
         contract.cluster_size = kernels[index].cluster_size;
         contract.features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE |
-                            CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX;
+                            CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX |
+                            (contract.cluster_size == 1 ? CONTRACT_FEATURE_BATCH_INVARIANT : 0u);
         fixtures[index] = (struct fixture_kernel){.name = kernels[index].name, .target = 90, .contract = contract};
     }
     small_bundle = fixture_bundle(fixtures, NUM_KERNELS, &small_bundle_bytes);

@@ -67,7 +67,10 @@ static cuda_result take_launch(const struct cuda_launch_config *config, cuda_fun
     (void)function, (void)extra;
     check_sources(params, contract);
     require(config->grid_x >= 1 && config->grid_x % contract->cluster_size == 0 && config->block_x == contract->threads);
-    require((size_t)config->grid_x * 2 * contract->record_bytes <= launched.records_bytes);
+    const size_t chunks = (schedule->rare & SCHEDULE_FIXED_CHUNKS) != 0 ? schedule->max_chunks : 1;
+    require((size_t)config->grid_x * 2 * chunks * contract->record_bytes <= launched.records_bytes);
+    require(chunks >= 1 && chunks <= KERNEL_MAX_CHUNKS && schedule->min_chunk_boxes >= 1);
+    require((schedule->rare & SCHEDULE_FIXED_CHUNKS) == 0 || contract->cluster_size == 1);
     require(schedule->head_shift >= 0 && schedule->heads_per_sequence % (1 << schedule->head_shift) == 0);
     require(schedule->num_workers.value >= 1 && schedule->row_passes >= 1 && schedule->heads_per_worker.value >= 1);
     require((schedule->num_workers.value << schedule->head_shift) * contract->cluster_size == config->grid_x);

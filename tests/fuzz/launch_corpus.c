@@ -53,5 +53,9 @@ int main(int argc, char **argv) {
     input.problem.page_size = 6;
     input.problem.max_seq_len = 1000;
     write_input(argv[1], "rows", &input);
+    input.contract.features = CONTRACT_FEATURE_BATCH_INVARIANT;
+    input.problem.features = LIBDECODE_FEATURE_BATCH_INVARIANT;
+    input.problem.max_seq_len = 300000;
+    write_input(argv[1], "chunks", &input);
     return 0;
 }

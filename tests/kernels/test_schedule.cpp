@@ -2,7 +2,8 @@
 /*
  * test_schedule.cpp: the schedule of the kernels and what it says of a unit's rows, run on the processor for random batches and
  * compared with the definitions in libdecode.h, token by token: every box of every unit falls to one worker, all who share a unit
- * say so, and each row sees what its query token sees.
+ * say so, and each row sees what its query token sees. With fixed chunks a request is cut alike in every batch, and each chunk has a
+ * record that no other chunk has at the same time.
  */
 #include "host_warp.h"
 
@@ -37,7 +38,7 @@ int batch_number;
 /* A batch, and the parameter block that describes it. */
 struct Batch {
     int num_kv_heads, group_size, page_size, window_left, stride, offset, head_shift, workers_of_a_head;
-    bool lengths_by_head;
+    bool lengths_by_head, has_chunks;
     std::vector<int32_t> seq_lens, cum_seq_lens_q, query_positions;
     std::vector<uint16_t> draft_mask;
     schedule_params params;
@@ -129,7 +130,8 @@ Batch drawn_batch() {
     schedule_params &params = batch.params;
     const int64_t reach = batch.window_left < 0 ? INT32_MAX : batch.window_left / batch.stride + params.q_len - 1;
     params.row_passes = (params.q_len * batch.group_size + row_tile - 1) / row_tile;
-    params.exact_ranges = !batch.query_positions.empty() || !batch.cum_seq_lens_q.empty();
+    if (!batch.query_positions.empty() || !batch.cum_seq_lens_q.empty())
+        params.rare |= SCHEDULE_EXACT_RANGES;
     params.seq_lens_request_stride = batch.lengths_by_head ? batch.num_kv_heads : 1;
     params.seq_lens_head_stride = batch.lengths_by_head ? 1 : 0;
     params.batch_size = requests;
@@ -148,6 +150,43 @@ Batch drawn_batch() {
     params.window_left = batch.window_left;
     params.position_offset = batch.offset;
     params.row_tile = row_tile;
+    batch.has_chunks = below(2) == 0;
+    if (batch.has_chunks)
+        params.rare |= SCHEDULE_FIXED_CHUNKS;
+    params.min_chunk_boxes = static_cast<uint32_t>(1 + below(below(2) == 0 ? 3 : 12));
+    params.max_chunks = static_cast<uint32_t>(1 + below(below(2) == 0 ? KERNEL_MAX_CHUNKS : 5));
+    return batch;
+}
+
+/* Requests of a batch in another order, some of them not at all and some twice, for other numbers of workers. */
+Batch drawn_neighbourhood(const Batch &of, std::vector<int> &ret_requests) {
+    Batch batch = of;
+    const int requests = 1 + below(below(3) == 0 ? 1 : 8), tables = of.lengths_by_head ? of.num_kv_heads : 1;
+    batch.seq_lens.clear();
+    batch.query_positions.clear();
+    batch.draft_mask.clear();
+    batch.cum_seq_lens_q.clear();
+    if (!of.cum_seq_lens_q.empty())
+        batch.cum_seq_lens_q.push_back(0);
+    for (int i = 0; i < requests; i++) {
+        const int request = below(of.params.batch_size), tokens = of.query_tokens(request);
+        ret_requests.push_back(request);
+        for (int table = 0; table < tables; table++)
+            batch.seq_lens.push_back(of.seq_lens[static_cast<size_t>(request * tables + table)]);
+        if (!of.query_positions.empty())
+            batch.query_positions.push_back(of.query_positions[static_cast<size_t>(request)]);
+        if (!of.cum_seq_lens_q.empty())
+            batch.cum_seq_lens_q.push_back(batch.cum_seq_lens_q.back() + tokens);
+        for (int word = 0; !of.draft_mask.empty() && word < tokens * of.halves(); word++)
+            batch.draft_mask.push_back(of.draft_mask[static_cast<size_t>(of.first_query_token(request) * of.halves() + word)]);
+    }
+    batch.params.batch_size = requests;
+    batch.head_shift = below(of.head_shift + 1);
+    batch.workers_of_a_head = 1 + below(most_workers >> batch.head_shift);
+    batch.params.head_shift = batch.head_shift;
+    batch.params.heads_per_worker = divisor(batch.params.heads_per_sequence >> batch.head_shift);
+    batch.params.num_workers = divisor(batch.workers_of_a_head);
+    batch.params.min_boxes_per_worker = static_cast<uint32_t>(1 + below(8));
     return batch;
 }
 
@@ -178,9 +217,12 @@ std::vector<Announced> pieces_of(const Batch &batch, int worker, int rank) {
         schedule.begin();
         for (;;) {
             pipeline::Piece piece = schedule.next();
-            if (piece.end_of_work)
+            if (piece.end_of_work) {
+                if (!schedule.next().end_of_work && lane == 0) /* as often as it is asked */
+                    all.clear();
                 return;
-            schedule.find_workers(piece);
+            }
+            schedule.find_parts(piece);
             const pipeline::QueryTokens query(schedule.sequences(), piece.request);
             if (lane == 0)
                 pipeline::name_rows(batch.params, query, piece, rows);
@@ -229,16 +271,49 @@ void check_rows(const Batch &batch, const Announced &announced) {
 
 using Unit = std::tuple<int, int, int>; /* request, KV head, pass */
 
+/* Who shares the unit, as every piece of it says. */
+void check_workers(const Batch &batch, const std::vector<const Announced *> &pieces) {
+    uint32_t num_workers = 1;
+    for (size_t i = 1; i < pieces.size(); i++) {
+        const int step = pieces[i]->worker - pieces[i - 1]->worker;
+        REQUIRE(step >= 0 && step % (1 << batch.head_shift) == 0);
+        REQUIRE(batch.has_chunks || step == 1 << batch.head_shift);
+        num_workers += step > 0;
+    }
+    for (size_t i = 0; i < pieces.size(); i++) {
+        const pipeline::Piece &piece = pieces[i]->piece;
+        REQUIRE(piece.part == i);
+        REQUIRE(piece.num_parts == pieces.size());
+        REQUIRE(piece.num_workers == num_workers);
+        for (uint32_t part = 0; part < piece.num_parts; part++)
+            REQUIRE(piece.records.of(part) == pieces[0]->piece.records.of(part));
+        REQUIRE(piece.ends_share == (i + 1 == pieces.size() || pieces[i + 1]->worker != pieces[i]->worker));
+    }
+}
+
+/* Chunks as long as each other, but for one box: so many as the unit's own boxes ask for. */
+void check_chunks(const Batch &batch, const std::vector<const Announced *> &pieces) {
+    const int64_t boxes = pieces[0]->piece.unit_boxes, min_boxes = batch.params.min_chunk_boxes;
+    const int64_t wanted = (boxes + min_boxes - 1) / min_boxes, most = batch.params.max_chunks;
+    const int64_t count = wanted < most ? wanted : most;
+    REQUIRE(static_cast<int64_t>(pieces.size()) == count);
+    for (int64_t i = 0; i < count && pieces[0]->piece.end_token > pieces[0]->piece.first_token; i++) {
+        const pipeline::Piece &piece = pieces[static_cast<size_t>(i)]->piece;
+        REQUIRE(piece.first_box == pieces[0]->piece.first_box + i * boxes / count);
+        REQUIRE(piece.end_box == pieces[0]->piece.first_box + (i + 1) * boxes / count);
+    }
+}
+
 /* All pieces of a unit, of workers in order: together its boxes, from the first that a query token of the request sees to the last. */
 void check_unit(const Batch &batch, const Unit &unit, const std::vector<const Announced *> &pieces) {
     const auto [request, kv_head, pass] = unit;
     REQUIRE(pass < batch.passes(request));
     int next_box = pieces[0]->piece.first_box;
+    check_workers(batch, pieces);
+    if (batch.has_chunks)
+        check_chunks(batch, pieces);
     for (size_t i = 0; i < pieces.size(); i++) {
         const pipeline::Piece &piece = pieces[i]->piece;
-        REQUIRE(piece.num_workers == pieces.size());
-        REQUIRE(piece.first_worker == static_cast<uint32_t>(pieces[0]->worker));
-        REQUIRE(pieces[i]->worker == pieces[0]->worker + (static_cast<int>(i) << batch.head_shift));
         REQUIRE(piece.first_box == next_box);
         next_box = piece.end_box;
         check_rows(batch, *pieces[i]);
@@ -250,8 +325,39 @@ void check_unit(const Batch &batch, const Unit &unit, const std::vector<const An
     }
 }
 
+/*
+ * Records of units that workers share are no other unit's. Those of a unit that a worker has to itself may be its next one's, but no
+ * other worker's: so such units must not mix.
+ */
 template <int cluster_size>
-void check_batch(const Batch &batch) {
+void check_records(const Batch &batch, const std::vector<std::vector<Announced>> &by_worker) {
+    std::map<uint32_t, std::pair<int, Unit>> owners; /* of a record: its worker, -1 where workers share; the unit */
+    const uint32_t of_a_cta = 2 * (batch.has_chunks ? batch.params.max_chunks : 1);
+    for (const std::vector<Announced> &pieces : by_worker) {
+        uint32_t next_part = 0;
+        for (const Announced &announced : pieces) {
+            const pipeline::Piece &piece = announced.piece;
+            const Unit unit = {piece.request, piece.kv_head, piece.row_pass};
+            const bool is_shared = piece.num_workers > 1;
+            for (uint32_t part = 0; piece.num_parts > 1 && part < piece.num_parts; part++) {
+                const uint32_t record = piece.records.of(part);
+                REQUIRE(record < by_worker.size() * cluster_size * of_a_cta);
+                const auto &owner = owners.emplace(record, std::make_pair(is_shared ? -1 : announced.worker, unit)).first->second;
+                REQUIRE(owner.first == (is_shared ? -1 : announced.worker));
+                REQUIRE(!is_shared || owner.second == unit);
+            }
+            REQUIRE(is_shared ? next_part == 0 : piece.part == next_part);
+            next_part = is_shared || piece.ends_share ? 0 : next_part + 1;
+            REQUIRE(is_shared || piece.ends_share == (piece.part + 1 == piece.num_parts));
+        }
+        REQUIRE(next_part == 0);
+    }
+}
+
+using Cuts = std::map<Unit, std::vector<std::pair<int, int>>>; /* of every unit: the boxes of its chunks, in order */
+
+template <int cluster_size>
+Cuts check_batch(const Batch &batch) {
     std::map<Unit, std::vector<const Announced *>> units;
     std::vector<std::vector<Announced>> by_worker;
     for (int worker = 0; worker < batch.workers_of_a_head << batch.head_shift; worker++) {
@@ -269,7 +375,7 @@ void check_batch(const Batch &batch) {
     }
     for (const std::vector<Announced> &pieces : by_worker) {
         for (size_t i = 0; i < pieces.size(); i++) {
-            REQUIRE(pieces[i].piece.is_last == (i + 1 == pieces.size()));
+            REQUIRE(batch.has_chunks || pieces[i].piece.is_last == (i + 1 == pieces.size()));
             units[{pieces[i].piece.request, pieces[i].piece.kv_head, pieces[i].piece.row_pass}].push_back(&pieces[i]);
         }
     }
@@ -277,9 +383,26 @@ void check_batch(const Batch &batch) {
     for (int request = 0; request < batch.params.batch_size; request++)
         expected += static_cast<size_t>(batch.passes(request) * batch.num_kv_heads);
     REQUIRE(units.size() == expected);
-    if (cluster_size == 1) {
-        for (const auto &[unit, pieces] : units)
-            check_unit(batch, unit, pieces);
+    if (cluster_size > 1)
+        return {};
+    Cuts cuts;
+    for (const auto &[unit, pieces] : units) {
+        check_unit(batch, unit, pieces);
+        for (const Announced *announced : pieces)
+            cuts[unit].push_back({announced->piece.first_box, announced->piece.end_box});
+    }
+    check_records<cluster_size>(batch, by_worker);
+    return cuts;
+}
+
+/* The same requests among others, at other places, with other numbers of workers. */
+void check_neighbourhood(const Batch &batch, const Cuts &cuts) {
+    std::vector<int> requests;
+    Batch other = drawn_neighbourhood(batch, requests);
+    point_to_arrays(other);
+    for (const auto &[unit, chunks] : check_batch<1>(other)) {
+        const auto [request, kv_head, pass] = unit;
+        REQUIRE(cuts.at({requests[static_cast<size_t>(request)], kv_head, pass}) == chunks);
     }
 }
 
@@ -291,10 +414,14 @@ int main(int argc, char **argv) {
         generator.seed(static_cast<unsigned>(batch_number));
         Batch batch = drawn_batch();
         point_to_arrays(batch);
-        if (batch_number % 4 == 3)
+        if (batch_number % 4 == 3) {
+            batch.has_chunks = false; /* which clusters do not have */
             check_batch<2>(batch);
-        else
-            check_batch<1>(batch);
+            continue;
+        }
+        const Cuts cuts = check_batch<1>(batch);
+        for (int other = 0; batch.has_chunks && other < 3; other++)
+            check_neighbourhood(batch, cuts);
     }
     std::printf("%d batches\n", batches);
     return 0;

@@ -288,6 +288,32 @@ static void a_ragged_batch_is_planned_by_what_it_holds(void **state) {
     assert_int_equal(ragged_cost.records_bytes, even_cost.records_bytes);
 }
 
+/* Of Llama-3-8B, beside the best kernel that may cut units anywhere. */
+static void fixed_chunks_cost_little_where_workers_get_equally_many(void **state) {
+    (void)state;
+    static const struct {
+        int64_t batch_size, tokens;
+        int32_t workers;
+        int64_t most_percent;
+    } cases[] = {{64, 4096, 128, 105}, {1, 32768, 128, 115}, {16, 4096, 128, 105}, {128, 8192, 128, 105}};
+    libdecode_device device = preset("sm_90");
+    struct libdecode_launch_contract contract = contract_of(1), clusters = contract_of(8);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct workload work = work_of(cases[i].batch_size * 8, cases[i].tokens);
+        struct cost free_cost, cluster_cost, cost;
+        assert_true(cost_estimate(&work, &device, &contract, &free_cost));
+        assert_true(cost_estimate(&work, &device, &clusters, &cluster_cost));
+        work.max_chunks = 16;
+        work.min_chunk_tokens = 2048;
+        assert_true(cost_estimate(&work, &device, &contract, &cost));
+        const int64_t best =
+            free_cost.predicted_ns < cluster_cost.predicted_ns ? free_cost.predicted_ns : cluster_cost.predicted_ns;
+        assert_int_equal(cost.num_workers, cases[i].workers);
+        assert_in_range(cost.predicted_ns * 100 / best, 100, cases[i].most_percent);
+        assert_int_equal(cost.records_bytes, free_cost.records_bytes * 16);
+    }
+}
+
 /* One GB/s and the longest request there can be took -1.8 s. */
 static void what_no_number_can_hold_counts_as_the_largest(void **state) {
     (void)state;
@@ -299,6 +325,8 @@ static void what_no_number_can_hold_counts_as_the_largest(void **state) {
                                 .tokens = tokens[i / 4 % 4],
                                 .total_tokens = i % 5 == 0 ? INT64_MAX : tokens[i / 4 % 4],
                                 .row_passes = i / 16 % 2 == 0 ? 1 : INT64_MAX,
+                                .max_chunks = i % 3 == 0 ? 32 : 0,
+                                .min_chunk_tokens = 2048,
                                 .token_bytes = 512,
                                 .computed_token_bytes = 512};
         device.memory_bandwidth_gbps = bandwidths[i / 32 % 3];
@@ -327,6 +355,7 @@ int main(void) {
         cmocka_unit_test(warps_that_do_not_compute_do_not_count),
         cmocka_unit_test(no_more_clusters_are_planned_than_the_device_says_fit),
         cmocka_unit_test(a_ragged_batch_is_planned_by_what_it_holds),
+        cmocka_unit_test(fixed_chunks_cost_little_where_workers_get_equally_many),
         cmocka_unit_test(what_no_number_can_hold_counts_as_the_largest),
     };
     return cmocka_run_group_tests_name("cost", tests, read_shapes, NULL);

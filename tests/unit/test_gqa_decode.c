@@ -332,6 +332,39 @@ static void workers_share_ranges_in_groups_that_divide_them_and_the_heads(void *
     }
 }
 
+/* By the KV heads of a request alone: neither hints, batch nor workers move a cut. */
+static void a_batch_invariant_problem_is_cut_by_what_its_requests_have_in_common(void **state) {
+    (void)state;
+    static const struct {
+        int32_t num_kv_heads, page_size;
+        uint32_t min_page_size, max_chunks, min_chunk_boxes;
+    } cases[] = {{8, 16, 16, 16, 128}, {8, 64, 16, 16, 32}, {5, 128, 16, 16, 32}, {4, 16, 16, 32, 128}, {1, 5, 1, 32, 128}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        libdecode_problem problem = problem_for(LIBDECODE_DTYPE_BF16, 128, cases[i].page_size);
+        problem.num_kv_heads = cases[i].num_kv_heads;
+        problem.num_qo_heads = cases[i].num_kv_heads * 4;
+        struct libdecode_launch_contract contract = contract_for(KERNEL_DTYPE_BF16, 128, cases[i].min_page_size);
+        assert_int_equal(fill(&problem, &contract)->schedule.rare, 0);
+        contract.features = CONTRACT_FEATURE_BATCH_INVARIANT;
+        problem.features = LIBDECODE_FEATURE_BATCH_INVARIANT;
+        for (int32_t batch_size = 1; batch_size < 1000; batch_size *= 6) {
+            problem.batch_size = batch_size;
+            problem.max_seq_len = 100 * batch_size;
+            problem.total_kv_tokens = 7 * batch_size;
+            const struct schedule_params *schedule = &fill_for(&problem, &contract, batch_size)->schedule;
+            assert_int_equal(schedule->rare, SCHEDULE_FIXED_CHUNKS);
+            assert_int_equal(schedule->max_chunks, cases[i].max_chunks);
+            assert_int_equal(schedule->min_chunk_boxes, cases[i].min_chunk_boxes);
+        }
+        contract.cluster_size = 2;
+        char reason[FAMILY_REASON_BYTES];
+        assert_null(contract_family(&contract, reason));
+        assert_non_null(strstr(reason, "in clusters of 2"));
+        contract.features = 0;
+        assert_string_equal(misfit(&problem, &contract), "features");
+    }
+}
+
 /* --------------------------------------------------------------------------------------------------------------- cost */
 
 static int64_t predicted_on(const libdecode_device *device, const libdecode_problem *given,
@@ -388,6 +421,7 @@ int main(void) {
         cmocka_unit_test(nvfp4_scales_come_by_addresses_in_either_layout),
         cmocka_unit_test(scales_are_blocks_only_where_one_copy_of_16_bytes_finds_those_of_tokens),
         cmocka_unit_test(workers_share_ranges_in_groups_that_divide_them_and_the_heads),
+        cmocka_unit_test(a_batch_invariant_problem_is_cut_by_what_its_requests_have_in_common),
         cmocka_unit_test(narrower_formats_are_faster_by_less_than_their_bytes),
         cmocka_unit_test(a_narrow_row_is_read_as_it_is_and_computed_like_a_wide_one),
     };

@@ -132,7 +132,7 @@ static void every_field_of_the_parameter_block_comes_from_its_source(void **stat
     assert_ptr_equal(params.schedule.query_positions, tensors.query_positions);
     assert_ptr_equal(params.schedule.cum_seq_lens_q, tensors.cum_seq_lens_q);
     assert_ptr_equal(params.schedule.draft_mask, tensors.draft_mask);
-    assert_true(params.schedule.exact_ranges != 0);
+    assert_int_equal(params.schedule.rare, SCHEDULE_EXACT_RANGES);
     assert_ptr_equal(params.query.alibi_slopes, tensors.alibi_slopes);
     assert_true(params.query.soft_cap == 30.0f);
     assert_true(params.query.skip_factor == 0.25f);
@@ -183,7 +183,7 @@ static void what_is_not_announced_is_null_and_defaults_are_filled_in(void **stat
     assert_null(params.schedule.query_positions);
     assert_null(params.schedule.cum_seq_lens_q);
     assert_null(params.schedule.draft_mask);
-    assert_int_equal(params.schedule.exact_ranges, 0);
+    assert_int_equal(params.schedule.rare, 0);
     assert_null(params.query.alibi_slopes);
     assert_true(params.query.soft_cap == 0.0f);
     assert_true(params.query.skip_factor == 0.0f);

@@ -54,7 +54,7 @@ static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(voi
         {FIELD(out_dtype), 5, "nvfp4"},
         {FIELD(out_dtype), LIBDECODE_DTYPE_E4M3, "one of the two must be e4m3"},
         {FIELD(out_dtype), LIBDECODE_DTYPE_NVFP4, "needs an e4m3 query"},
-        {FIELD(features), 1 << 12, "0xfff"},
+        {FIELD(features), 1 << 13, "0x1fff"},
         {FIELD(batch_size), -1, "0 to 2147483647"},
         {FIELD(num_qo_heads), 0, "1 to 65535"},
         {FIELD(num_qo_heads), -8, "1 to 65535"},

@@ -232,6 +232,30 @@ static void units_stay_whole_while_there_are_ctas_for_them(void **state) {
     }
 }
 
+/* Shapes come in nines of batch sizes and lengths (shape()); a GPU may have lost SMs. */
+static void a_batch_invariant_problem_has_one_kernel_whatever_the_batch(void **state) {
+    (void)state;
+    struct policy policy = no_policy();
+    for (int index = 0; index < NUM_SHAPES; index++) {
+        libdecode_problem problem = shape(index);
+        problem.features |= LIBDECODE_FEATURE_BATCH_INVARIANT;
+        libdecode_device device = preset(gpu_names[index % 5]);
+        const struct selection selection = expect_choice(&problem, &device, &policy, &grid->table);
+        const struct libdecode_launch_contract *contract = &selection.record->kernel->contract;
+        const size_t chunks = problem.num_kv_heads > 4 ? 16 : 32;
+        assert_int_equal(contract->cluster_size, 1);
+        assert_int_equal(selection.records_bytes,
+                         (size_t)device.sm_count * contract->ctas_per_sm * 2 * chunks * contract->record_bytes);
+        for (int32_t other = 1; other <= 300000; other *= 7) {
+            problem.batch_size = 1 + other % 500;
+            problem.max_seq_len = other;
+            problem.total_kv_tokens = other % 3 == 0 ? 0 : other / 2 + 1;
+            device.sm_count = 8 + other % 140;
+            assert_ptr_equal(expect_choice(&problem, &device, &policy, &grid->table).record, selection.record);
+        }
+    }
+}
+
 /* Warps that copy rows compute nothing, however many they are. */
 static void whole_pages_are_copied_where_both_kinds_of_kernel_serve(void **state) {
     (void)state;
@@ -389,6 +413,7 @@ int main(void) {
         cmocka_unit_test(a_worse_kernel_never_changes_the_answer),
         cmocka_unit_test(the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_widest),
         cmocka_unit_test(units_stay_whole_while_there_are_ctas_for_them),
+        cmocka_unit_test(a_batch_invariant_problem_has_one_kernel_whatever_the_batch),
         cmocka_unit_test(whole_pages_are_copied_where_both_kinds_of_kernel_serve),
         cmocka_unit_test(kernels_with_options_serve_problems_that_ask_for_them),
         cmocka_unit_test(a_prediction_follows_the_bytes_and_the_window),

@@ -239,6 +239,20 @@ const struct test_case test_cases[] = {
      .q_len = 9, .soft_cap = 50, .skip_factor = 0.02f},
     {"drafts_and_all",    2,  7,   16,  40, CASE_DRAFT_MASK | CASE_RAGGED_Q | CASE_SOFT_CAP | CASE_ALIBI | CASE_LSE_NATURAL | CASE_LSE |
      CASE_SINKS | CASE_WINDOW | CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_QUICK, QUERY_LENS, .q_len = 11, .soft_cap = 20},
+    {"batch_invariant",   8,  4,   16,   0, CASE_BATCH_INVARIANT | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"batch_invariant_long", 2, 4, 16,   0, CASE_BATCH_INVARIANT | CASE_REPEAT | CASE_LSE, LENS(70000, 2048, 2049, 5000, 0, 17, 6145)},
+    {"batch_invariant_many_heads", 8, 1, 64, 0, CASE_BATCH_INVARIANT | CASE_OUTLIERS | CASE_LSE, LENS(35000, 2100, 90, 4096)},
+    {"batch_invariant_one_head", 1, 12, 16, 0, CASE_BATCH_INVARIANT | CASE_SINKS | CASE_LSE, LENS(9000, 1, 4097, 300)},
+    {"batch_invariant_window", 2, 8, 64, 3000, CASE_BATCH_INVARIANT | CASE_WINDOW | CASE_SINKS | CASE_LSE, LENS(100, 3000, 9000, 5001)},
+    {"batch_invariant_page_1", 2, 4,  1,   0, CASE_BATCH_INVARIANT | CASE_REPEAT | CASE_LSE, LENS(5000, 2047, 30, 2064)},
+    {"batch_invariant_drafts", 2, 4, 16,   0, CASE_BATCH_INVARIANT | CASE_DRAFT_MASK | CASE_RAGGED_Q | CASE_LSE,
+     LENS(5000, 30, 2100, 8, 0, 2051), .q_len = 12},
+    {"batch_invariant_per_head", 4, 4, 16, 0, CASE_BATCH_INVARIANT | CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_ALIBI | CASE_LSE,
+     LENS(77, 5000, 0, 2500)},
+    {"batch_invariant_positions", 2, 4, 16, 2500, CASE_BATCH_INVARIANT | CASE_QUERY_POSITIONS | CASE_WINDOW | CASE_SOFT_CAP | CASE_LSE,
+     LENS(5000, 333, 2049, 4000), .q_len = 3, .soft_cap = 20},
+    {"batch_invariant_padded", 3, 5, 32,   0, CASE_BATCH_INVARIANT | CASE_PADDED_STRIDES | CASE_PROGRAMMATIC | CASE_LSE, LENS(5000, 333, 2049)},
+    {"batch_invariant_out_nvfp4", 2, 4, 16, 0, CASE_BATCH_INVARIANT | CASE_OUT_NVFP4 | CASE_LSE, LENS(5000, 333, 2049)},
     {"random_1",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_2",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_3",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
@@ -293,7 +307,8 @@ static const struct {
                    {CASE_SOFT_CAP, 5},
                    {CASE_ALIBI, 5},
                    {CASE_LSE_NATURAL, 4},
-                   {CASE_SKIP_SOFTMAX, 5}};
+                   {CASE_SKIP_SOFTMAX, 5},
+                   {CASE_BATCH_INVARIANT, 4}};
 
 /* What excludes each other, or does nothing alone. */
 static uint64_t reconciled(uint64_t flags) {

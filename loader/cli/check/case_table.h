@@ -56,7 +56,8 @@
 #define CASE_SOFT_CAP CASE_FLAG(41)
 #define CASE_ALIBI CASE_FLAG(42) /* slopes of both signs, of none, and steep ones */
 #define CASE_LSE_NATURAL CASE_FLAG(43)
-#define CASE_SKIP_SOFTMAX CASE_FLAG(44) /* scores so far apart that tiles are passed over */
+#define CASE_SKIP_SOFTMAX CASE_FLAG(44)    /* scores so far apart that tiles are passed over */
+#define CASE_BATCH_INVARIANT CASE_FLAG(45) /* also in random batches of its requests, which must have the same bits */
 
 /* Query tokens of a request that kernels take a draft mask for. */
 #define MAX_MASKED_TOKENS KERNEL_MAX_DRAFT_TOKENS

@@ -328,7 +328,8 @@ static void set_problem(struct making *making) {
                     {CASE_SOFT_CAP, LIBDECODE_FEATURE_SOFT_CAP},
                     {CASE_ALIBI, LIBDECODE_FEATURE_ALIBI},
                     {CASE_LSE_NATURAL, LIBDECODE_FEATURE_LSE_NATURAL},
-                    {CASE_SKIP_SOFTMAX, LIBDECODE_FEATURE_SKIP_SOFTMAX}};
+                    {CASE_SKIP_SOFTMAX, LIBDECODE_FEATURE_SKIP_SOFTMAX},
+                    {CASE_BATCH_INVARIANT, LIBDECODE_FEATURE_BATCH_INVARIANT}};
     for (size_t index = 0; index < sizeof features / sizeof features[0]; index++)
         problem->features |= has(making, features[index].flag) ? features[index].feature : 0u;
     problem->window_left = has(making, CASE_WINDOW) ? test->window_left : 0;

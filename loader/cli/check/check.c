@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "check_neighbours.h"
 #include "check_run.h"
 #include "command.h"
 #include "glob.h"
@@ -21,13 +22,16 @@
 
 #define DEFAULT_REPEATS 200
 #define QUICK_REPEATS 20
-#define SHOWN_FAILURES 3 /* of one variant; JSON has all of them */
+#define DEFAULT_NEIGHBOURHOODS 500
+#define QUICK_NEIGHBOURHOODS 20
+#define FEWER_OF_RANDOM_CASES 10 /* which are many */
+#define SHOWN_FAILURES 3         /* of one variant; JSON has all of them */
 #define DEFAULT_SEED 1
 #define DEFAULT_PATIENCE 300 /* seconds: tools that watch every access make a kernel a hundred times slower */
 
 struct check_args {
     bool quick, list;
-    int32_t seed, repeats, random, patience;
+    int32_t seed, repeats, neighbourhoods, random, patience;
     const char *only;
 };
 
@@ -40,6 +44,9 @@ static const struct option check_options[] = {
     {"--seed", "N", OPTION_INT, offsetof(struct check_args, seed), 0, INT32_MAX, "of all random data (default 1)"},
     {"--repeat", "N", OPTION_INT, offsetof(struct check_args, repeats), 0, 100000,
      "launches under load that must give the same bits, in the cases made for it (default 200)"},
+    {"--neighbourhoods", "N", OPTION_INT, offsetof(struct check_args, neighbourhoods), 0, 100000,
+     "random batches in which the requests of batch-invariant cases must have the same bits (default 500; a tenth in random "
+     "cases)"},
     {"--patience", "SECONDS", OPTION_INT, offsetof(struct check_args, patience), 1, 86400,
      "how long launches may take until they count as endless, and end the check (default 300)"},
     {"--list-cases", NULL, OPTION_FLAG, offsetof(struct check_args, list), 0, 0, "print the names of the cases, and stop"},
@@ -184,10 +191,19 @@ static void record_failure(struct checker *checker, struct variant *variant, con
     snprintf(record->test, sizeof record->test, "%s", host->test->name);
 }
 
+/* In which the requests of the case must have the same bits. */
+static int neighbourhoods_of(const struct checker *checker, const struct host_case *host) {
+    const int32_t all = checker->args->neighbourhoods;
+    if ((host->problem.features & LIBDECODE_FEATURE_BATCH_INVARIANT) == 0)
+        return 0;
+    return (host->drawn.flags & CASE_RANDOM) != 0 ? (all + FEWER_OF_RANDOM_CASES - 1) / FEWER_OF_RANDOM_CASES : all;
+}
+
 static void run_variant(struct checker *checker, struct variant *variant, const struct device_case *device_case) {
     libdecode_plan *plan = NULL;
     struct failure failure = {0};
     double worst = 0;
+    const int neighbourhoods = neighbourhoods_of(checker, device_case->host);
     libdecode_status status = libdecode_plan_create(variant->context, &device_case->host->problem, &checker->device, &plan);
     if (status == LIBDECODE_ERROR_OVERRIDE || status == LIBDECODE_ERROR_UNSUPPORTED) {
         if (variant->not_applicable++ == 0)
@@ -198,6 +214,8 @@ static void run_variant(struct checker *checker, struct variant *variant, const 
     if (status == LIBDECODE_OK) {
         check_run(&checker->rig, device_case, plan, checker->args->repeats, &failure, &worst);
         libdecode_plan_destroy(plan);
+        if (failure.what[0] == '\0' && neighbourhoods > 0)
+            check_neighbours(&checker->rig, device_case, variant->context, &checker->device, neighbourhoods, &failure);
     } else {
         snprintf(failure.what, sizeof failure.what, "launch");
         snprintf(failure.text, sizeof failure.text, "%s", libdecode_error_message());
@@ -500,7 +518,7 @@ static int name_missing_case(const char *only) {
 }
 
 int run_check(int argc, char **argv) {
-    struct check_args args = {.seed = DEFAULT_SEED, .repeats = -1, .patience = DEFAULT_PATIENCE};
+    struct check_args args = {.seed = DEFAULT_SEED, .repeats = -1, .neighbourhoods = -1, .patience = DEFAULT_PATIENCE};
     struct session_args session = {0};
     struct texts globs = {0};
     const struct option_group groups[] = CHECK_GROUPS(&args, &session);
@@ -510,6 +528,8 @@ int run_check(int argc, char **argv) {
         return list_cases();
     if (args.repeats < 0)
         args.repeats = args.quick ? QUICK_REPEATS : DEFAULT_REPEATS;
+    if (args.neighbourhoods < 0)
+        args.neighbourhoods = args.quick ? QUICK_NEIGHBOURHOODS : DEFAULT_NEIGHBOURHOODS;
     struct checker checker = {.args = &args, .json = session.json};
     int result = session_open_gpu("check", &session, &checker.gpu);
     checker.gpu.patience_seconds = args.patience;

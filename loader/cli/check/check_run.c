@@ -91,15 +91,14 @@ static size_t extent(int64_t tokens, int64_t token_stride, int64_t heads, int64_
     return (size_t)((tokens - 1) * token_stride + (heads - 1) * head_stride + row) * (size_t)element_bits / 8;
 }
 
-static size_t scale_columns(const libdecode_problem *problem) {
+size_t out_sf_columns(const libdecode_problem *problem) {
     return ((size_t)problem->num_qo_heads * (size_t)problem->head_dim / NVFP4_BLOCK + 3) / 4 * 4;
 }
 
-/* Of an NVFP4 result: whole tiles of 128 rows, up to the last token's. */
-static size_t scale_bytes(const libdecode_problem *problem, const libdecode_tensors *tensors, int64_t num_tokens) {
+size_t out_sf_bytes(const libdecode_problem *problem, const libdecode_tensors *tensors, int64_t num_tokens) {
     if (problem->out_dtype != LIBDECODE_DTYPE_NVFP4)
         return 0;
-    return (size_t)(num_tokens + tensors->out_sf_start_token + 127) / 128 * 128 * scale_columns(problem);
+    return (size_t)(num_tokens + tensors->out_sf_start_token + 127) / 128 * 128 * out_sf_columns(problem);
 }
 
 static size_t result_bytes(const struct device_case *device_case) {
@@ -117,7 +116,7 @@ bool device_case_make(struct gpu *gpu, const struct host_case *host, const struc
     const int64_t num_tokens = query_tokens(given, host->tensors.cum_seq_lens_q);
     made->out_bytes = extent(num_tokens, given->out_token_stride, given->num_qo_heads, given->out_head_stride, given->head_dim,
                              dtype_bits(given->out_dtype));
-    made->out_sf_bytes = scale_bytes(given, &host->tensors, num_tokens);
+    made->out_sf_bytes = out_sf_bytes(given, &host->tensors, num_tokens);
     if ((given->features & LIBDECODE_FEATURE_LSE) != 0)
         made->lse_bytes = extent(num_tokens, given->lse_token_stride, given->num_qo_heads, given->lse_head_stride, 1, 32);
     for (size_t index = 0; index < host->num_buffers; index++) {
@@ -288,7 +287,7 @@ static bool gaps_intact(const struct device_case *device_case, uint8_t *data, st
     if (problem_check(&device_case->host->problem, &checked) != LIBDECODE_OK)
         return true; /* it was launched, so it is good */
     const libdecode_problem *given = &checked.given;
-    const size_t bits = (size_t)dtype_bits(given->out_dtype), columns = scale_columns(given);
+    const size_t bits = (size_t)dtype_bits(given->out_dtype), columns = out_sf_columns(given);
     const int64_t num_tokens = query_tokens(given, device_case->host->tensors.cum_seq_lens_q);
     uint8_t *out_sf = data + device_case->out_bytes, *lse = out_sf + device_case->out_sf_bytes;
     for (int64_t token = 0; token < num_tokens; token++) {

@@ -48,9 +48,13 @@ bool device_case_make(struct gpu *gpu, const struct host_case *host, const struc
 bool device_case_unchanged(struct gpu *gpu, const struct device_case *device_case, const char **ret_field);
 void device_case_free(struct gpu *gpu, struct device_case *device_case);
 
+/* Of an NVFP4 result: scales of a token with their padding; of whole tiles of 128 rows, up to the last token's. */
+size_t out_sf_columns(const libdecode_problem *problem);
+size_t out_sf_bytes(const libdecode_problem *problem, const libdecode_tensors *tensors, int64_t num_tokens);
+
 /* What went wrong in one run; what[0] is 0 if nothing did. */
 struct failure {
-    char what[16]; /* "launch", "wrong", "bounds", "bits", "inputs" */
+    char what[16]; /* "launch", "wrong", "bounds", "bits", "inputs", "neighbours" */
     char text[320];
     struct mismatch mismatch; /* with "wrong" */
 };

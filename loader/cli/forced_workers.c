@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forced_workers.c: the one place of the command that changes what selection decided. Next: regret.c, held_sms.c. */
+/* forced_workers.c: the one place of the command that changes what selection decided. Next: check_neighbours.c, regret.c, held_sms.c. */
 #include "forced_workers.h"
 
 #include "context.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * forced_workers.c: a plan and a number of workers in, the same plan for so many out: what the public API leaves to the cost
- * model, which needs the times of other numbers to be fitted. Used by regret.c and held_sms.c.
+ * model, which needs the times of other numbers to be fitted, and what a GPU with other SMs would choose. Used by
+ * check_neighbours.c, regret.c and held_sms.c.
  */
 #ifndef LIBDECODE_CLI_FORCED_WORKERS_H
 #define LIBDECODE_CLI_FORCED_WORKERS_H

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""doc/features.md from what the library answers: which options of a problem it has kernels for, by format of KV cache and query.
+
+feature_table.py LIBDECODE_SO TABLE    exits with 1 where TABLE says something else than the library
+feature_table.py --write LIBDECODE_SO TABLE
+
+Asked without a bundle: what the library then refuses as not in a bundle, it has kernels for; what it refuses as unsupported or as an
+invalid argument, it has none for, and says why.
+"""
+
+import ctypes
+import os
+import pathlib
+import sys
+
+import libdecode_ctypes as ld
+
+OK, INVALID_ARGUMENT, UNSUPPORTED = 0, 100, 200
+HAS_KERNELS = {201, 202}  # NOT_IN_BUNDLE, NO_GPU_IMAGE: a bundle is all that is missing
+GPUS = ["sm_90", "sm_100", "sm_103", "sm_120", "sm_121"]
+NAMES = {ld.BF16: "bf16", ld.FP16: "fp16", ld.E4M3: "e4m3", ld.NVFP4: "nvfp4"}
+COLUMNS = [(ld.BF16, [ld.BF16]), (ld.FP16, [ld.FP16]), (ld.E4M3, [ld.BF16, ld.FP16]), (ld.E4M3, [ld.E4M3]),
+           (ld.NVFP4, [ld.BF16, ld.FP16]), (ld.NVFP4, [ld.E4M3])]
+
+PLAIN = {"batch_size": 64, "num_qo_heads": 32, "num_kv_heads": 8, "head_dim": 128, "page_size": 16, "max_seq_len": 4096,
+         "page_table_request_stride": 4096}
+DRAFTS = {"features": ld.DRAFT_MASK, "q_len": 64}
+V_TABLE = {"page_table_v_offset": 4096, "page_table_request_stride": 8192}
+PER_HEAD = {"seq_lens_request_stride": 8, "seq_lens_head_stride": 1, "page_table_head_stride": 4096,
+            "page_table_request_stride": 8 * 4096}
+
+# A row: its words, and what it asks for beside PLAIN.
+ROWS = [
+    ("FEATURE_WINDOW", {"features": ld.WINDOW, "window_left": 127}),
+    ("FEATURE_SINKS", {"features": ld.SINKS}),
+    ("FEATURE_LSE", {"features": ld.LSE}),
+    ("FEATURE_LSE_NATURAL", {"features": ld.LSE | ld.LSE_NATURAL}),
+    ("FEATURE_RAGGED_Q", {"features": ld.RAGGED_Q, "q_len": 4}),
+    ("FEATURE_DRAFT_MASK, up to 64 tokens", DRAFTS),
+    ("FEATURE_DRAFT_MASK, 65 tokens", {**DRAFTS, "q_len": 65}),
+    ("FEATURE_DRAFT_MASK with FEATURE_WINDOW", {**DRAFTS, "features": ld.DRAFT_MASK | ld.WINDOW, "window_left": 127}),
+    ("FEATURE_V_PAGE_TABLE", {"features": ld.V_PAGE_TABLE, **V_TABLE}),
+    ("FEATURE_QUERY_POSITIONS", {"features": ld.QUERY_POSITIONS}),
+    ("FEATURE_SKIP_SOFTMAX (dense)", {"features": ld.SKIP_SOFTMAX, "skip_softmax_threshold_scale_factor": 1.0}),
+    ("FEATURE_SOFT_CAP", {"features": ld.SOFT_CAP, "logits_soft_cap": 30.0}),
+    ("FEATURE_ALIBI", {"features": ld.ALIBI}),
+    ("FEATURE_ROPE", {"features": ld.ROPE}),
+    ("FEATURE_BATCH_INVARIANT", {"features": ld.BATCH_INVARIANT}),
+    ("all of these but ROPE", {"features": 0x1fff & ~ld.ROPE, "q_len": 8, "window_left": 127, "logits_soft_cap": 30.0, **V_TABLE}),
+    ("q_len 2 to 1024", {"q_len": [2, 64, 1024]}),
+    ("q_len 1025", {"q_len": 1025}),
+    ("lengths and page tables per KV head", PER_HEAD),
+    ("position_stride and position_offset", {"position_stride": 4, "position_offset": 3}),
+    ("groups of 1 to 71 query heads", {"num_kv_heads": 1, "num_qo_heads": [1, 5, 8, 16, 32, 71]}),
+    ("result bf16, fp16", {"out_dtype": [ld.BF16, ld.FP16]}),
+    ("result e4m3", {"out_dtype": ld.E4M3}),
+    ("result nvfp4", {"out_dtype": ld.NVFP4}),
+    ("head_dim 16 to 48, 80, 96, 112", {"head_dim": [16, 32, 48, 80, 96, 112]}),
+    ("head_dim 64, 128, 192, 256", {"head_dim": [64, 128, 192, 256]}),
+    ("head_dim 512", {"head_dim": 512}),
+    ("pages of 16 to 1024, powers of two", {"page_size": [16, 32, 64, 128, 256, 512, 1024]}),
+    ("pages of 1 to 1024, any other size", {"page_size": [1, 2, 5, 8, 24, 48, 1000]}),
+    ("kv_layout NHD", {"kv_layout": ld.NHD}),
+    ("v_sf_layout V_INTERLEAVE4", {"v_sf_layout": ld.SF_V_INTERLEAVE4}),
+]
+
+
+def alternatives(asked):
+    """One problem for every value of what has several."""
+    several = next((name for name, value in asked.items() if isinstance(value, list)), None)
+    return [asked] if several is None else [{**asked, several: value} for value in asked[several]]
+
+
+class Oracle:
+    def __init__(self, path):
+        self.library = ld.Library(path)
+        self.context = ctypes.c_void_p()
+        options = ld.OpenOptions(flags=ld.OPEN_IGNORE_ENVIRONMENT | ld.OPEN_BUNDLES_ONLY)
+        self.library.check(self.library.c.libdecode_open(ctypes.byref(options), ctypes.byref(self.context)))
+        self.library.c.libdecode_device_preset.argtypes = [ctypes.c_char_p, ctypes.POINTER(ld.Device)]
+        self.devices = {}
+        for name in GPUS:
+            self.devices[name] = ld.Device()
+            self.library.check(self.library.c.libdecode_device_preset(name.encode(), ctypes.byref(self.devices[name])))
+
+    def answer(self, gpu, problem):
+        """"yes", or why not."""
+        plan = ctypes.c_void_p()
+        status = self.library.c.libdecode_plan_create(self.context, ctypes.byref(problem), ctypes.byref(self.devices[gpu]),
+                                                      ctypes.byref(plan))
+        message = self.library.c.libdecode_error_message().decode()
+        if status in HAS_KERNELS:
+            return "yes"
+        if status not in (INVALID_ARGUMENT, UNSUPPORTED):
+            raise SystemExit(f"an answer that says neither yes nor no: {status} {message}")
+        return message.replace(f" on {gpu}", "").split("; ")[0]
+
+    def cell(self, kv_dtype, query_dtypes, asked):
+        """(answer, GPUs) of every different answer."""
+        answers = {}
+        for gpu in GPUS:
+            for query_dtype in query_dtypes:
+                for fields in alternatives({"kv_dtype": kv_dtype, "query_dtype": query_dtype, "out_dtype": ld.BF16, **PLAIN, **asked}):
+                    answers.setdefault(self.answer(gpu, ld.Problem(**fields)), set()).add(gpu)
+        return answers
+
+
+def words_of(cell, notes):
+    def word(answer):
+        if answer == "yes":
+            return answer
+        if answer not in notes:
+            notes.append(answer)
+        return f"no ({notes.index(answer) + 1})"
+
+    if len(cell) == 1 or all(answer != "yes" and gpus == set(GPUS) for answer, gpus in cell.items()):
+        return word(next(iter(cell)))  # of several values that are refused the first one's words stand for all
+    return "; ".join(word(answer) if gpus == set(GPUS) else f"{word(answer)} on {', '.join(gpu for gpu in GPUS if gpu in gpus)}"
+                     for answer, gpus in cell.items())
+
+
+def table(path):
+    oracle, notes = Oracle(path), []
+    heads = [f"{NAMES[kv]} KV, {' or '.join(NAMES[query] for query in queries)} query" for kv, queries in COLUMNS]
+    lines = ["<!-- Written by tests/bench/feature_table.py; a test compares it with what the library answers. -->", "",
+             "# What there are kernels for", "",
+             "On each of the five GPUs, where none is named. \"no\" is an error of the library: its words stand below. What is not asked for is",
+             "plain: 32 query heads, 8 KV heads of 128, pages of 16, one query token, a bf16 result.", "",
+             "| | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
+    for words, asked in ROWS:
+        cells = [words_of(oracle.cell(kv, queries, asked), notes) for kv, queries in COLUMNS]
+        lines.append(f"| {words} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", *(f"{number}. {note}" for number, note in enumerate(notes, 1))]) + "\n"
+
+
+def main():
+    arguments = [argument for argument in sys.argv[1:] if argument != "--write"]
+    if len(arguments) != 2:
+        sys.exit("usage: feature_table.py [--write] LIBDECODE_SO TABLE")
+    library, file = os.path.abspath(arguments[0]), pathlib.Path(arguments[1])
+    text = table(library)
+    if "--write" in sys.argv:
+        file.write_text(text, encoding="utf-8")
+    elif file.read_text(encoding="utf-8") != text:
+        sys.exit(f"{file} is not what the library answers; write it anew: {sys.argv[0]} --write {arguments[0]} {file}\n{text}")
+
+
+if __name__ == "__main__":
+    main()
