@@ -18,6 +18,8 @@ struct exact_results {
     double *spread; /* [rows][v_dim] |bmm2_scale| * sqrt(sum_j (w_j v_j)^2) */
     double *weight; /* [rows] sqrt(sum_j w_j^2) */
     double *reach;  /* [rows] |bmm2_scale| * sqrt(visible tokens) * the largest |v| among them */
+    double *
+        turned; /* [rows] with RoPE the largest |bmm1_scale| * sqrt(sum_i |q_i|^2 |k_i|^2) of a visible token, of pairs i; else 0 */
 };
 
 /* One call, checked. Equal for all of its parts, and not changed by them. */
