@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define LIBDECODE_KERNEL_ABI 6u
+#define LIBDECODE_KERNEL_ABI 7u
 #define LIBDECODE_CONTRACT_MAGIC 0x4345444cu  /* "LDEC" */
 #define LIBDECODE_CONTRACT_SUFFIX "_contract" /* symbol of a kernel's contract = kernel symbol + this */
 
@@ -37,6 +37,7 @@ enum {
     CONTRACT_FEATURE_SKIP_SOFTMAX = 1u << 7, /* dense is always allowed */
     CONTRACT_FEATURE_SOFT_CAP = 1u << 8,
     CONTRACT_FEATURE_ALIBI = 1u << 9,
+    CONTRACT_FEATURE_ROPE = 1u << 10,
     CONTRACT_FEATURE_LSE_NATURAL = 1u << 11
 };
 
@@ -135,6 +136,9 @@ struct query_params {
     float soft_cap;                      /* of natural logits; 0: none */
     int32_t dtype;                       /* KERNEL_DTYPE_* */
     int32_t head_dim;                    /* of query, K, V and out; at most the kernel's */
+    int32_t rotates;                     /* not 0: query and K are rotated by their positions */
+    double rope_frequency;               /* of the first pair of dims, in revolutions a position */
+    double rope_ratio;                   /* of a pair's frequency to that of the pair before it */
 };
 
 struct output_params {

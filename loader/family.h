@@ -43,8 +43,8 @@ struct family {
      * their largest. What the axes of the grid decide (dtypes, head_dim, row tile, cluster) is left 0.
      */
     struct libdecode_launch_contract reach;
-    /* `contract` has the reach, and the axes of a variant; narrows the reach to what a kernel of those axes does. */
-    void (*narrow)(struct libdecode_launch_contract *contract);
+    /* `contract` has the reach, and the axes of a variant for `target`; narrows the reach to what a kernel of those axes does. */
+    void (*narrow)(uint32_t target, struct libdecode_launch_contract *contract);
     /* What `reach` cannot say: whether `fill` can serve these dtypes and sizes. If not, words why, unless `ret_reason` is NULL. */
     bool (*serves)(const struct libdecode_launch_contract *contract, char ret_reason[FAMILY_REASON_BYTES]);
 

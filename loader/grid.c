@@ -23,6 +23,6 @@ struct libdecode_launch_contract grid_contract(const struct grid_variant *varian
     contract.min_page_size = variant->min_page_size;
     contract.cluster_size = variant->cluster_size;
     if (family->narrow)
-        family->narrow(&contract);
+        family->narrow(variant->target, &contract);
     return contract;
 }

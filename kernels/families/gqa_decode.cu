@@ -2,7 +2,7 @@
 /*
  * GQA decode: attention of the query tokens of each request over a paged KV cache.
  *
- *     z_j = bmm1_scale * q . k_j        over the tokens j that the query token sees
+ *     z_j = bmm1_scale * q . k_j        over the tokens j that the query token sees, both rotated by their positions where wanted
  *     z_j = cap * tanh(z_j / cap), then + slope * (position_j - position_q), where wanted
  *     m   = max_j z_j log2e,   l = sum_j 2^(z_j log2e - m) + 2^(sink log2e - m)
  *     out = bmm2_scale * sum_j 2^(z_j log2e - m) v_j / l
@@ -90,6 +90,8 @@ struct Traits {
 
     /* Two where rows are divided as well, which leaves warps for a second team; sm_100 is two registers short of that. */
     static constexpr bool divides_rows = row_warps > 1 && variant::target_sm == 90 && !converts;
+    /* No shared memory for the frequencies of 256 pairs there; no registers to turn keys beside two fragments of rows here. */
+    static constexpr bool computes_rope = !(small && head_dim > 256 && converts) && !(divides_rows && gathers_rows);
     static constexpr bool few_token_warps = small || crowded || row_warps > 2 || divides_rows || (long_steps && !has_scales);
     static constexpr int most_token_warps = few_token_warps ? 2 : 4;
     /* What is converted in registers leaves them for the scores of 32 tokens a warp, with 16 rows of 128 for those of 16. */
@@ -158,7 +160,8 @@ struct FoldIn {
         Exchange exchange;
         pipeline::KvRingBarriers<Traits::stages> barriers;
         pipeline::PieceQueue<Traits::row_tile> pieces;
-        pipeline::Sequences sequences; /* for what is called rarely */
+        tile::RopeFrequency frequencies[Traits::computes_rope ? Traits::head_dim / 2 : 1]; /* of pairs of dims */
+        pipeline::Sequences sequences;                                                     /* for what is called rarely */
     };
     /* Without the padding that the alignment adds to the end. */
     static constexpr int shared_bytes = offsetof(SharedMemory, sequences) + sizeof(pipeline::Sequences);
@@ -188,6 +191,10 @@ constexpr int consumer_barrier = 1; /* named barrier of the consumer warps; 0 is
 
 __device__ __forceinline__ int cluster_rank() { return Traits::cluster_size > 1 ? static_cast<int>(ptx::cluster_rank()) : 0; }
 
+__device__ __forceinline__ bool asks_rope(const gqa_decode_params &params) {
+    return Traits::computes_rope && pipeline::rarely(params.query.rotates != 0);
+}
+
 /* What a consumer warp keeps over a piece. */
 struct ConsumerState {
     tile::QueryFragment<Format, Traits::row_fragments> query;
@@ -205,10 +212,14 @@ struct Place {
     __device__ __forceinline__ int first_token() const { return token_warp * Traits::tokens_per_warp; }
 };
 
-/* Attention of this warp's rows over its tokens of the piece's tiles. */
+/*
+ * Attention of this warp's rows over its tokens of the piece's tiles. `rotates`: with RoPE, a loop of its own, which takes no
+ * registers from the other.
+ */
 __device__ __forceinline__ void attend(const gqa_decode_params &params, const pipeline::Piece &piece,
                                        const tile::UnitRows<Traits::row_tile> &rows, const RowScales &scales, Ring &ring,
-                                       const TokenFragments &fragments, const Place &place, ConsumerState &state, int lane) {
+                                       const TokenFragments &fragments, const tile::RopeFrequency *frequencies,
+                                       const Place &place, ConsumerState &state, int lane) {
     /* What is read of the rows for every tile; wide row tiles have no registers to keep it, and read it again. */
     constexpr bool keeps = Traits::row_tile == 8;
     const int kept_end = rows.end_token;
@@ -234,8 +245,14 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
         tile::ScoreFragment<Traits::token_fragments, Traits::row_fragments> scores;
         tile::WeightFragment<Traits::token_fragments, Traits::row_fragments> weights;
         ring.wait_full(pipeline::tensor_k);
-        if (any_visible)
-            tile::qk(scores, state.query, ring.tile(pipeline::tensor_k), fragments, lane);
+        if (any_visible) {
+            const uint32_t k_tile = ring.tile(pipeline::tensor_k);
+            if (asks_rope(params))
+                tile::qk_rotated(scores, state.query, k_tile, fragments, frequencies, params.query.head_dim / 2,
+                                 (tokens.first_token + (lane >> 2)) * params.schedule.position_stride.value, lane);
+            else
+                tile::qk(scores, state.query, k_tile, fragments, lane);
+        }
         ring.release(pipeline::tensor_k, lane);
         if (any_visible) {
             tile::scale(scores, scales);
@@ -275,12 +292,18 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
                                 piece.row_pass * Traits::row_tile);
         };
         ConsumerState state;
-        state.query.load(params.query, row_map(), place.first_row, unit.live_rows, lane);
-        const RowScales scales(tile::scale_log2(params.query), state.query);
+        if (asks_rope(params)) {
+            shared.pieces.wait_described(number);
+            state.query.load_rotated(params.query, row_map(), unit.place, shared.frequencies, place.first_row, unit.live_rows,
+                                     lane);
+        } else {
+            state.query.load(params.query, row_map(), place.first_row, unit.live_rows, lane);
+        }
+        const RowScales scales(tile::scale_log2(params.query), asks_rope(params), state.query);
         shared.pieces.wait_described(number);
         state.softmax.clear();
         state.output.clear();
-        attend(params, piece, unit, scales, ring, fragments, place, state, lane);
+        attend(params, piece, unit, scales, ring, fragments, shared.frequencies, place, state, lane);
 
         /* Anew: kept over the loop they would take registers from it. */
         number = announced.number;
@@ -377,6 +400,10 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     }
     if (Traits::gathers_rows && params.query.head_dim < Traits::head_dim)
         clear_tiles(shared);
+    if (asks_rope(params))
+        tile::fill_rope_frequencies(shared.frequencies, Traits::head_dim / 2, params.query.head_dim / 2,
+                                    params.query.rope_frequency, params.query.rope_ratio, params.schedule.position_stride.value,
+                                    threadIdx.x, Traits::threads);
     __syncthreads();
     if constexpr (Traits::cluster_size > 1)
         ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
@@ -413,7 +440,8 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .max_q_len = 1024,
     .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
                 CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
-                CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI | CONTRACT_FEATURE_LSE_NATURAL,
+                CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI |
+                (Traits::computes_rope ? CONTRACT_FEATURE_ROPE : 0u) | CONTRACT_FEATURE_LSE_NATURAL,
     .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u),
     .record_bytes = record_bytes,
     .consumer_warps = Traits::consumer_warps,

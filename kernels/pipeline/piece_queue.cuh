@@ -89,8 +89,8 @@ __device__ __forceinline__ void announce(const gqa_decode_params &params, SplitS
         }
         if (piece.end_of_work)
             return;
-        if (rarely(!are_rows_alike(params.schedule) || params.query.alibi_slopes != nullptr))
-            describe_rows(params.schedule, params.query.alibi_slopes, schedule.sequences(), query, piece, slot.rows, lane);
+        if (rarely(!are_rows_alike(params.schedule) || asks_places(params.query)))
+            describe_rows(params.schedule, params.query, schedule.sequences(), query, piece, slot.rows, lane);
         pieces.describe(number);
         __syncwarp();
     }

@@ -124,6 +124,9 @@ static struct libdecode_launch_contract contract_like(const char *dtype, uint32_
     contract.flags = gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0;
     contract.max_q_len = 1024;
     contract.features = fixture_decode_features;
+    if (dtype_bits((libdecode_dtype)contract.kv_dtype) == 16 ? target == 90 && row_tile == 32 && gathers_rows
+                                                             : target == 120 && head_dim > 256)
+        contract.features &= ~(uint32_t)CONTRACT_FEATURE_ROPE;
     return contract;
 }
 
