@@ -39,6 +39,9 @@ const struct option problem_options[] = {
     {"--lse", NULL, OPTION_FLAG, FIELD(lse), 0, 0, "also write the log-sum-exp"},
     {"--soft-cap", "X", OPTION_NUMBER, FIELD(soft_cap), 0, 0, "the logit z becomes X * tanh(z / X) (default: no cap)"},
     {"--alibi", NULL, OPTION_FLAG, FIELD(alibi), 0, 0, "attention with linear biases: a slope for every query head"},
+    {"--rope", NULL, OPTION_FLAG, FIELD(rope), 0, 0, "query and K are rotated by their positions on the way (RoPE)"},
+    {"--rope-scale", "X", OPTION_NUMBER, FIELD(rope_scale), 0, 0, "with --rope: positions are divided by X (default 1)"},
+    {"--rope-theta", "X", OPTION_NUMBER, FIELD(rope_theta), 0, 0, "with --rope: the base of the frequencies (default 10000)"},
     {"--position-stride", "N", OPTION_INT, FIELD(position_stride), 1, 1 << 20,
      "KV token j lies at position j * N + offset (default 1)"},
     {"--position-offset", "N", OPTION_INT, FIELD(position_offset), 0, 1 << 30, "(default 0)"},
@@ -138,6 +141,9 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
     problem->features |= args->sinks ? LIBDECODE_FEATURE_SINKS : 0u;
     problem->features |= args->lse ? LIBDECODE_FEATURE_LSE : 0u;
     problem->features |= args->alibi ? LIBDECODE_FEATURE_ALIBI : 0u;
+    problem->features |= args->rope ? LIBDECODE_FEATURE_ROPE : 0u;
+    problem->rope_scale = args->rope_scale;
+    problem->rope_theta = args->rope_theta;
     if (args->soft_cap != 0.0f) {
         problem->features |= LIBDECODE_FEATURE_SOFT_CAP;
         problem->logits_soft_cap = args->soft_cap;
@@ -205,9 +211,10 @@ void workload_describe(const struct workload *workload, char *text, size_t size)
         snprintf(query, sizeof query, "%s query, ", dtype_name(problem->query_dtype));
     if (problem->out_dtype != LIBDECODE_DTYPE_DEFAULT && problem->out_dtype != problem->query_dtype)
         snprintf(out, sizeof out, ", %s out", dtype_name(problem->out_dtype));
-    snprintf(text, size, "%d/%d heads of %d, %s%s KV%s, page %d, %s%s%s%s%s%s%s", problem->num_qo_heads, problem->num_kv_heads,
+    snprintf(text, size, "%d/%d heads of %d, %s%s KV%s, page %d, %s%s%s%s%s%s%s%s", problem->num_qo_heads, problem->num_kv_heads,
              problem->head_dim, query, dtype_name(kv_dtype(problem)), out, problem->page_size, lengths, queries, window, soft_cap,
              (problem->features & LIBDECODE_FEATURE_ALIBI) != 0 ? ", alibi" : "",
+             (problem->features & LIBDECODE_FEATURE_ROPE) != 0 ? ", rope" : "",
              (problem->features & LIBDECODE_FEATURE_SINKS) != 0 ? ", sinks" : "",
              (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? ", lse" : "");
 }

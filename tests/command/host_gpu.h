@@ -30,6 +30,9 @@
  *     HOST_GPU_DEFECT=no_cap          logits have no soft cap
  *     HOST_GPU_DEFECT=rough_cap       its tanh is exact to 2^-24 of 1, not of itself
  *     HOST_GPU_DEFECT=alibi_sign      what ALiBi adds is taken away
+ *     HOST_GPU_DEFECT=rope_f32        the angle of a rotation is a product in f32
+ *     HOST_GPU_DEFECT=rope_neighbours pairs of dims that are rotated lie side by side
+ *     HOST_GPU_DEFECT=rope_query      of several query tokens all are rotated as the first is
  *     HOST_GPU_DEFECT=lse_base        the lse is base 2 where base e is asked for
  *     HOST_GPU_DEFECT=early           a programmatic launch is over before the one ahead of it begins
  *     HOST_GPU_DEFECT=crash           every call after the first launch answers CUDA_ERROR_ILLEGAL_ADDRESS

@@ -170,6 +170,12 @@ class WithoutGpu(CommandTest):
         self.assertIn("q_len 2000 (built: up to 1024)", result.stdout)
         self.check_run(run("explain", "--soft-cap", "-1"), USAGE)
 
+    def test_explain_knows_rotations(self):
+        for gpu, kv, head_dim, code in [("sm_90", "bf16", 128, PASSED), ("sm_120", "bf16", 512, PASSED), ("sm_120", "e4m3", 256, PASSED)]:
+            self.check_run(run("explain", "--gpu", gpu, "--kv", kv, "--head-dim", head_dim, "--rope"), code)
+        self.assertIn("rope_theta", self.check_run(run("explain", "--rope", "--rope-theta", "-1"), USAGE).stderr)
+        self.assertIn("rope_scale", self.check_run(run("explain", "--rope-scale", "2"), USAGE).stderr)
+
     def test_explain_refuses_a_policy_that_matches_nothing(self):
         self.assertIn("'nothing'", self.check_run(run("explain", "--policy", "force=nothing"), FAILED).stderr)
 
@@ -314,7 +320,7 @@ class OnHostGpu(CommandTest):
 
     def test_query_tokens_drafts_caps_and_biases_are_as_the_reference_has_them(self):
         for kernel in ("kvbf16_d64_r8_p16", "kve4m3_d64_r8_p1", "kvnvfp4_d64_r8_p16"):
-            for case in ("q_len_*", "ragged_q*", "draft*", "soft_cap*", "alibi*", "lse_natural*"):
+            for case in ("q_len_*", "ragged_q*", "draft*", "soft_cap*", "alibi*", "lse_natural*", "rope*"):
                 with self.subTest(kernel=kernel, case=case):
                     report = self.check_format(kernel, case)
                     self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
@@ -329,6 +335,8 @@ class OnHostGpu(CommandTest):
             ("skip_token", "q_len_16_group_12", "out"), ("no_cap", "soft_cap", "out"), ("no_cap", "drafts_and_all", "out"),
             ("rough_cap", "soft_cap_million", "out"), ("alibi_sign", "alibi", "out"), ("alibi_sign", "alibi_long", "out"),
             ("lse_base", "lse_natural", "lse"), ("lse_base", "lse_natural_sinks", "lse"),
+            ("rope_f32", "rope_far", "out"), ("rope_f32", "rope_far_positions", "out"), ("rope_neighbours", "rope", "out"),
+            ("rope_neighbours", "rope_narrow_head", "out"), ("rope_query", "rope_positions", "out"), ("draft_bits", "rope_drafts", "out"),
         ]:
             with self.subTest(defect=defect, case=case):
                 report = self.check(ONE_KERNEL, "--case", case, "--repeat", 1, code=FAILED, HOST_GPU_DEFECT=defect)
@@ -385,6 +393,15 @@ class OnHostGpu(CommandTest):
         self.assertEqual((row["q_len"], row["tokens"], row["kv_bytes"], row["requests_compared"]), (3, 80, 80 * 2 * 256, 1))
         self.assertIn(", 3 query tokens, soft cap 5, alibi", row["problem"])
         for defect in ("causal", "no_cap", "alibi_sign"):
+            with self.subTest(defect):
+                result = self.check_run(run("bench", *options, gpu=True, HOST_GPU_DEFECT=defect), FAILED)
+                self.assertIn("the result is wrong: out[token", result.stderr)
+
+    def test_bench_measures_rotated_rows(self):
+        options = ["--heads", "4/1", "--lens", "10,70", "--q-len", 2, "--rope", "--rope-scale", 2, "--rope-theta", 500]
+        (row,) = self.json_of(run("bench", *options, "--json", gpu=True))["results"]
+        self.assertIn(", 2 query tokens, rope", row["problem"])
+        for defect in ("rope_neighbours", "rope_query"):
             with self.subTest(defect):
                 result = self.check_run(run("bench", *options, gpu=True, HOST_GPU_DEFECT=defect), FAILED)
                 self.assertIn("the result is wrong: out[token", result.stderr)

@@ -56,6 +56,8 @@
 #define CASE_SOFT_CAP CASE_FLAG(41)
 #define CASE_ALIBI CASE_FLAG(42) /* slopes of both signs, of none, and steep ones */
 #define CASE_LSE_NATURAL CASE_FLAG(43)
+#define CASE_ROPE CASE_FLAG(44)
+#define CASE_FAR_POSITIONS CASE_FLAG(45) /* position_stride 100003, position_offset 1000000000 */
 
 /* Query tokens of a request that kernels take a draft mask for. */
 #define MAX_MASKED_TOKENS KERNEL_MAX_DRAFT_TOKENS
@@ -72,6 +74,7 @@ struct test_case {
     int32_t num_lens;
     int32_t q_len; /* 0: 1 */
     float soft_cap;
+    float rope_scale, rope_theta; /* 0: the defaults */
 };
 extern const struct test_case test_cases[];
 extern const size_t num_test_cases;
