@@ -315,7 +315,7 @@ typedef struct libdecode_problem {
     /*
      * With FEATURE_ROPE, both > 0. Of a row x at position p, with h = head_dim / 2 and for every i < h, where
      * a = p / rope_scale * rope_theta^(-i / h): x[i] becomes x[i] cos a - x[i + h] sin a, and x[i + h] becomes
-     * x[i + h] cos a + x[i] sin a.
+     * x[i + h] cos a + x[i] sin a. Kernels round what comes out to 16 bits: bf16 with bf16 KV, else fp16.
      */
     float rope_scale;  /* default 1 */
     float rope_theta;  /* default 10000 */

@@ -37,12 +37,15 @@ enum {
     CONTRACT_FEATURE_SKIP_SOFTMAX = 1u << 7, /* dense is always allowed */
     CONTRACT_FEATURE_SOFT_CAP = 1u << 8,
     CONTRACT_FEATURE_ALIBI = 1u << 9,
+    CONTRACT_FEATURE_ROPE = 1u << 10,
     CONTRACT_FEATURE_LSE_NATURAL = 1u << 11,
     CONTRACT_FEATURE_BATCH_INVARIANT = 1u << 12
 };
 
 /* What takes time of those who do not ask for it: kernels are built with all of these, or with none. */
-enum { CONTRACT_OPTIONS = CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI };
+enum {
+    CONTRACT_OPTIONS = CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI | CONTRACT_FEATURE_ROPE
+};
 
 /* Query tokens of a request with a draft mask: a row's bits are kept in 64. */
 enum { KERNEL_MAX_DRAFT_TOKENS = 64 };
@@ -151,9 +154,11 @@ struct query_params {
     float bmm1_scale_log2;               /* bmm1_scale * log2(e) */
     float soft_cap;                      /* of natural logits; 0: none */
     float skip_factor;                   /* skip_softmax_threshold_scale_factor; 0: no tile is passed over */
-    int32_t reserved;
-    int32_t dtype;    /* KERNEL_DTYPE_* */
-    int32_t head_dim; /* of query, K, V and out; at most the kernel's */
+    int32_t dtype;                       /* KERNEL_DTYPE_* */
+    int32_t head_dim;                    /* of query, K, V and out; at most the kernel's */
+    int32_t rotates;                     /* not 0: query and K are rotated by their positions */
+    double rope_frequency;               /* of the first pair of dims, in revolutions a position */
+    double rope_ratio;                   /* of a pair's frequency to that of the pair before it */
 };
 
 struct output_params {

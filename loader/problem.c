@@ -325,6 +325,16 @@ static int64_t row_bytes(libdecode_dtype dtype, int32_t dim) {
     return (int64_t)dim * dtype_bits(dtype) / 8 + (dtype == LIBDECODE_DTYPE_NVFP4 ? dim / 16 : 0);
 }
 
+#define TWO_PI 6.283185307179586476925
+
+static void derive_rope(struct problem *problem) {
+    const libdecode_problem *given = &problem->given;
+    if ((given->features & LIBDECODE_FEATURE_ROPE) == 0)
+        return;
+    problem->rope_frequency = 1.0 / (TWO_PI * (double)given->rope_scale);
+    problem->rope_ratio = pow((double)given->rope_theta, -2.0 / (double)problem->qk_dim);
+}
+
 /* What follows from a problem whose every field is explicit. */
 static void derive(struct problem *problem) {
     const libdecode_problem *given = &problem->given;
@@ -334,6 +344,7 @@ static void derive(struct problem *problem) {
     problem->heads_per_sequence = given->seq_lens_head_stride != 0 ? 1 : given->num_kv_heads;
     problem->qk_dim = given->head_dim;
     problem->v_dim = given->head_dim;
+    derive_rope(problem);
     problem->kv_token_bytes = row_bytes(given->kv_dtype, problem->qk_dim) + row_bytes(given->kv_dtype, problem->v_dim);
     problem->page_table_width = page_table_width(given);
     problem->planned_kv_tokens = given->total_kv_tokens != 0 ? smaller(given->total_kv_tokens, most_tokens) : most_tokens;

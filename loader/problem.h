@@ -20,6 +20,8 @@ struct problem {
     int32_t v_dim;               /* elements of a V row and an output row */
     int64_t kv_token_bytes;      /* read for one token and KV head: its rows of K and V, with their NVFP4 scales */
     int64_t page_table_width;    /* entries of a row that belong to one request, KV head and tensor */
+    double rope_frequency;       /* with FEATURE_ROPE: revolutions a position of the first pair of dims */
+    double rope_ratio;           /* likewise: of a pair's frequency to that of the pair before it; both 0 without */
     int64_t planned_kv_tokens; /* sum of the lengths: total_kv_tokens, or what max_seq_len allows if that is less or not known */
 };
 

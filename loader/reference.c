@@ -36,10 +36,11 @@ struct scratch {
     double *accumulated; /* [rows][v_dim] sum of weight * v, not yet divided */
     double *row_max;     /* [rows] largest logit so far */
     double *row_sum;     /* [rows] sum of exp(logit - row_max) */
-    double *squares;     /* [rows][v_dim] sum of (weight * v)^2; these four are NULL unless exact results are wanted */
+    double *squares;     /* [rows][v_dim] sum of (weight * v)^2; these five are NULL unless exact results are wanted */
     double *row_squares; /* [rows] sum of weight^2 */
     double *row_tokens;  /* [rows] tokens that it sees */
     double *row_largest; /* [rows] largest |v| of these */
+    double *row_turned;  /* [rows] largest sum over pairs of dims of |q|^2 |k|^2, of these */
     double *frequencies; /* [qk_dim / 2] of the rotation by positions: radians a position */
     double *k_row;       /* [qk_dim] */
     double *v_row;       /* [v_dim] */
@@ -222,6 +223,7 @@ static void load_queries(const struct operation *operation, const struct sequenc
         memset(scratch->row_squares, 0, row * sizeof *scratch->row_squares);
         memset(scratch->row_tokens, 0, row * sizeof *scratch->row_tokens);
         memset(scratch->row_largest, 0, row * sizeof *scratch->row_largest);
+        memset(scratch->row_turned, 0, row * sizeof *scratch->row_turned);
     }
 }
 
@@ -235,6 +237,14 @@ static double dot(const double *a, const double *b, size_t count) {
         sum3 += a[d + 3] * b[d + 3];
     }
     return (sum0 + sum1) + (sum2 + sum3);
+}
+
+/* Alike before the rotation and after it. */
+static double pair_products(const double *a, const double *b, size_t half) {
+    double sum = 0;
+    for (size_t i = 0; i < half; i++)
+        sum += (a[i] * a[i] + a[i + half] * a[i + half]) * (b[i] * b[i] + b[i + half] * b[i + half]);
+    return sum;
 }
 
 /* What a kernel's rounding is measured by. `shrink` is what the sums so far have just been multiplied by. */
@@ -251,6 +261,10 @@ static void attend_squares(const struct operation *operation, size_t row, double
     scratch->row_largest[row] = largest;
     scratch->row_squares[row] = scratch->row_squares[row] * (shrink * shrink) + weight * weight;
     scratch->row_tokens[row]++;
+    if (operation->rotates) {
+        const double turned = pair_products(scratch->query + row * operation->qk_dim, scratch->k_row, operation->qk_dim / 2);
+        scratch->row_turned[row] = turned > scratch->row_turned[row] ? turned : scratch->row_turned[row];
+    }
 }
 
 /* In natural units: the soft cap, then what the distance of a KV token from the query adds. */
@@ -325,6 +339,7 @@ static void store_exact_row(const struct operation *operation, size_t row, const
     exact->weight[result] = sqrt(scratch->row_squares[row]) * scale;
     exact->tokens[result] = scratch->row_tokens[row];
     exact->largest[result] = bmm2 * scratch->row_largest[row];
+    exact->turned[result] = fabs(operation->bmm1_scale) * sqrt(scratch->row_turned[row]);
 }
 
 static void store_row(const struct operation *operation, const double *values, double lse, int64_t token, int64_t head) {
@@ -452,7 +467,7 @@ static libdecode_status scratch_create(const struct operation *operation, size_t
     size_t rows = q_len * operation->group_size, qk_dim = operation->qk_dim, v_dim = operation->v_dim; /* < 2^31 * 2^16 */
     bool exact = operation->reference->exact.out != NULL;
     size_t doubles =
-        rows * (qk_dim + (exact ? 2 : 1) * v_dim) + (exact ? 5 : 2) * rows + qk_dim / 2 + qk_dim + v_dim; /* < 2^58 */
+        rows * (qk_dim + (exact ? 2 : 1) * v_dim) + (exact ? 6 : 2) * rows + qk_dim / 2 + qk_dim + v_dim; /* < 2^58 */
     double *memory = malloc(doubles * sizeof(double) + q_len * sizeof(bool));
 
     if (memory == NULL)
@@ -471,6 +486,7 @@ static libdecode_status scratch_create(const struct operation *operation, size_t
     ret_scratch->row_squares = exact ? ret_scratch->squares + rows * v_dim : NULL;
     ret_scratch->row_tokens = exact ? ret_scratch->row_squares + rows : NULL;
     ret_scratch->row_largest = exact ? ret_scratch->row_tokens + rows : NULL;
+    ret_scratch->row_turned = exact ? ret_scratch->row_largest + rows : NULL;
     ret_scratch->visible = (bool *)(memory + doubles);
     set_frequencies(operation, ret_scratch->frequencies);
     return LIBDECODE_OK;

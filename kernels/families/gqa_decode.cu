@@ -2,7 +2,7 @@
 /*
  * GQA decode: attention of the query tokens of each request over a paged KV cache.
  *
- *     z_j = bmm1_scale * q . k_j        over the tokens j that the query token sees
+ *     z_j = bmm1_scale * q . k_j        over the tokens j that the query token sees, both rotated by their positions where wanted
  *     z_j = cap * tanh(z_j / cap), then + slope * (position_j - position_q), where wanted
  *     m   = max_j z_j log2e,   l = sum_j 2^(z_j log2e - m) + 2^(sink log2e - m)
  *     out = bmm2_scale * sum_j 2^(z_j log2e - m) v_j / l
@@ -95,6 +95,9 @@ struct Traits {
 
     /* Two where rows are divided as well, which leaves warps for a second team; sm_100 is two registers short of that. */
     static constexpr bool divides_rows = row_warps > 1 && variant::target_sm == 90 && !converts;
+    /* No shared memory for the frequencies of 256 pairs there; no registers to turn keys beside two fragments of rows here. */
+    static constexpr bool computes_rope =
+        has_options && !(small && head_dim > 256 && converts) && !(divides_rows && gathers_rows);
     static constexpr bool few_token_warps = small || crowded || row_warps > 2 || divides_rows || (long_steps && !has_scales);
     static constexpr int most_token_warps = few_token_warps ? 2 : 4;
     /* What is converted in registers leaves them for the scores of 32 tokens a warp, with 16 rows of 128 for those of 16. */
@@ -171,7 +174,8 @@ struct FoldIn {
         pipeline::KvRingBarriers<Traits::stages> barriers;
         Votes votes;
         pipeline::PieceQueue<Traits::row_tile> pieces;
-        pipeline::Sequences sequences; /* for what is called rarely */
+        tile::RopeFrequency frequencies[Traits::computes_rope ? Traits::head_dim / 2 : 1]; /* of pairs of dims */
+        pipeline::Sequences sequences;                                                     /* for what is called rarely */
     };
     /* Without the padding that the alignment adds to the end. */
     static constexpr int shared_bytes = offsetof(SharedMemory, sequences) + sizeof(pipeline::Sequences);
@@ -200,6 +204,10 @@ constexpr int consumer_barrier = 1; /* named barrier of the consumer warps; 0 is
 /* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
 
 __device__ __forceinline__ int cluster_rank() { return Traits::cluster_size > 1 ? static_cast<int>(ptx::cluster_rank()) : 0; }
+
+__device__ __forceinline__ bool asks_rope(const gqa_decode_params &params) {
+    return Traits::computes_rope && pipeline::rarely(params.query.rotates != 0);
+}
 
 /* What a consumer warp keeps over a piece. */
 struct ConsumerState {
@@ -291,7 +299,8 @@ __device__ __forceinline__ void add_values(const Ring &ring, const Tokens &token
  */
 __device__ __forceinline__ void attend(const gqa_decode_params &params, const pipeline::AnnouncedPiece<Traits::row_tile> &piece,
                                        const RowScales &scales, Ring &ring, Votes &votes, const TokenFragments &fragments,
-                                       const Place &place, ConsumerState &state, int lane) {
+                                       const tile::RopeFrequency *frequencies, const Place &place, ConsumerState &state,
+                                       int lane) {
     const bool may_skip = Traits::skips && params.query.skip_factor > 0.f;
     const tile::UnitRows<Traits::row_tile> &rows = piece.rows;
     Ring ring_behind = ring;
@@ -307,7 +316,11 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
         bool wanted = tokens.any_visible();
         Scores scores;
         ring.wait_full(pipeline::tensor_k);
-        if (wanted)
+        if (wanted && asks_rope(params))
+            tile::qk_rotated(scores, state.query, ring.tile(pipeline::tensor_k), fragments, frequencies,
+                             params.query.head_dim / 2,
+                             (tokens.first_token + (lane >> 2)) * params.schedule.position_stride.value, lane);
+        else if (wanted)
             tile::qk(scores, state.query, ring.tile(pipeline::tensor_k), fragments, lane);
         ring.release(pipeline::tensor_k, lane);
         if (wanted) {
@@ -349,13 +362,19 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
                                 piece.row_pass * Traits::row_tile);
         };
         ConsumerState state;
-        /* Its addresses in the row anew for every piece: kept from piece to piece they would take registers from the loop over tiles. */
-        state.query.load(params.query, row_map(), place.first_row, unit.live_rows, ptx::thread_index_here() % 32);
-        const RowScales scales(tile::scale_log2(params.query), state.query);
+        if (asks_rope(params)) {
+            shared.pieces.wait_described(number);
+            state.query.load_rotated(params.query, row_map(), unit.place, shared.frequencies, place.first_row, unit.live_rows,
+                                     ptx::thread_index_here() % 32);
+        } else {
+            /* Its addresses in the row anew for every piece: kept from piece to piece they would take registers from the loop over tiles. */
+            state.query.load(params.query, row_map(), place.first_row, unit.live_rows, ptx::thread_index_here() % 32);
+        }
+        const RowScales scales(tile::scale_log2(params.query), asks_rope(params), state.query);
         shared.pieces.wait_described(number);
         state.softmax.clear();
         state.output.clear();
-        attend(params, announced, scales, ring, shared.votes, fragments, place, state, lane);
+        attend(params, announced, scales, ring, shared.votes, fragments, shared.frequencies, place, state, lane);
 
         /* Anew: kept over the loop they would take registers from it. */
         number = announced.number;
@@ -365,9 +384,11 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         Fold::Result result(live_rows);
         if (number > 0)
             ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); /* the piece before has been folded */
+        const int thread = ptx::thread_index_here();
+        const Place here(thread / 32);
         shared.partials.run<consumer_barrier>(
-            state.output, state.softmax, place.team * Traits::token_warps + place.token_warp,
-            [&] { return announced.first_team * Traits::token_warps; }, place.first_row, lane, own);
+            state.output, state.softmax, here.team * Traits::token_warps + here.token_warp,
+            [&] { return announced.first_team * Traits::token_warps; }, here.first_row, thread % 32, own);
         shared.exchange.template run<consumer_barrier>(own, result, rank, number, piece.is_last);
         const bool is_part = piece.num_parts > 1;
         if (!is_part || WorkerFold(params.records, piece).run(result)) {
@@ -454,6 +475,10 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     }
     if (Traits::gathers_rows && params.query.head_dim < Traits::head_dim)
         clear_tiles(shared);
+    if (asks_rope(params))
+        tile::fill_rope_frequencies(shared.frequencies, Traits::head_dim / 2, params.query.head_dim / 2,
+                                    params.query.rope_frequency, params.query.rope_ratio, params.schedule.position_stride.value,
+                                    threadIdx.x, Traits::threads);
     __syncthreads();
     if constexpr (Traits::cluster_size > 1)
         ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
@@ -491,7 +516,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
                 CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
                 CONTRACT_FEATURE_LSE_NATURAL | (Traits::cluster_size == 1 ? CONTRACT_FEATURE_BATCH_INVARIANT : 0u) |
-                (Traits::has_options ? CONTRACT_OPTIONS : 0u),
+                (Traits::has_options ? CONTRACT_OPTIONS & ~(Traits::computes_rope ? 0u : CONTRACT_FEATURE_ROPE) : 0u),
     .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u),
     .record_bytes = record_bytes,
     .consumer_warps = Traits::consumer_warps,

@@ -44,6 +44,11 @@ __device__ __forceinline__ bool are_rows_alike(const schedule_params &params) {
     return params.q_len == 1 && params.draft_mask == nullptr;
 }
 
+/* Whether the consumers ask where the rows stand. */
+__device__ __forceinline__ bool asks_places(const query_params &query_rows) {
+    return query_rows.alibi_slopes != nullptr || query_rows.rotates != 0;
+}
+
 /* By one lane: which query tokens the rows of a unit are, which a consumer needs first, to load them; and that little. */
 template <int row_tile>
 __device__ __forceinline__ void name_rows(const schedule_params &params, const QueryTokens &query, const Piece &piece,
@@ -58,8 +63,8 @@ __device__ __forceinline__ void name_rows(const schedule_params &params, const Q
 }
 
 /* The rest, a lane for every row; complete for those that synchronise with all lanes. */
-template <int row_tile>
-__device__ __forceinline__ void describe_rows(const schedule_params &params, const float *alibi_slopes,
+template <bool has_options, int row_tile>
+__device__ __forceinline__ void describe_rows(const schedule_params &params, const query_params &query_rows,
                                               const Sequences &sequences, const QueryTokens &query, const Piece &piece,
                                               tile::UnitRows<row_tile> &rows, int lane) {
     const int tokens = tokens_of_unit(params, sequences, piece);
@@ -94,11 +99,12 @@ __device__ __forceinline__ void describe_rows(const schedule_params &params, con
         return;
     rows.range[lane] = {first, end};
     rows.drafts[lane] = drafts;
-    if (rarely(alibi_slopes != nullptr)) {
+    if (has_options && asks_places(query_rows)) {
         /* Padding has none: what it scored would decide when the rows beside it are rescaled, and so their last bits. */
         const int heads = params.group_size.value, head = piece.kv_head * heads + unit_row - token * heads;
-        rows.alibi[lane].slope = is_live ? alibi_slopes[head] * tile::log2_e : 0.f;
-        rows.alibi[lane].distance = is_live ? static_cast<int>(params.position_offset - view.position) : 0;
+        const bool has_slope = is_live && query_rows.alibi_slopes != nullptr;
+        rows.place[lane].alibi_slope = has_slope ? query_rows.alibi_slopes[head] * tile::log2_e : 0.f;
+        rows.place[lane].distance = is_live ? static_cast<int>(params.position_offset - view.position) : 0;
     }
 }
 

@@ -96,9 +96,8 @@ __device__ __forceinline__ void announce(const gqa_decode_params &params, SplitS
         }
         if (piece.end_of_work)
             return;
-        if (rarely(!are_rows_alike(params.schedule) || (has_options && params.query.alibi_slopes != nullptr)))
-            describe_rows(params.schedule, has_options ? params.query.alibi_slopes : nullptr, schedule.sequences(), query, piece,
-                          slot.rows, lane);
+        if (rarely(!are_rows_alike(params.schedule) || (has_options && asks_places(params.query))))
+            describe_rows<has_options>(params.schedule, params.query, schedule.sequences(), query, piece, slot.rows, lane);
         pieces.describe(number);
         __syncwarp();
         const uint32_t boxes_per_tile = tile_tokens >> (__ffs(params.schedule.box_tokens) - 1);

@@ -47,6 +47,19 @@ __device__ __forceinline__ uint32_t multiply_fp16x2(uint32_t a, uint32_t b) {
     return product;
 }
 
+/* a * b + c of both halves, rounded once. */
+__device__ __forceinline__ uint32_t multiply_add_fp16x2(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t sum;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
+    return sum;
+}
+/* Part of the instruction that uses it. */
+__device__ __forceinline__ uint32_t negate_fp16x2(uint32_t a) {
+    uint32_t negated;
+    asm("neg.f16x2 %0, %1;" : "=r"(negated) : "r"(a));
+    return negated;
+}
+
 /* A half of a pair, the upper or the lower one, as both: part of the instruction that uses it. */
 __device__ __forceinline__ uint32_t both_halves(uint32_t pair, bool upper) {
     uint32_t both;

@@ -60,6 +60,11 @@ __device__ __forceinline__ void load_shared(uint32_t (&words)[4], uint32_t addre
                  : "r"(address)
                  : "memory");
 }
+__device__ __forceinline__ uint32_t load_shared_byte(uint32_t address) {
+    uint32_t byte;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(byte) : "r"(address) : "memory");
+    return byte;
+}
 __device__ __forceinline__ void store_shared_zeros(uint32_t address) {
     asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0u) : "memory");
 }

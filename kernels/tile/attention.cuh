@@ -3,7 +3,7 @@
  * attention.cuh: what one warp computes on its tokens of a tile, with swapped operands: tokens are the 16 rows of the matrix
  * instruction, query rows its 8 columns, so a group of 8 query heads wastes nothing.
  *
- *     scores^T [tokens, rows] = K [tokens, head_dim] Q^T          qk
+ *     scores^T [tokens, rows] = K [tokens, head_dim] Q^T          qk, qk_rotated
  *     p^T = exp2(scores^T - reference)                            score.cuh, softmax.cuh
  *     output^T [head_dim, rows] += V^T [head_dim, tokens] p^T     pv
  *
@@ -30,6 +30,7 @@
 #include "tile/element.cuh"
 #include "tile/kv_format.cuh"
 #include "tile/query.cuh"
+#include "tile/rope.cuh"
 #include "tile/score.cuh"
 #include "tile/softmax.cuh"
 
@@ -62,6 +63,92 @@ __device__ __forceinline__ void qk(ScoreFragment<token_fragments, row_fragments>
 #pragma unroll
             for (int i = 0; i < 4; ++i)
                 scores.value[fragment][n][i] = chains == 1 ? part[0][n][i] : part[0][n][i] + part[chains - 1][n][i];
+        }
+    }
+}
+
+/* The pairs of dims that a lane turns in the steps of a chunk, two in each: for its first token, then for those 8, 16, ... further. */
+template <class Format>
+struct TurningPairs {
+    const RopeFrequency *first;
+    float angle[Format::rotated_steps][2];
+
+    __device__ __forceinline__ TurningPairs(const RopeFrequency *frequencies, int chunk, uint32_t position, int lane)
+        : first(frequencies + Format::rotated_dim(chunk * Format::rotated_steps, lane)) {
+#pragma unroll
+        for (int step = 0; step < Format::rotated_steps; ++step) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                uint32_t turn[2];
+                ptx::load_shared(turn, ptx::shared_address(&frequency(step, i)));
+                angle[step][i] = radians(turn[1] * position + __umulhi(turn[0], position));
+            }
+        }
+    }
+
+    /* `lower`, two neighbours, and their partners in the upper half of the row. */
+    __device__ __forceinline__ void turn(uint32_t &lower, uint32_t &upper, int step) {
+        float cosine[2], sine[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            sine[i] = ptx::sine_approx(angle[step][i]);
+            cosine[i] = ptx::cosine_approx(angle[step][i]);
+        }
+        Element<Format::matrix_dtype>::turn(lower, upper, cosine, sine, Format::rotation_scale);
+    }
+
+    /* To the next token. From shared memory each time: there are no registers to keep that. */
+    __device__ __forceinline__ void advance(int step) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            uint32_t further[1];
+            ptx::load_shared(further, ptx::shared_address(&frequency(step, i).eight_tokens));
+            angle[step][i] += __uint_as_float(further[0]);
+        }
+    }
+
+  private:
+    __device__ __forceinline__ const RopeFrequency &frequency(int step, int i) const {
+        return first[Format::rotated_dim(step, 0) + i * Format::rotated_neighbour];
+    }
+};
+
+/*
+ * The same of rotated rows: K is turned between the reader and the tensor core, a query was when it was loaded. `position`: of the
+ * lane's first token, from token 0 of the cache.
+ */
+template <class Format, int tile_tokens, int token_fragments, int row_fragments>
+__device__ __forceinline__ void qk_rotated(ScoreFragment<token_fragments, row_fragments> &scores,
+                                           const QueryFragment<Format, row_fragments> &query, uint32_t k_tile,
+                                           const TokenFragments<Format, tile_tokens, token_fragments> &tokens,
+                                           const RopeFrequency *frequencies, int half_dim, uint32_t position, int lane) {
+    using Matrix = Element<Format::matrix_dtype>;
+    constexpr int chunk_steps = Format::rotated_steps;
+    scores.clear();
+#pragma unroll
+    for (int chunk = 0; chunk < Format::steps / chunk_steps; ++chunk) {
+        TurningPairs<Format> pairs(frequencies, chunk, position, lane);
+#pragma unroll
+        for (int fragment = 0; fragment < token_fragments; ++fragment) {
+            typename Format::RotatedKeyReader reader(k_tile, tokens, fragment, half_dim, lane);
+            reader.load(chunk);
+#pragma unroll
+            for (int i = 0; i < chunk_steps; ++i) {
+                const int step = chunk * chunk_steps + i;
+                uint32_t keys[4];
+                reader.operand(keys, step);
+                pairs.turn(keys[0], keys[2], i);
+                pairs.advance(i);
+                pairs.turn(keys[1], keys[3], i);
+                if (fragment + 1 < token_fragments)
+                    pairs.advance(i);
+#pragma unroll
+                for (int n = 0; n < row_fragments; ++n)
+                    Matrix::mma(scores.value[fragment][n], keys, query.operand[step][n]);
+                /* What follows is not begun before: it would take more registers than there are beside the conversion. */
+                if constexpr (Format::converts_query)
+                    __syncwarp();
+            }
         }
     }
 }

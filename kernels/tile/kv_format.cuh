@@ -14,6 +14,11 @@
  *     query_...               which dims the lanes want as the B operand of qk (query.cuh): of converted queries a lane takes
  *                             query_vector neighbouring dims, and query_operand makes of their pairs the registers of its steps
  *     output_dim              the dim of an accumulator's registers 2 * half and 2 * half + 1
+ *     RotatedKeyReader        what RoPE reads instead: chunks of rotated_steps steps; the first 8 dims of a step are the partners of
+ *                             its last 8, half a row before them, so that a lane holds both dims of a pair in one step. Of a
+ *                             token it holds two: rotated_dim of the lower half, and rotated_neighbour further
+ *     rotation_scale          what K is multiplied by when it is rotated; rotated_scale: what products of query and K, both
+ *                             rotated, are to be multiplied by
  *
  * The order in which a format deals out the dims of a row to steps, registers and lanes is its own: of K the query follows it, of
  * V the output, so that no byte changes its lane.
@@ -51,6 +56,13 @@ struct TileRows {
         constexpr int pairs_per_line = line_bytes / 32;
         return (address + pair / pairs_per_line * line_stride_bytes) ^ (pair % pairs_per_line * 32);
     }
+    /* Where byte `byte` of token `token` of a fragment lies. */
+    static __device__ __forceinline__ uint32_t byte(uint32_t fragment, uint32_t line_stride_bytes, int token, uint32_t byte) {
+        return fragment + byte / line_bytes * line_stride_bytes + token * line_bytes +
+               ((byte % line_bytes) ^ (permutation(token) * 16));
+    }
+    /* From a token of the first 8 of a fragment to that 8 further: they are permuted alike. */
+    static constexpr int eight_tokens_bytes = 8 * line_bytes;
     /* Where chunk `chunk` of token `token` of a box of 16 tokens lies. */
     static __device__ __forceinline__ uint32_t chunk(uint32_t box, int token, int chunk) {
         return box + chunk / line_chunks * (fragment_tokens * line_bytes) + token * line_bytes +

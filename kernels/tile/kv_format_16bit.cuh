@@ -31,6 +31,30 @@ struct KvFormat16Bit {
         }
     };
 
+    /* The eight dims of a chunk, and of the chunk half a row further. */
+    static constexpr int rotated_steps = 1, rotated_neighbour = 1;
+    static __device__ __forceinline__ constexpr int rotated_dim(int step, int lane) { return step * 8 + (lane & 3) * 2; }
+    struct RotatedKeyReader {
+        const uint32_t fragment, line_stride_bytes, first_byte;
+        const int token;
+        uint32_t chunks[4];
+        template <class Tokens>
+        __device__ __forceinline__ RotatedKeyReader(uint32_t tile, const Tokens &tokens, int fragment, int half_dim, int lane)
+            : fragment(tile + tokens.offset[fragment]), line_stride_bytes(tokens.line_stride_bytes),
+              first_byte(lane < 16 ? 0 : half_dim * 2), token(lane & 15) {}
+        __device__ __forceinline__ void load(int chunk) {
+            ptx::ldmatrix_x4(chunks, Rows::byte(fragment, line_stride_bytes, token, first_byte + chunk * 16));
+        }
+        __device__ __forceinline__ void operand(uint32_t (&keys)[4], int) const {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                keys[i] = chunks[i];
+        }
+    };
+    /* A rotated fp16 may be larger than any fp16 is: halved it is not, of K nor of the query. */
+    static constexpr float rotation_scale = dtype == KERNEL_DTYPE_FP16 ? 0.5f : 1.f;
+    static constexpr float rotated_scale = 1.f / (rotation_scale * rotation_scale);
+
     struct ValueReader {
         const uint32_t address, line_stride_bytes;
         template <class Tokens>

@@ -12,6 +12,7 @@
 #include "abi.h"
 #include "ptx/convert.cuh"
 #include "ptx/matrix.cuh"
+#include "ptx/memory.cuh"
 #include "tile/kv_format.cuh"
 
 namespace tile {
@@ -48,6 +49,40 @@ struct KvFormat<KERNEL_DTYPE_E4M3, head_dim> {
             keys[3] = ptx::fp16x2_from_e4m3x2_high(high);
         }
     };
+
+    /* 16 dims, four to a lane as above, and those half a row further, which is no whole number of chunks for every head_dim. */
+    static constexpr int rotated_steps = 2, rotated_neighbour = 1;
+    static __device__ __forceinline__ constexpr int rotated_dim(int step, int lane) {
+        return step / 2 * 16 + (lane & 3) * 4 + step % 2 * 2;
+    }
+    struct RotatedKeyReader {
+        const uint32_t fragment, line_stride_bytes, half_bytes;
+        const int lane;
+        uint32_t words[4]; /* tokens l/4 and 8 further; then of the upper half */
+        template <class Tokens>
+        __device__ __forceinline__ RotatedKeyReader(uint32_t tile, const Tokens &tokens, int fragment, int half_dim, int lane)
+            : fragment(tile + tokens.offset[fragment]), line_stride_bytes(tokens.line_stride_bytes), half_bytes(half_dim),
+              lane(lane) {}
+        __device__ __forceinline__ void load(int chunk) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const uint32_t byte = chunk * 16 + (lane & 3) * 4 + half * half_bytes;
+                const uint32_t address = Rows::byte(fragment, line_stride_bytes, lane >> 2, byte);
+#pragma unroll
+                for (int eight = 0; eight < 2; ++eight) {
+                    uint32_t word[1];
+                    ptx::load_shared(word, address + eight * Rows::eight_tokens_bytes);
+                    words[half * 2 + eight] = word[0];
+                }
+            }
+        }
+        __device__ __forceinline__ void operand(uint32_t (&keys)[4], int step) const {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                keys[i] = step % 2 == 0 ? ptx::fp16x2_from_e4m3x2_low(words[i]) : ptx::fp16x2_from_e4m3x2_high(words[i]);
+        }
+    };
+    static constexpr float rotation_scale = 1.f, rotated_scale = 1.f;
 
     struct ValueReader : Reader {
         using Reader::Reader;

@@ -109,6 +109,46 @@ struct KvFormat<KERNEL_DTYPE_NVFP4, head_dim> {
         }
     };
 
+    /*
+     * 32 dims, eight to a lane as above, and those half a row further. Even dims and odd ones are two chunks, each of which reads the
+     * codes: the angles of all at once are too many registers.
+     */
+    static constexpr int rotated_steps = 2, rotated_neighbour = 4;
+    static __device__ __forceinline__ constexpr int rotated_dim(int step, int lane) {
+        return step / 4 * 32 + (lane & 3) * 8 + step % 2 * 2 + step / 2 % 2;
+    }
+    struct RotatedKeyReader {
+        const uint32_t fragment, line_stride_bytes, scales, half_dim;
+        const int lane;
+        uint32_t codes[4];
+        uint32_t pairs[2]; /* of tokens l/4 and 8 further: fp16 of the scales of the lower half and the upper */
+        template <class Tokens>
+        __device__ __forceinline__ RotatedKeyReader(uint32_t tile, const Tokens &tokens, int fragment, int half_dim, int lane)
+            : fragment(tile + tokens.offset[fragment]), line_stride_bytes(tokens.line_stride_bytes),
+              scales(tile + tokens.scales.key + fragment * fragment_tokens * scale_bytes + (lane >> 1 & 1)), half_dim(half_dim),
+              lane(lane) {}
+        __device__ __forceinline__ void load(int chunk) {
+            ptx::ldmatrix_x4(codes,
+                             Rows::byte(fragment, line_stride_bytes, lane & 15, chunk / 2 * 16 + (lane >> 4) * half_dim / 2));
+#pragma unroll
+            for (int eight = 0; eight < 2; ++eight) {
+                const uint32_t lower = scales + eight * 8 * scale_bytes + chunk / 2 * 2;
+                const uint32_t both = ptx::load_shared_byte(lower) | ptx::load_shared_byte(lower + half_dim / 16) << 8;
+                pairs[eight] = ptx::fp16x2_from_e4m3x2_low(both);
+            }
+        }
+        __device__ __forceinline__ void operand(uint32_t (&keys)[4], int step) const {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const uint32_t bytes = fp16_bytes(codes[i], step / 2 % 2 != 0);
+                keys[i] = ptx::multiply_fp16x2(step % 2 == 0 ? even_bytes(bytes) : odd_bytes(bytes),
+                                               ptx::both_halves(pairs[i % 2], i >= 2));
+            }
+        }
+    };
+    /* Of what two numbers of this size add up to, fp16 would lose digits. */
+    static constexpr float rotation_scale = k_scale, rotated_scale = 1.f;
+
     /* A lane's four dims of a chunk lie in its first block in lanes 0 to 15, else in its second; the pair is of two tokens. */
     struct ValueReader : Reader {
         uint32_t scales[2][chunks_per_row / 2][2]; /* of each chunk of a pair: fp16 of two tokens */

@@ -72,7 +72,7 @@ __device__ __forceinline__ void store_nvfp4(const output_params &output, const R
         *out = static_cast<uint8_t>(codes);
     else {
         codes |= __shfl_xor_sync(mask, codes, 1) << 4;
-        if (lane % 2 == 0)
+        if (column % 2 == 0)
             *out = static_cast<uint8_t>(codes);
     }
     if (column % block_dims != 0)

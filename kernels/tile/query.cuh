@@ -4,6 +4,8 @@
  * exactly; bf16, whose range fp16 has not, times a power of two of its own for each row, which `factor` takes back. It puts the
  * row's largest value just below 2^15: what is 2^-29 of it or more keeps all its bits, and the rest a quantum of 2^-24, far below what
  * the sum of the products is rounded to.
+ *
+ * With RoPE a row is turned by its own position first, in f32; its dims are dealt out as RotatedKeyReader has them.
  */
 #pragma once
 
@@ -13,7 +15,10 @@
 #include "abi.h"
 #include "ptx/convert.cuh"
 #include "ptx/scalar.cuh"
+#include "tile/element.cuh"
+#include "tile/rope.cuh"
 #include "tile/row_map.cuh"
+#include "tile/unit_rows.cuh"
 
 namespace tile {
 
@@ -54,7 +59,76 @@ struct QueryFragment {
         }
     }
 
+    /* `places`: of the unit's rows. */
+    __device__ __forceinline__ void load_rotated(const query_params &query, const RowMap &rows, const RowPlace *places,
+                                                 const RopeFrequency *frequencies, int first_row, int live_rows, int lane) {
+#pragma unroll
+        for (int n = 0; n < row_fragments; ++n) {
+            const int row = first_row + n * 8 + (lane >> 2);
+            const int live_dims = row < live_rows ? query.head_dim : 0, positions = -places[row].distance;
+            const int64_t first = rows.query_offset(query, row);
+            float multiplier = Format::rotation_scale;
+            factor[n][0] = factor[n][1] = 1.f;
+            if (Format::converts_query)
+                multiplier = normalise(query, n, first, live_dims, lane);
+#pragma unroll
+            for (int step = 0; step < Format::steps; ++step) {
+                float lower[2], upper[2];
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    const int dim = Format::rotated_dim(step, lane) + i * Format::rotated_neighbour;
+                    const bool is_live = dim < live_dims / 2;
+                    const float x = is_live ? element(query, first + dim) * multiplier : 0.f;
+                    const float y = is_live ? element(query, first + live_dims / 2 + dim) * multiplier : 0.f;
+                    float sine, cosine;
+                    __sincosf(radians(frequencies[dim].turn_signed(positions)), &sine, &cosine);
+                    lower[i] = fmaf(x, cosine, -y * sine);
+                    upper[i] = fmaf(y, cosine, x * sine);
+                }
+                operand[step][n][0] = Element<Format::matrix_dtype>::pack(lower[0], lower[1]);
+                operand[step][n][1] = Element<Format::matrix_dtype>::pack(upper[0], upper[1]);
+            }
+        }
+    }
+
   private:
+    /* One element of the query, of the dtypes that the format takes. */
+    static __device__ __forceinline__ float element(const query_params &query, int64_t index) {
+        const int dtype = Format::converts_query ? query.dtype : Format::matrix_dtype;
+        if (dtype == KERNEL_DTYPE_E4M3) {
+            const uint32_t code = static_cast<const uint8_t *>(query.rows)[index];
+            return ptx::float_from_fp16_low(ptx::fp16x2_from_e4m3x2_low(code));
+        }
+        const uint32_t bits = static_cast<const uint16_t *>(query.rows)[index];
+        return dtype == KERNEL_DTYPE_BF16 ? low(bits) : ptx::float_from_fp16_low(bits);
+    }
+
+    /* What the row is multiplied by, so that its largest element lies just below 2^15, and turned ones below 2^16. */
+    __device__ __forceinline__ float normalise(const query_params &query, int n, int64_t first, int live_dims, int lane) {
+        float largest = 0.f;
+#pragma unroll 1
+        for (int dim = lane & 3; dim < live_dims; dim += 4)
+            largest = fmaxf(largest, fabsf(element(query, first + dim)));
+        const int exponent = normalising_exponent(largest);
+        keep_factor(n, exponent, lane);
+        return power_of_two(exponent);
+    }
+
+    /* Takes back what row l/4 was multiplied by. */
+    __device__ __forceinline__ void keep_factor(int n, int exponent, int lane) {
+#pragma unroll
+        for (int odd = 0; odd < 2; ++odd)
+            factor[n][odd] = power_of_two(-__shfl_sync(0xffffffffu, exponent, ((lane & 3) * 2 + odd) * 4));
+    }
+
+    /* `largest` of a lane's elements; four lanes hold a row. */
+    static __device__ __forceinline__ int normalising_exponent(float largest) {
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+        /* Both powers stay normal numbers: -114 for an infinity, 126 for the smallest. */
+        return min(14 + 127 - static_cast<int>(__float_as_uint(largest) >> 23), 126);
+    }
+
     __device__ __forceinline__ void copy(const query_params &query, int n, int64_t first, int live_dims, int lane) {
         const uint16_t *const elements = static_cast<const uint16_t *>(query.rows) + first;
         factor[n][0] = factor[n][1] = 1.f;
@@ -98,9 +172,7 @@ struct QueryFragment {
             }
         }
         const int exponent = query.dtype == KERNEL_DTYPE_BF16 ? fp16_from_bf16(pairs) : 0;
-#pragma unroll
-        for (int odd = 0; odd < 2; ++odd)
-            factor[n][odd] = power_of_two(-__shfl_sync(0xffffffffu, exponent, ((lane & 3) * 2 + odd) * 4));
+        keep_factor(n, exponent, lane);
 #pragma unroll
         for (int vector = 0; vector < vectors; ++vector) {
 #pragma unroll
@@ -112,7 +184,7 @@ struct QueryFragment {
         }
     }
 
-    /* In place, times 2 to the power of what it returns; four lanes hold a row. */
+    /* In place, times 2 to the power of what it returns. */
     template <int vectors, int words>
     static __device__ __forceinline__ int fp16_from_bf16(uint32_t (&pairs)[vectors][words]) {
         float largest = 0.f;
@@ -122,10 +194,7 @@ struct QueryFragment {
             for (int i = 0; i < words; ++i)
                 largest = fmaxf(largest, fmaxf(fabsf(low(pairs[vector][i])), fabsf(high(pairs[vector][i]))));
         }
-        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-        /* Both powers stay normal numbers: -114 for an infinity, 126 for the smallest. */
-        const int exponent = min(14 + 127 - static_cast<int>(__float_as_uint(largest) >> 23), 126);
+        const int exponent = normalising_exponent(largest);
         const float multiplier = power_of_two(exponent);
 #pragma unroll
         for (int vector = 0; vector < vectors; ++vector) {

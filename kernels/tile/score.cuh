@@ -27,12 +27,13 @@ template <class Format, int row_fragments>
 struct RowScales {
     float value[row_fragments][2];
 
-    __device__ __forceinline__ RowScales(float scale_log2, const QueryFragment<Format, row_fragments> &query) {
+    __device__ __forceinline__ RowScales(float scale_log2, bool rotates, const QueryFragment<Format, row_fragments> &query) {
+        const float operand_scale = rotates ? Format::rotated_scale : Format::k_scale;
 #pragma unroll
         for (int n = 0; n < row_fragments; ++n) {
 #pragma unroll
             for (int odd = 0; odd < 2; ++odd)
-                value[n][odd] = scale_log2 * Format::k_scale * query.factor[n][odd];
+                value[n][odd] = scale_log2 * operand_scale * query.factor[n][odd];
         }
     }
 };
@@ -41,6 +42,18 @@ struct RowScales {
 template <int token_fragments, int row_fragments>
 struct ScoreFragment {
     float value[token_fragments][row_fragments][4];
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (int fragment = 0; fragment < token_fragments; ++fragment) {
+#pragma unroll
+            for (int n = 0; n < row_fragments; ++n) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    value[fragment][n][i] = 0.f;
+            }
+        }
+    }
 };
 
 template <class Format, int token_fragments, int row_fragments>
@@ -98,16 +111,16 @@ __device__ __forceinline__ void add_alibi(ScoreFragment<token_fragments, row_fra
     for (int n = 0; n < row_fragments; ++n) {
 #pragma unroll
         for (int odd = 0; odd < 2; ++odd) {
-            const Alibi alibi = tokens.rows.alibi[row_of(first_row, n, odd, lane)];
+            const RowPlace place = tokens.rows.place[row_of(first_row, n, odd, lane)];
             /* The distance of the lane's first token, which is exact below 2^24; what the others add is small. */
-            const float distance = static_cast<float>((tokens.first_token + (lane >> 2)) * position_stride + alibi.distance);
+            const float distance = static_cast<float>((tokens.first_token + (lane >> 2)) * position_stride + place.distance);
 #pragma unroll
             for (int fragment = 0; fragment < token_fragments; ++fragment) {
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
                     const float further = static_cast<float>((fragment * fragment_tokens + half * 8) * position_stride);
                     float &score = scores.value[fragment][n][half * 2 + odd];
-                    score = fmaf(alibi.slope, distance + further, score);
+                    score = fmaf(place.alibi_slope, distance + further, score);
                 }
             }
         }

@@ -25,10 +25,10 @@ __device__ __forceinline__ Bits bits_of(const TokenRange &range, int first_token
     return bits_below<Bits>(range.end - first_token) & ~bits_below<Bits>(range.first - first_token);
 }
 
-/* In base 2. */
-struct Alibi {
-    float slope;  /* for every position between token and query */
-    int distance; /* of token 0 from the query, in positions */
+/* What ALiBi and RoPE ask of a row. */
+struct RowPlace {
+    float alibi_slope; /* in base 2, for every position between token and query; 0 without ALiBi */
+    int distance;      /* of token 0 from the query, in positions */
 };
 
 template <int row_tile>
@@ -45,7 +45,7 @@ struct UnitRows {
     uint64_t any_draft; /* likewise, of drafts */
     TokenRange range[row_tile];
     uint64_t drafts[row_tile];
-    Alibi alibi[row_tile];
+    RowPlace place[row_tile]; /* where a launch has ALiBi or RoPE */
 };
 
 /* A warp's tokens of a tile, `count` from `first_token` on, and who sees them. */

@@ -25,6 +25,12 @@
  *  - ALiBi adds a bias in f32: four roundings of 2^-24, of numbers up to the bias and of their sum. What tokens that count at all
  *    come to lies near the lse, so the bias is at most |lse| + 100 of the score: 2^-22 (|lse| + 100). Unlike the errors of the scores
  *    this may be more than u_p, so it counts for the random walk, too.
+ *  - RoPE rounds what it has turned: K to P's dtype, and the query. Of a pair of dims that is x cos - y sin, in bf16 one rounding of
+ *    the result, in fp16 three more, of the cosine, the sine and y sin; u_p is that of each. With |q_i| and |k_i| the lengths of pair
+ *    i of the query and the key, errors of the score that do not agree have the standard deviation
+ *    s = |bmm1_scale| * u_p / sqrt(3) * sqrt((3 + 1) sum_i |q_i|^2 |k_i|^2), the largest of any token that the row sees, and so have
+ *    those of a weight: 8 s (sqrt(sum_j w_j^2 v_j^2) + |out| sqrt(sum_j w_j^2)), since an error that all weights share has no
+ *    effect. The lse may share it. Angles are off by less than 2^-17, which does not show beside u_p.
  *  - The final rounding: u_o |out|, and where results are subnormal half their spacing: 2^-25 of fp16, 2^-10 of e4m3. bf16 ends
  *    where f32 does: what lies below 2^-126 may become 0. e4m3 saturates at 448: so does the expectation, and saturating makes
  *    no difference larger.
@@ -145,19 +151,22 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
         const double weight = exact->weight[index], lse = fabs(exact->lse[index]), bias = bias_tolerance(&problem->given, lse);
         /* An infinite |v| excuses no other element. */
         const double largest = isfinite(exact->largest[index]) ? exact->largest[index] : 0.0;
+        const double turned = 2.0 * p->unit_roundoff * exact->turned[index];
         const double row_floor = (SIGMAS / sqrt(3.0) * p->floor * weight + FACTOR_FLOOR) * sqrt(exact->tokens[index]) * largest +
                                  2 * skipped * largest;
         expectation->lse[index] = lse_unit * exact->lse[index];
         expectation->lse_tolerance[index] =
-            lse_unit * (deep * LSE_TOLERANCE + bias + log2(1 + skipped) + (isfinite(lse) ? lse_rounding * lse : 0.0));
+            lse_unit * (deep * LSE_TOLERANCE + bias + log2(1 + skipped) + SIGMAS / sqrt(3.0) * turned / LN_2 +
+                        (isfinite(lse) ? lse_rounding * lse : 0.0));
         for (size_t element = index * row; element < (index + 1) * row; element++) {
             const double magnitude = fabs(exact->out[element]);
             const double rounded = magnitude > out->largest ? out->largest : magnitude;
             expectation->num_nan += isnan(magnitude) != 0;
             expectation->out[element] = copysign(rounded, exact->out[element]);
             const double tolerance = (p->unit_roundoff + deep * SCORE_TOLERANCE + bias) * magnitude +
-                                     SIGMAS / sqrt(3.0) * (p->unit_roundoff + bias) * exact->spread[element] + row_floor +
-                                     out->unit_roundoff * rounded + out->floor;
+                                     SIGMAS / sqrt(3.0) * (p->unit_roundoff + bias + turned) * exact->spread[element] +
+                                     SIGMAS / sqrt(3.0) * turned * weight * magnitude + row_floor + out->unit_roundoff * rounded +
+                                     out->floor;
             expectation->out_tolerance[element] = weight > 0 ? tolerance : 0.0; /* no token is visible: 0, exactly */
         }
     }
@@ -176,13 +185,14 @@ bool expectation_make(const libdecode_problem *problem, const libdecode_tensors 
     expectation.out_tolerance = malloc((elements + 1) * sizeof(double));
     expectation.lse = malloc((rows + 1) * sizeof(double));
     expectation.lse_tolerance = malloc((rows + 1) * sizeof(double));
-    double *measures = malloc((elements + 3 * rows + 1) * sizeof(double));
+    double *measures = malloc((elements + 4 * rows + 1) * sizeof(double));
     const struct exact_results exact = {.out = expectation.out,
                                         .lse = expectation.lse,
                                         .spread = measures,
                                         .weight = measures + elements,
                                         .tokens = measures + elements + rows,
-                                        .largest = measures + elements + 2 * rows};
+                                        .largest = measures + elements + 2 * rows,
+                                        .turned = measures + elements + 3 * rows};
     bool good = (expectation.out != NULL && expectation.out_tolerance != NULL && expectation.lse != NULL &&
                  expectation.lse_tolerance != NULL && measures != NULL) ||
                 complain("out of memory");

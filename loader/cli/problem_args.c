@@ -43,6 +43,9 @@ const struct option problem_options[] = {
      "pass over tokens whose weights lie below X / length of the largest: skip_softmax_threshold_scale_factor (default: none)"},
     {"--batch-invariant", NULL, OPTION_FLAG, FIELD(batch_invariant), 0, 0,
      "the bits of a request's result do not depend on its batch"},
+    {"--rope", NULL, OPTION_FLAG, FIELD(rope), 0, 0, "query and K are rotated by their positions on the way (RoPE)"},
+    {"--rope-scale", "X", OPTION_NUMBER, FIELD(rope_scale), 0, 0, "with --rope: positions are divided by X (default 1)"},
+    {"--rope-theta", "X", OPTION_NUMBER, FIELD(rope_theta), 0, 0, "with --rope: the base of the frequencies (default 10000)"},
     {"--position-stride", "N", OPTION_INT, FIELD(position_stride), 1, 1 << 20,
      "KV token j lies at position j * N + offset (default 1)"},
     {"--position-offset", "N", OPTION_INT, FIELD(position_offset), 0, 1 << 30, "(default 0)"},
@@ -143,6 +146,9 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
     problem->features |= args->lse ? LIBDECODE_FEATURE_LSE : 0u;
     problem->features |= args->alibi ? LIBDECODE_FEATURE_ALIBI : 0u;
     problem->features |= args->batch_invariant ? LIBDECODE_FEATURE_BATCH_INVARIANT : 0u;
+    problem->features |= args->rope ? LIBDECODE_FEATURE_ROPE : 0u;
+    problem->rope_scale = args->rope_scale;
+    problem->rope_theta = args->rope_theta;
     if (args->soft_cap != 0.0f) {
         problem->features |= LIBDECODE_FEATURE_SOFT_CAP;
         problem->logits_soft_cap = args->soft_cap;
@@ -216,9 +222,10 @@ void workload_describe(const struct workload *workload, char *text, size_t size)
         snprintf(query, sizeof query, "%s query, ", dtype_name(problem->query_dtype));
     if (problem->out_dtype != LIBDECODE_DTYPE_DEFAULT && problem->out_dtype != problem->query_dtype)
         snprintf(out, sizeof out, ", %s out", dtype_name(problem->out_dtype));
-    snprintf(text, size, "%d/%d heads of %d, %s%s KV%s, page %d, %s%s%s%s%s%s%s%s%s", problem->num_qo_heads, problem->num_kv_heads,
-             problem->head_dim, query, dtype_name(kv_dtype(problem)), out, problem->page_size, lengths, queries, window, soft_cap,
-             skip, (problem->features & LIBDECODE_FEATURE_ALIBI) != 0 ? ", alibi" : "",
+    snprintf(text, size, "%d/%d heads of %d, %s%s KV%s, page %d, %s%s%s%s%s%s%s%s%s%s", problem->num_qo_heads,
+             problem->num_kv_heads, problem->head_dim, query, dtype_name(kv_dtype(problem)), out, problem->page_size, lengths,
+             queries, window, soft_cap, skip, (problem->features & LIBDECODE_FEATURE_ALIBI) != 0 ? ", alibi" : "",
+             (problem->features & LIBDECODE_FEATURE_ROPE) != 0 ? ", rope" : "",
              (problem->features & LIBDECODE_FEATURE_SINKS) != 0 ? ", sinks" : "",
              (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? ", lse" : "",
              (problem->features & LIBDECODE_FEATURE_BATCH_INVARIANT) != 0 ? ", batch-invariant" : "");

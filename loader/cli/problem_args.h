@@ -14,8 +14,8 @@
 struct problem_args {
     int32_t batch, head_dim, page, len, q_len, window, max_len, position_stride, position_offset;
     const char *heads, *query, *kv, *out, *layout, *sf_layout, *lens, *trace;
-    float soft_cap, skip_softmax;
-    bool sinks, lse, alibi, batch_invariant;
+    float soft_cap, skip_softmax, rope_scale, rope_theta;
+    bool sinks, lse, alibi, batch_invariant, rope;
 };
 
 /* Llama-3-8B: 64 requests of 8192 tokens, 32 query and 8 KV heads of 128, bf16, pages of 16. */

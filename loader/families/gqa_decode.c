@@ -46,9 +46,15 @@ static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYT
 
 /* As the Traits of the kernel have it. */
 static void narrow(const struct grid_variant *variant, contract_t *contract) {
+    const bool is_16_bit = contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16;
+    const bool has_no_room = variant->target == 120 && contract->head_dim > 256 && !is_16_bit;
+    const bool has_no_registers =
+        variant->target == 90 && contract->row_tile == 32 && contract->min_page_size < MIN_BOX_TOKENS && is_16_bit;
     if (variant->options == 0)
         contract->features &= ~(uint32_t)CONTRACT_OPTIONS;
-    if (contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16) {
+    if (has_no_room || has_no_registers)
+        contract->features &= ~(uint32_t)CONTRACT_FEATURE_ROPE;
+    if (is_16_bit) {
         contract->query_dtypes = 1u << contract->kv_dtype;
         contract->out_dtypes &= 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16;
     }
@@ -282,6 +288,9 @@ static struct query_params query_params(const struct problem *problem, const lib
         .skip_factor = problem->given.skip_softmax_threshold_scale_factor,
         .dtype = (int32_t)problem->given.query_dtype,
         .head_dim = problem->given.head_dim,
+        .rotates = (problem->given.features & LIBDECODE_FEATURE_ROPE) != 0,
+        .rope_frequency = problem->rope_frequency,
+        .rope_ratio = problem->rope_ratio,
     };
 }
 
@@ -397,7 +406,7 @@ const struct family family_gqa_decode = {
               .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
                           CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
                           CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI |
-                          CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT,
+                          CONTRACT_FEATURE_ROPE | CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT,
               .flags = CONTRACT_FLAG_MAY_SPILL | CONTRACT_FLAG_ROW_GATHER},
     .narrow = narrow,
     .serves = serves,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""doc/features.md from what the library answers: which options of a problem it has kernels for, by format of KV cache and query.
+"""packaging/doc/features.md from what the library answers: which options of a problem it has kernels for, by format of KV cache and query.
 
 feature_table.py LIBDECODE_SO TABLE    exits with 1 where TABLE says something else than the library
 feature_table.py --write LIBDECODE_SO TABLE
@@ -42,12 +42,12 @@ ROWS = [
     ("FEATURE_DRAFT_MASK with FEATURE_WINDOW", {**DRAFTS, "features": ld.DRAFT_MASK | ld.WINDOW, "window_left": 127}),
     ("FEATURE_V_PAGE_TABLE", {"features": ld.V_PAGE_TABLE, **V_TABLE}),
     ("FEATURE_QUERY_POSITIONS", {"features": ld.QUERY_POSITIONS}),
-    ("FEATURE_SKIP_SOFTMAX (dense)", {"features": ld.SKIP_SOFTMAX, "skip_softmax_threshold_scale_factor": 1.0}),
+    ("FEATURE_SKIP_SOFTMAX", {"features": ld.SKIP_SOFTMAX, "skip_softmax_threshold_scale_factor": 1.0}),
     ("FEATURE_SOFT_CAP", {"features": ld.SOFT_CAP, "logits_soft_cap": 30.0}),
     ("FEATURE_ALIBI", {"features": ld.ALIBI}),
     ("FEATURE_ROPE", {"features": ld.ROPE}),
     ("FEATURE_BATCH_INVARIANT", {"features": ld.BATCH_INVARIANT}),
-    ("all of these but ROPE", {"features": 0x1fff & ~ld.ROPE, "q_len": 8, "window_left": 127, "logits_soft_cap": 30.0, **V_TABLE}),
+    ("all of these together", {"features": 0x1fff, "q_len": 8, "window_left": 127, "logits_soft_cap": 30.0, **V_TABLE}),
     ("q_len 2 to 1024", {"q_len": [2, 64, 1024]}),
     ("q_len 1025", {"q_len": 1025}),
     ("lengths and page tables per KV head", PER_HEAD),

@@ -181,13 +181,15 @@ def draft_bits(case, rows):
 
 @dataclasses.dataclass
 class Expected:
-    """Exact results [rows, H, ...], and what the rounding of P depends on: sqrt(sum (w v)^2), sqrt(sum w^2), sqrt(tokens) max|v|."""
+    """Exact results [rows, H, ...], and what the rounding of P depends on: sqrt(sum (w v)^2), sqrt(sum w^2), sqrt(tokens) max|v|;
+    and of rotated rows the largest sqrt(sum over pairs of |q|^2 |k|^2) of a token that is seen, times the scale."""
 
     out: torch.Tensor
     lse: torch.Tensor
     spread: torch.Tensor
     weight: torch.Tensor
     reach: torch.Tensor
+    turned: torch.Tensor
 
 
 def positions_of(case, q_len, seq_len, request, device):
@@ -207,6 +209,11 @@ def rotated(values, positions, scale, theta):
     return torch.cat([turned.real, turned.imag], -1)
 
 
+def pair_squares(values):
+    half = values.shape[-1] // 2
+    return values[..., :half].square() + values[..., half:].square()
+
+
 def alibi_slopes(heads):
     """The usual ones: a geometric series over the largest power of two of heads, and every other of twice as many for the rest."""
     power = 2 ** int(math.log2(heads))
@@ -214,8 +221,8 @@ def alibi_slopes(heads):
     return torch.tensor(slopes + [2.0 ** (-4 * (2 * head + 1) / power) for head in range(heads - power)])
 
 
-def expected_rows(case, scores, v, sinks, first_row, allowed_drafts, request, scale):
-    """Softmax of one request: scores [q, H, S] before scaling, v [H, S, D]."""
+def expected_rows(case, scores, turned, v, sinks, first_row, allowed_drafts, request, scale):
+    """Softmax of one request: scores [q, H, S] before scaling, turned likewise (the roots of sums over pairs), v [H, S, D]."""
     q_len, heads, seq_len = scores.shape
     device = scores.device
     own = torch.arange(q_len, device=device) + seq_len - q_len
@@ -247,18 +254,23 @@ def expected_rows(case, scores, v, sinks, first_row, allowed_drafts, request, sc
     return Expected(
         out=torch.einsum("qhs,hsd->qhd", weights, v), lse=lse if case.natural_lse else lse / math.log(2),
         spread=torch.einsum("qhs,hsd->qhd", weights**2, v**2).sqrt(), weight=weights.square().sum(-1).sqrt(),
-        reach=visible.sum(-1).double().sqrt()[:, None] * largest_v[None, :])
+        reach=visible.sum(-1).double().sqrt()[:, None] * largest_v[None, :],
+        turned=abs(scale) * torch.cat([turned, turned.new_zeros(q_len, heads, 1)], -1).masked_fill(
+            ~torch.cat([visible, visible.new_ones(q_len, 1)], -1)[:, None, :], 0.0).amax(-1))
 
 
 def kernel_tolerance(case, expected, bmm2):
     """How far a kernel may lie before it rounds its result. P is rounded to the dtype of the matrix operands, bf16 with bf16 KV
     and fp16 with every other: errors that agree, and a random walk of those that do not (8 sigma); P below 2^-14 loses digits in
-    fp16; scores are sums in f32."""
+    fp16; scores are sums in f32, of rotated rows rounded to 16 bits: errors of a few roundings that do not agree (8 sigma)."""
     bf16 = case.dtypes[1] == ld.BF16
     unit_roundoff, smallest = (2.0**-8, 0.0) if bf16 else (2.0**-11, 2.0**-25)
     scores = 2.0**-12 if case.head_dim <= 256 else 2.0**-11
     walk = 8 / math.sqrt(3) * (unit_roundoff * expected.spread + (smallest * expected.weight * expected.reach)[..., None]) * bmm2
-    return (unit_roundoff + scores) * expected.out.abs() + walk, 2 * scores + 2.0**-22 * expected.lse.abs().nan_to_num(posinf=0)
+    turned = 8 / math.sqrt(3) * 2 * unit_roundoff * expected.turned
+    walk += turned[..., None] * (expected.spread * bmm2 + expected.weight[..., None] * expected.out.abs())
+    lse = 2 * scores + 2.0**-22 * expected.lse.abs().nan_to_num(posinf=0) + turned / math.log(2)
+    return (unit_roundoff + scores) * expected.out.abs() + walk, lse
 
 
 def half_units(actual, expected, dtype, tolerance):
@@ -432,9 +444,11 @@ def run_case(runner, case):
             kv_position, q_position = positions_of(case, rows.stop - rows.start, case.seq_lens[request], request, device)
             q = rotated(q.transpose(0, 1), q_position, *case.rope).transpose(0, 1)
             k = rotated(k, kv_position, *case.rope)
-        scores = torch.einsum("qhd,hsd->qhs", q, k)
+        scores, turned = torch.einsum("qhd,hsd->qhs", q, k), q.new_zeros(q.shape[0], q.shape[1], k.shape[1])
+        if case.rope:
+            turned = torch.einsum("qhd,hsd->qhs", pair_squares(q), pair_squares(k)).sqrt()
         allowed = None if allowed_drafts is None else allowed_drafts.to(device)
-        parts.append(expected_rows(case, scores, v, sinks, rows.start, allowed, request, bmm1.double().item()))
+        parts.append(expected_rows(case, scores, turned, v, sinks, rows.start, allowed, request, bmm1.double().item()))
     expected = Expected(*(torch.cat([getattr(part, field.name) for part in parts]) for field in dataclasses.fields(Expected)))
     expected.out *= bmm2.double().item()
     tolerance, lse_tolerance = runner.tolerance(case, expected, bmm2.item())
@@ -453,7 +467,7 @@ def run_case(runner, case):
     return out_error, lse_error, difference.abs().max().item() / rms, difference.square().mean().sqrt().item() / rms, kernel
 
 
-def random_cases(count, on_gpu):
+def random_cases(count):
     """Each dtype triple, group size and query length in turn; everything else by chance."""
     for index in range(count):
         dtypes = DTYPES[index % len(DTYPES)]
@@ -476,11 +490,10 @@ def random_cases(count, on_gpu):
             out_sf_start=random.choice([0, 1, 120, 128, 200]) if dtypes[2] == ld.NVFP4 else 0,
             out_sf_scale=random.choice([1.0, 37.5, 2000.0]) if dtypes[2] == ld.NVFP4 else 1.0,
             soft_cap=random.choice([0.0, 0.0, 0.5, 30.0]), alibi=random.random() < 0.3, natural_lse=random.random() < 0.3,
-            # no kernel has this yet
-            rope=None if on_gpu else random.choice([None, None, (0.0, 0.0), (4.0, 500000.0)]))
+            rope=random.choice([None, None, (0.0, 0.0), (4.0, 500000.0)]))
 
 
-def context_parallel_case(ranks, q_len, on_gpu):
+def context_parallel_case(ranks, q_len):
     """Requests dealt out over ranks: what rank r holds of a request, and where its queries stand."""
     totals = [3, 5, 64, 333]
     rank = random.randrange(ranks)
@@ -489,7 +502,7 @@ def context_parallel_case(ranks, q_len, on_gpu):
         seq_lens=[max(0, -(-(total - rank) // ranks)) for total in totals], q_lens=[q_len] * len(totals),
         window=random.choice([-1, 20]), position_stride=ranks, position_offset=rank,
         query_positions=[total - q_len for total in totals],
-        rope=None if on_gpu else (0.0, 0.0), alibi=ranks == 3)
+        rope=(0.0, 0.0), alibi=ranks == 3)
 
 
 def make_runner(arguments):
@@ -520,8 +533,8 @@ def main():
 
     passed = failed = 0
     worst, refused, kernels = {}, collections.Counter(), set()
-    cases = list(random_cases(arguments.cases, arguments.gpu))
-    cases += [context_parallel_case(ranks, 3, arguments.gpu) for ranks in (2, 3, 4, 8)]
+    cases = list(random_cases(arguments.cases))
+    cases += [context_parallel_case(ranks, 3) for ranks in (2, 3, 4, 8)]
     for case in cases:
         if arguments.only not in case.name():
             continue

@@ -32,6 +32,9 @@
  *     HOST_GPU_DEFECT=alibi_sign      what ALiBi adds is taken away
  *     HOST_GPU_DEFECT=skips_more      skip-softmax passes over tokens of a thousand times the weight
  *     HOST_GPU_DEFECT=skips_all       it does so with a factor beyond the length, too
+ *     HOST_GPU_DEFECT=rope_f32        the angle of a rotation is a product in f32
+ *     HOST_GPU_DEFECT=rope_neighbours pairs of dims that are rotated lie side by side
+ *     HOST_GPU_DEFECT=rope_query      of several query tokens all are rotated as the first is
  *     HOST_GPU_DEFECT=lse_base        the lse is base 2 where base e is asked for
  *     HOST_GPU_DEFECT=neighbours      the bits of a request's result depend on the size of the batch
  *     HOST_GPU_DEFECT=place           the bits of a request's result depend on its place in the batch

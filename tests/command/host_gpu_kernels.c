@@ -18,6 +18,7 @@
 #define BLOCK 16 /* elements that share a scale */
 #define LOG2_E 1.4426950408889634f
 #define LN_2 0.6931471805599453f
+#define TWO_PI 6.283185307179586
 
 size_t host_gpu_parameter_bytes(const char *kernel) {
     if (strncmp(kernel, "gqa_decode_", 11) == 0)
@@ -162,6 +163,25 @@ static void begin_tile(int first) {
     memset(tile.is_decoded, 0, sizeof tile.is_decoded);
 }
 
+static int64_t position_of(const struct schedule_params *schedule, int64_t token) {
+    return token * schedule->position_stride.value + schedule->position_offset;
+}
+
+/* A row by its position, each pair of dims by an angle of its own; the result becomes an operand. */
+static void rotate(const struct sequence *sequence, int64_t position, float *values) {
+    const struct query_params *query = &sequence->params->query;
+    const int half = sequence->head_dim / 2, side_by_side = host_gpu_has_defect("rope_neighbours");
+    double frequency = query->rope_frequency * TWO_PI;
+    for (int pair = 0; pair < half; pair++, frequency *= query->rope_ratio) {
+        float *const x = &values[side_by_side ? 2 * pair : pair], *const y = side_by_side ? x + 1 : x + half;
+        const double angle =
+            host_gpu_has_defect("rope_f32") ? (double)((float)position * (float)frequency) : (double)position * frequency;
+        const float cosine = (float)cos(angle), sine = (float)sin(angle), turned = *x * cosine - *y * sine;
+        *y = *y * cosine + *x * sine;
+        *x = turned;
+    }
+}
+
 static const float *kv_values(const struct sequence *sequence, int of_v, int token) {
     float *values = tile.values[of_v][token - tile.first];
     int *is_decoded = &tile.is_decoded[of_v][token - tile.first];
@@ -173,11 +193,12 @@ static const float *kv_values(const struct sequence *sequence, int of_v, int tok
         kv_elements(sequence, from, values);
     else
         memset(values, 0, (size_t)sequence->head_dim * sizeof values[0]);
+    if (of_v == 0 && sequence->params->query.rotates != 0) {
+        rotate(sequence, position_of(&sequence->params->schedule, token), values);
+        for (int element = 0; element < sequence->head_dim; element++)
+            values[element] = round_operand(sequence->kv_dtype, values[element]);
+    }
     return values;
-}
-
-static int64_t position_of(const struct schedule_params *schedule, int64_t token) {
-    return token * schedule->position_stride.value + schedule->position_offset;
 }
 
 static float capped(float value) {
@@ -314,7 +335,7 @@ static void store(const struct sequence *sequence, const struct row *row) {
     }
 }
 
-/* A bf16 row for fp16 operands is divided by a power of two that leaves its largest element below 2^15. */
+/* A row for fp16 operands that fp16 may not hold, is divided by a power of two that leaves its largest element below 2^15. */
 static void load_query(const struct sequence *sequence, struct row *row) {
     const struct query_params *query = &sequence->params->query;
     const uint32_t dtype = (uint32_t)query->dtype;
@@ -327,7 +348,12 @@ static void load_query(const struct sequence *sequence, struct row *row) {
     for (int element = 0; element < sequence->head_dim; element++)
         largest = fmaxf(largest, fabsf(row->query[element]));
     row->query_scale = 1;
-    if (dtype != KERNEL_DTYPE_BF16 || sequence->kv_dtype == KERNEL_DTYPE_BF16)
+    if (query->rotates != 0)
+        rotate(sequence, row->position - (host_gpu_has_defect("rope_query") ? row->query_token : 0), row->query);
+    if (query->rotates != 0 && sequence->kv_dtype == KERNEL_DTYPE_BF16)
+        for (int element = 0; element < sequence->head_dim; element++)
+            row->query[element] = round_operand(sequence->kv_dtype, row->query[element]);
+    if ((dtype != KERNEL_DTYPE_BF16 && query->rotates == 0) || sequence->kv_dtype == KERNEL_DTYPE_BF16)
         return;
     (void)frexpf(largest, &exponent);
     if (largest > 0 && !host_gpu_has_defect("query_range"))

@@ -173,9 +173,15 @@ class WithoutGpu(CommandTest):
     def test_explain_gives_a_batch_invariant_problem_one_kernel_for_every_batch(self):
         names = {self.json_of(run("explain", "--gpu", "sm_90", "--batch-invariant", "--batch", batch, "--len", tokens, "--json"))["gpus"][0]["kernel"]
                  for batch, tokens in ((1, 100), (1, 32768), (64, 4096))}
-        self.assertEqual(names, {"gqa_decode_kvbf16_d128_r8_p16_c1_sm90"})
+        self.assertEqual(names, {"gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90"})
         result = self.check_run(run("explain", "--gpu", "sm_90", "--batch-invariant", "--all", "--batch", 1), PASSED)
-        self.assertRegex(result.stdout, r"gqa_decode_kvbf16_d128_r8_p16_c8_sm90 +features .*batch_invariant")
+        self.assertRegex(result.stdout, r"gqa_decode_kvbf16_d128_r8_p16_c8_o0_sm90 +features .*batch_invariant")
+
+    def test_explain_knows_rotations(self):
+        for gpu, kv, head_dim, code in [("sm_90", "bf16", 128, PASSED), ("sm_120", "bf16", 512, PASSED), ("sm_120", "e4m3", 256, PASSED)]:
+            self.check_run(run("explain", "--gpu", gpu, "--kv", kv, "--head-dim", head_dim, "--rope"), code)
+        self.assertIn("rope_theta", self.check_run(run("explain", "--rope", "--rope-theta", "-1"), USAGE).stderr)
+        self.assertIn("rope_scale", self.check_run(run("explain", "--rope-scale", "2"), USAGE).stderr)
 
     def test_explain_refuses_a_policy_that_matches_nothing(self):
         self.assertIn("'nothing'", self.check_run(run("explain", "--policy", "force=nothing"), FAILED).stderr)
@@ -321,7 +327,7 @@ class OnHostGpu(CommandTest):
 
     def test_query_tokens_drafts_caps_and_biases_are_as_the_reference_has_them(self):
         for kernel in ("kvbf16_d64_r8_p16", "kve4m3_d64_r8_p1", "kvnvfp4_d64_r8_p16"):
-            for case in ("q_len_*", "ragged_q*", "draft*", "soft_cap*", "alibi*", "lse_natural*", "skip_softmax*"):
+            for case in ("q_len_*", "ragged_q*", "draft*", "soft_cap*", "alibi*", "lse_natural*", "skip_softmax*", "rope*"):
                 with self.subTest(kernel=kernel, case=case):
                     report = self.check_format(kernel, case)
                     self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
@@ -329,7 +335,7 @@ class OnHostGpu(CommandTest):
     def test_a_right_kernel_gives_a_request_the_same_bits_in_every_batch(self):
         for kernel in ("kvbf16_d64_r8_p16", "kve4m3_d64_r8_p1", "kvnvfp4_d64_r8_p16"):
             with self.subTest(kernel=kernel):
-                report = self.check(f"gqa_decode_{kernel}_c1_sm90", "--case", "batch_invariant*", "--repeat", 1, "--neighbourhoods", 2,
+                report = self.check(f"gqa_decode_{kernel}_c1_o1_sm90", "--case", "batch_invariant*", "--repeat", 1, "--neighbourhoods", 2,
                                     bundle=bundles / "formats")
                 self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
 
@@ -338,7 +344,7 @@ class OnHostGpu(CommandTest):
             for kernel, case in (("kvbf16_d64_r8_p16", "batch_invariant"), ("kve4m3_d64_r8_p1", "batch_invariant_page_1"),
                                  ("kvnvfp4_d64_r8_p16", "batch_invariant_drafts")):
                 with self.subTest(defect=defect, kernel=kernel):
-                    report = self.check(f"gqa_decode_{kernel}_c1_sm90", "--case", case, "--repeat", 1, "--neighbourhoods", 8,
+                    report = self.check(f"gqa_decode_{kernel}_c1_o1_sm90", "--case", case, "--repeat", 1, "--neighbourhoods", 8,
                                         code=FAILED, bundle=bundles / "formats", HOST_GPU_DEFECT=defect)
                     self.assertEqual(report["failures"][0]["kind"], "neighbours")
                     self.assertIn("has other bits at place", report["failures"][0]["message"])
@@ -354,6 +360,8 @@ class OnHostGpu(CommandTest):
             ("rough_cap", "soft_cap_million", "out"), ("alibi_sign", "alibi", "out"), ("alibi_sign", "alibi_long", "out"),
             ("skips_more", "skip_softmax", "out"), ("skips_more", "skip_softmax_long", "lse"), ("skips_all", "skip_softmax_off", "out"),
             ("lse_base", "lse_natural", "lse"), ("lse_base", "lse_natural_sinks", "lse"),
+            ("rope_f32", "rope_far", "out"), ("rope_f32", "rope_far_positions", "out"), ("rope_neighbours", "rope", "out"),
+            ("rope_neighbours", "rope_narrow_head", "out"), ("rope_query", "rope_positions", "out"), ("draft_bits", "rope_drafts", "out"),
         ]:
             with self.subTest(defect=defect, case=case):
                 report = self.check(ONE_KERNEL, "--case", case, "--repeat", 1, code=FAILED, HOST_GPU_DEFECT=defect)
@@ -420,6 +428,15 @@ class OnHostGpu(CommandTest):
         self.assertIn(", skip-softmax 0.1", row["problem"])
         self.assertEqual((row["kernel"].split("_c")[0], row["requests_compared"]), ("gqa_decode_kvbf16_d128_r8_p16", 1))
         self.assertIn("_o1_", row["kernel"])
+
+    def test_bench_measures_rotated_rows(self):
+        options = ["--heads", "4/1", "--lens", "10,70", "--q-len", 2, "--rope", "--rope-scale", 2, "--rope-theta", 500]
+        (row,) = self.json_of(run("bench", *options, "--json", gpu=True))["results"]
+        self.assertIn(", 2 query tokens, rope", row["problem"])
+        for defect in ("rope_neighbours", "rope_query"):
+            with self.subTest(defect):
+                result = self.check_run(run("bench", *options, gpu=True, HOST_GPU_DEFECT=defect), FAILED)
+                self.assertIn("the result is wrong: out[token", result.stderr)
 
     def test_bench_times_every_kernel_and_writes_csv(self):
         result = self.check_run(run("bench", *SMALL, "--all-kernels", "--csv", gpu=True), PASSED)

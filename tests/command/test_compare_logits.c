@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_compare_logits.c: what `libdecode check` allows where a soft cap or ALiBi changes the logits, and the base of the lse. */
+/* test_compare_logits.c: what `libdecode check` allows where a soft cap, ALiBi or RoPE changes the logits, and the base of the lse. */
 #include "compare_scene.h"
 
 #include <math.h>
@@ -68,6 +68,34 @@ static void skipping_may_lose_what_the_factor_says(void **state) {
     }
 }
 
+/* What operands of 16 bits lose of a rotated score is allowed for, and an angle of the next token is not. */
+static void rope_is_exact_to_what_its_operands_are_rounded_to(void **state) {
+    static const struct {
+        libdecode_dtype dtype;
+        double rounding;
+    } formats[] = {{LIBDECODE_DTYPE_FP16, 0x1p-11}, {LIBDECODE_DTYPE_BF16, 0x1p-8}};
+    (void)state;
+    for (size_t index = 0; index < 2; index++) {
+        libdecode_problem problem = problem_of(formats[index].dtype);
+        libdecode_tensors tensors = tensors_of(formats[index].dtype, 0);
+        static const int32_t position[1] = {3};
+        struct expectation expectation;
+        problem.features = LIBDECODE_FEATURE_ROPE | LIBDECODE_FEATURE_QUERY_POSITIONS;
+        tensors.query_positions = position;
+        element_encode_row(formats[index].dtype, (const double[]){4}, 1, (uint8_t *)k); /* logits 4 cos(3) and 0, to base 2 */
+        assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+        const double logit = 4 * cos(3), lse = log2(exp2(logit) + 1), expected = 3 - 2 * exp2(logit - lse);
+        assert_true(fabs(expectation.lse[0] - lse) < 1e-6 && fabs(expectation.out[0] - expected) < 1e-6);
+        assert_int_equal(compare(&expectation, &problem, expected, (float)lse).count, 0);
+        /* |q| |k| is 4, times ln(2) */
+        const double allowed = 8 * 2 * formats[index].rounding / sqrt(3) * 4;
+        assert_int_equal(compare(&expectation, &problem, expected, (float)(lse + 0.9 * allowed)).count, 0);
+        assert_int_equal(compare(&expectation, &problem, expected, (float)(lse + 1.1 * allowed + 0.001)).count, 1);
+        assert_int_equal(compare(&expectation, &problem, 1 + 2.0 / 17, (float)lse).count, DIM); /* logits 4 and 0: not rotated */
+        expectation_free(&expectation);
+    }
+}
+
 static void an_lse_of_base_e_is_expected_where_it_is_asked_for(void **state) {
     libdecode_problem problem = problem_of(LIBDECODE_DTYPE_BF16);
     const libdecode_tensors tensors = tensors_of(LIBDECODE_DTYPE_BF16, 0);
@@ -86,6 +114,7 @@ int main(void) {
         cmocka_unit_test(a_soft_cap_is_exact_to_a_few_units_of_what_it_leaves),
         cmocka_unit_test(alibi_is_exact_to_a_few_units_of_the_bias),
         cmocka_unit_test(skipping_may_lose_what_the_factor_says),
+        cmocka_unit_test(rope_is_exact_to_what_its_operands_are_rounded_to),
         cmocka_unit_test(an_lse_of_base_e_is_expected_where_it_is_asked_for),
     };
     return cmocka_run_group_tests_name("compare_logits", tests, NULL, NULL);

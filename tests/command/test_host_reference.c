@@ -102,9 +102,9 @@ static void parts_write_the_bytes_that_one_call_writes(void **state) {
 static void exact_results_are_those_that_are_rounded(void **state) {
     static struct tensors_in_memory whole, exact;
     static double out[TOKENS * QO_HEADS * DIM], lse[TOKENS * QO_HEADS], spread[TOKENS * QO_HEADS * DIM];
-    static double weight[TOKENS * QO_HEADS], tokens[TOKENS * QO_HEADS], largest[TOKENS * QO_HEADS];
+    static double weight[TOKENS * QO_HEADS], tokens[TOKENS * QO_HEADS], largest[TOKENS * QO_HEADS], turned[TOKENS * QO_HEADS];
     const struct exact_results results = {
-        .out = out, .lse = lse, .spread = spread, .weight = weight, .tokens = tokens, .largest = largest};
+        .out = out, .lse = lse, .spread = spread, .weight = weight, .tokens = tokens, .largest = largest, .turned = turned};
     libdecode_problem problem;
     libdecode_tensors tensors;
     (void)state;
@@ -125,15 +125,54 @@ static void exact_results_are_those_that_are_rounded(void **state) {
     assert_memory_equal(&exact, &whole, sizeof whole); /* and nothing was written where results are rounded */
 }
 
+/* One pair of lengths 5 (the query) and 13, another of lengths 1 and 2; a scale of -2. */
+static void the_measure_of_a_rotation_is_that_of_the_pairs(void **state) {
+    enum { HEAD_DIM = 16 };
+    static _Alignas(16) uint16_t query[HEAD_DIM], k[PAGE * HEAD_DIM], v[PAGE * HEAD_DIM];
+    static const int32_t page_table[1] = {0}, seq_lens[1] = {2};
+    double out[HEAD_DIM], lse[1], spread[HEAD_DIM], weight[1], tokens[1], largest[1], turned[1];
+    const struct exact_results results = {
+        .out = out, .lse = lse, .spread = spread, .weight = weight, .tokens = tokens, .largest = largest, .turned = turned};
+    libdecode_problem problem = {.struct_size = sizeof problem,
+                                 .query_dtype = LIBDECODE_DTYPE_BF16,
+                                 .features = LIBDECODE_FEATURE_ROPE,
+                                 .batch_size = 1,
+                                 .num_qo_heads = 1,
+                                 .num_kv_heads = 1,
+                                 .head_dim = HEAD_DIM,
+                                 .page_size = PAGE,
+                                 .page_table_request_stride = 1};
+    const libdecode_tensors tensors = {.struct_size = sizeof tensors,
+                                       .query = query,
+                                       .k_cache = k,
+                                       .v_cache = v,
+                                       .page_table = page_table,
+                                       .seq_lens = seq_lens,
+                                       .bmm1_scale = -2};
+    (void)state;
+    query[0] = bf16_encode(3);
+    query[HEAD_DIM / 2] = bf16_encode(4);
+    query[1] = bf16_encode(1);
+    k[0] = bf16_encode(12);
+    k[HEAD_DIM / 2] = bf16_encode(-5);
+    k[HEAD_DIM / 2 + 1] = bf16_encode(2);
+    k[HEAD_DIM] = bf16_encode(1); /* of token 1, a smaller one */
+    assert_true(host_reference_exact(&problem, &tensors, &results, NULL));
+    assert_true(fabs(turned[0] - 2 * sqrt(25.0 * 169 + 4)) < 1e-4);
+    problem.features = 0;
+    assert_true(host_reference_exact(&problem, &tensors, &results, NULL));
+    assert_true(turned[0] == 0);
+}
+
 /* Two tokens of logits 0 and log2(3), with V 1 and -3, a sink of log2(4): weights 1/8 and 3/8 of the whole. */
 static void the_measures_of_rounding_are_those_of_the_weights(void **state) {
     enum { HEAD_DIM = 16 };
     static _Alignas(16) uint16_t query[HEAD_DIM], k[PAGE * HEAD_DIM], v[PAGE * HEAD_DIM];
     static const int32_t page_table[1] = {0}, seq_lens[1] = {2};
     static const float scale = 1.5849625007f, sink = 1.3862943611f; /* log2(3), in base 2; ln(4) */
-    double out[HEAD_DIM], lse[1], spread[HEAD_DIM], weight[1], tokens[1], largest[1];
+    double out[HEAD_DIM], lse[1], spread[HEAD_DIM], weight[1], tokens[1], largest[1], turned[1];
     const struct exact_results results = {
-        .out = out, .lse = lse, .spread = spread, .weight = weight, .tokens = tokens, .largest = largest};
+        .out = out, .lse = lse, .spread = spread, .weight = weight, .tokens = tokens, .largest = largest, .turned = turned};
     const libdecode_problem problem = {.struct_size = sizeof problem,
                                        .query_dtype = LIBDECODE_DTYPE_BF16,
                                        .features = LIBDECODE_FEATURE_SINKS,
@@ -170,6 +209,7 @@ int main(void) {
         cmocka_unit_test(parts_write_the_bytes_that_one_call_writes),
         cmocka_unit_test(exact_results_are_those_that_are_rounded),
         cmocka_unit_test(the_measures_of_rounding_are_those_of_the_weights),
+        cmocka_unit_test(the_measure_of_a_rotation_is_that_of_the_pairs),
     };
     return cmocka_run_group_tests_name("host_reference", tests, NULL, NULL);
 }

@@ -228,7 +228,8 @@ std::vector<Announced> pieces_of(const Batch &batch, int worker, int rank) {
                 pipeline::name_rows(batch.params, query, piece, rows);
             warp_barrier.arrive_and_wait();
             if (!pipeline::are_rows_alike(batch.params))
-                pipeline::describe_rows(batch.params, nullptr, schedule.sequences(), query, piece, rows, static_cast<int>(lane));
+                pipeline::describe_rows<true>(batch.params, query_params{}, schedule.sequences(), query, piece, rows,
+                                              static_cast<int>(lane));
             warp_barrier.arrive_and_wait();
             if (lane == 0)
                 all.push_back({worker, piece, rows});

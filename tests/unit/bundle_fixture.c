@@ -93,7 +93,8 @@ struct libdecode_launch_contract fixture_contract(void) {
 const uint32_t fixture_decode_features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE |
                                          CONTRACT_FEATURE_RAGGED_Q | CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE |
                                          CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX |
-                                         CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI | CONTRACT_FEATURE_LSE_NATURAL;
+                                         CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI | CONTRACT_FEATURE_ROPE |
+                                         CONTRACT_FEATURE_LSE_NATURAL;
 
 enum { CONVERTED_QUERIES = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3 };
 

@@ -127,6 +127,9 @@ static struct libdecode_launch_contract contract_like(const char *dtype, uint32_
     contract.features = fixture_decode_features | (cluster_size == 1 ? CONTRACT_FEATURE_BATCH_INVARIANT : 0u);
     if (!has_options)
         contract.features &= ~(uint32_t)CONTRACT_OPTIONS;
+    if (dtype_bits((libdecode_dtype)contract.kv_dtype) == 16 ? target == 90 && row_tile == 32 && gathers_rows
+                                                             : target == 120 && head_dim > 256)
+        contract.features &= ~(uint32_t)CONTRACT_FEATURE_ROPE;
     return contract;
 }
 

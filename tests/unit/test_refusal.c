@@ -31,18 +31,29 @@ static void what_no_kernel_does_is_unsupported_and_says_what_is_built(void **sta
     problem.head_dim = 512;
     expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "kv_dtype nvfp4", "head_dim 512", &problem, &device, &policy, &grid->table);
     problem = llama3_8b();
+    problem.kv_dtype = LIBDECODE_DTYPE_E4M3;
+    problem.head_dim = 512;
     problem.features = LIBDECODE_FEATURE_ROPE | LIBDECODE_FEATURE_LSE;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "features lse+rope", "window+sinks+lse", &problem, &device, &policy,
-                   &grid->table);
+    libdecode_device small = preset("sm_120");
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 512 together with features lse+rope",
+                   "nearest is gqa_decode_kvbf16_d512", &problem, &small, &policy, &grid->table);
+    problem = llama3_8b(); /* four times 8 query tokens, pages of 5: a narrower row tile does it in two passes */
+    problem.features = LIBDECODE_FEATURE_ROPE;
+    problem.q_len = 8;
+    problem.page_size = 5;
+    assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).row_passes, 2);
+    problem.features = 0;
+    assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).row_passes, 1);
     problem = llama3_8b();
     problem.num_pages = 4;
     problem.k_page_stride = (int64_t)1 << 39;
     expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "K and V strides 1099511627776 bytes", "2^40", &problem, &device, &policy,
                    &grid->table);
     problem = llama3_8b();
-    problem.features = LIBDECODE_FEATURE_ROPE;
+    problem.features = LIBDECODE_FEATURE_DRAFT_MASK;
     problem.q_len = 2000;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2000", "; features rope", &problem, &device, &policy, &grid->table);
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "q_len 2000", "; draft_mask a mask for 2000", &problem, &device, &policy,
+                   &grid->table);
     problem = llama3_8b();
     problem.features = LIBDECODE_FEATURE_DRAFT_MASK;
     problem.q_len = 65;

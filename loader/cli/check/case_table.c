@@ -253,6 +253,22 @@ const struct test_case test_cases[] = {
      LENS(5000, 333, 2049, 4000), .q_len = 3, .soft_cap = 20},
     {"batch_invariant_padded", 3, 5, 32,   0, CASE_BATCH_INVARIANT | CASE_PADDED_STRIDES | CASE_PROGRAMMATIC | CASE_LSE, LENS(5000, 333, 2049)},
     {"batch_invariant_out_nvfp4", 2, 4, 16, 0, CASE_BATCH_INVARIANT | CASE_OUT_NVFP4 | CASE_LSE, LENS(5000, 333, 2049)},
+    {"rope",              2,  8,   16,   0, CASE_ROPE | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"rope_tile_edges",   2,  4,   64,   0, CASE_ROPE | CASE_LSE | CASE_SINKS, TILE_LENS, .rope_theta = 500000},
+    {"rope_page_1",       2,  5,    1,   0, CASE_ROPE | CASE_LSE, MIXED_LENS, .rope_scale = 8, .rope_theta = 1000000},
+    {"rope_narrow_head",  2,  4,   16,   0, CASE_ROPE | CASE_NARROW_HEAD | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"rope_narrow_head_page_1", 2, 4, 1, 0, CASE_ROPE | CASE_NARROW_HEAD | CASE_LSE, MIXED_LENS, .rope_scale = 0.25f},
+    {"rope_window",       2,  7,   16, 127, CASE_ROPE | CASE_WINDOW | CASE_SINKS | CASE_LSE, WINDOW_LENS, .rope_theta = 100},
+    {"rope_positions",    2,  4,   64, 130, CASE_ROPE | CASE_QUERY_POSITIONS | CASE_POSITION_RULE | CASE_WINDOW | CASE_LSE,
+     LENS(100, 333, 64, 1000, 65, 0, 200), .q_len = 3},
+    {"rope_far",          2,  4,   16,   0, CASE_ROPE | CASE_FAR_POSITIONS | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"rope_far_positions", 2, 8,   16, 20000000, CASE_ROPE | CASE_FAR_POSITIONS | CASE_QUERY_POSITIONS | CASE_WINDOW | CASE_LSE,
+     LENS(100, 333, 64, 1000, 65, 0, 200), .q_len = 2, .rope_theta = 500000},
+    {"rope_wide_rows",    1, 32,   16,   0, CASE_ROPE | CASE_LSE | CASE_INTERLEAVED, MIXED_LENS},
+    {"rope_drafts",       2,  7,   16,  40, CASE_ROPE | CASE_DRAFT_MASK | CASE_RAGGED_Q | CASE_SOFT_CAP | CASE_ALIBI | CASE_LSE |
+     CASE_LSE_NATURAL | CASE_WINDOW | CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_QUICK, QUERY_LENS, .q_len = 11, .soft_cap = 20},
+    {"rope_ids",          2,  4,   16,   0, CASE_ROPE | CASE_NEGATIVE_IDS | CASE_FOREIGN_IDS | CASE_NEGATIVE_SCALE | CASE_LSE, MIXED_LENS},
+    {"rope_long",         4,  4,   16,   0, CASE_ROPE | CASE_REPEAT | CASE_PROGRAMMATIC | CASE_LSE, LONG_AND_SHORT, .rope_scale = 4},
     {"random_1",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_2",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_3",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
@@ -308,7 +324,9 @@ static const struct {
                    {CASE_ALIBI, 5},
                    {CASE_LSE_NATURAL, 4},
                    {CASE_SKIP_SOFTMAX, 5},
-                   {CASE_BATCH_INVARIANT, 4}};
+                   {CASE_BATCH_INVARIANT, 4},
+                   {CASE_ROPE, 4},
+                   {CASE_FAR_POSITIONS, 5}};
 
 /* What excludes each other, or does nothing alone. */
 static uint64_t reconciled(uint64_t flags) {
@@ -326,6 +344,10 @@ static uint64_t reconciled(uint64_t flags) {
         flags &= ~CASE_QUERY_RANGE;
     if ((flags & (CASE_HUGE_SCORES | CASE_QUERY_RANGE)) != 0)
         flags &= ~CASE_ALIBI; /* a bias that f32 loses in a huge score, and float64 does not */
+    if ((flags & (CASE_HUGE_SCORES | CASE_QUERY_RANGE | CASE_SPECIAL_VALUES)) != 0)
+        flags &= ~CASE_ROPE; /* what rounding rotated rows does to such scores, changes every weight */
+    if ((flags & CASE_FAR_POSITIONS) != 0)
+        flags &= ~(CASE_POSITION_RULE | CASE_ALIBI); /* a bias of millions leaves f32 no fraction */
     if ((flags & CASE_LSE) == 0)
         flags &= ~CASE_LSE_NATURAL;
     if ((flags & CASE_SPECIAL_VALUES) != 0)
@@ -378,6 +400,7 @@ struct random case_random(const struct test_case *test, uint64_t seed) {
 void draw_test_case(const struct test_case *test, uint64_t seed, struct test_case *ret_drawn, int32_t lens[MAX_DRAWN_LENS]) {
     static const int32_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 40};
     static const float soft_caps[] = {0.5f, 20.0f, 30.0f, 50.0f, 1e6f}, skip_factors[] = {1e-30f, 0.001f, 0.02f, 0.1f};
+    static const float rope_scales[] = {0.0f, 1.0f, 8.0f, 0.25f}, rope_thetas[] = {0.0f, 500000.0f, 1e6f, 100.0f};
     struct random random = case_random(test, seed);
     struct test_case drawn = *test;
     drawn.num_kv_heads = 1 + (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 9 : 4);
@@ -396,6 +419,8 @@ void draw_test_case(const struct test_case *test, uint64_t seed, struct test_cas
     const uint32_t num_caps = sizeof soft_caps / sizeof soft_caps[0];
     drawn.soft_cap = soft_caps[random_below(&random, (drawn.flags & CASE_QUERY_RANGE) != 0 ? num_caps - 1 : num_caps)];
     drawn.skip_factor = skip_factors[random_below(&random, sizeof skip_factors / sizeof skip_factors[0])];
+    drawn.rope_scale = rope_scales[random_below(&random, 4)];
+    drawn.rope_theta = rope_thetas[random_below(&random, 4)];
     for (int32_t request = 0; drawn.q_len > 1 && request < drawn.num_lens; request++)
         if (random_below(&random, 8) == 0) /* hardly as long as its query tokens are many */
             lens[request] = (int32_t)random_below(&random, (uint32_t)drawn.q_len + 2);

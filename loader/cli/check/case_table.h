@@ -58,6 +58,8 @@
 #define CASE_LSE_NATURAL CASE_FLAG(43)
 #define CASE_SKIP_SOFTMAX CASE_FLAG(44)    /* scores so far apart that tiles are passed over */
 #define CASE_BATCH_INVARIANT CASE_FLAG(45) /* also in random batches of its requests, which must have the same bits */
+#define CASE_ROPE CASE_FLAG(46)
+#define CASE_FAR_POSITIONS CASE_FLAG(47) /* position_stride 100003, position_offset 1000000000 */
 
 /* Query tokens of a request that kernels take a draft mask for. */
 #define MAX_MASKED_TOKENS KERNEL_MAX_DRAFT_TOKENS
@@ -74,6 +76,7 @@ struct test_case {
     int32_t num_lens;
     int32_t q_len; /* 0: 1 */
     float soft_cap, skip_factor;
+    float rope_scale, rope_theta; /* 0: the defaults */
 };
 extern const struct test_case test_cases[];
 extern const size_t num_test_cases;

@@ -313,8 +313,8 @@ static void set_problem(struct making *making) {
     problem->num_qo_heads = test->num_kv_heads * test->group_size;
     problem->page_size = test->page_size;
     problem->q_len = test->q_len > 0 ? test->q_len : 1;
-    problem->position_stride = has(making, CASE_POSITION_RULE) ? 3 : 1;
-    problem->position_offset = has(making, CASE_POSITION_RULE) ? 2 : 0;
+    problem->position_stride = has(making, CASE_POSITION_RULE) ? 3 : has(making, CASE_FAR_POSITIONS) ? 100003 : 1;
+    problem->position_offset = has(making, CASE_POSITION_RULE) ? 2 : has(making, CASE_FAR_POSITIONS) ? 1000000000 : 0;
     static const struct {
         uint64_t flag;
         uint32_t feature;
@@ -327,6 +327,7 @@ static void set_problem(struct making *making) {
                     {CASE_DRAFT_MASK, LIBDECODE_FEATURE_DRAFT_MASK},
                     {CASE_SOFT_CAP, LIBDECODE_FEATURE_SOFT_CAP},
                     {CASE_ALIBI, LIBDECODE_FEATURE_ALIBI},
+                    {CASE_ROPE, LIBDECODE_FEATURE_ROPE},
                     {CASE_LSE_NATURAL, LIBDECODE_FEATURE_LSE_NATURAL},
                     {CASE_SKIP_SOFTMAX, LIBDECODE_FEATURE_SKIP_SOFTMAX},
                     {CASE_BATCH_INVARIANT, LIBDECODE_FEATURE_BATCH_INVARIANT}};
@@ -335,6 +336,8 @@ static void set_problem(struct making *making) {
     problem->window_left = has(making, CASE_WINDOW) ? test->window_left : 0;
     problem->logits_soft_cap = has(making, CASE_SOFT_CAP) ? test->soft_cap : 0.0f;
     problem->skip_softmax_threshold_scale_factor = has(making, CASE_SKIP_SOFTMAX) ? test->skip_factor : 0.0f;
+    problem->rope_scale = has(making, CASE_ROPE) ? test->rope_scale : 0.0f;
+    problem->rope_theta = has(making, CASE_ROPE) ? test->rope_theta : 0.0f;
 }
 
 bool host_case_make(const struct test_case *test, const struct case_kind *kind, const struct case_palettes *palettes,

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_rope.cpp: the angles by which kernels rotate, against products in long double: frequencies from fast to slow, positions up
+ * to 2^31 to either side, every stride.
+ */
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "host_warp.h"
+
+#include "tile/rope.cuh"
+
+namespace {
+
+constexpr long double two_pi = 6.283185307179586476925286766559005768L;
+
+/* How far two angles lie apart, whole revolutions aside. */
+long double apart(long double a, long double b) { return std::fabs(std::remainder(a - b, two_pi)); }
+
+void require(bool good, const char *what, double theta, double scale, int pair, long long position, long double error) {
+    if (good)
+        return;
+    std::printf("%s: theta %g, scale %g, pair %d, position %lld: off by %Lg radians\n", what, theta, scale, pair, position,
+                error);
+    std::exit(1);
+}
+
+/* What is rounded: the angle to an f32 of up to pi, and its frequency, a product of that many doubles. */
+long double allowed(long double angle, int pair) { return 0x1p-21L + std::fabs(angle) * (pair + 8) * 0x1p-53L; }
+
+void check_pair(double theta, double scale, int head_dim, int pair) {
+    static const int positions[] = {0, 1, 2, 7, 1000, 99999, 1000000, 1 << 24, (1 << 24) + 1, 123456789, INT32_MAX};
+    static const uint32_t strides[] = {1, 3, 64, 100003};
+    const double first = 1. / (static_cast<double>(two_pi) * scale), ratio = std::pow(theta, -2. / head_dim);
+    const long double exact = std::pow(static_cast<long double>(theta), -2.0L * pair / head_dim) / scale;
+    for (const uint32_t stride : strides) {
+        const tile::RopeFrequency frequency = tile::rope_frequency(first, ratio, pair, stride);
+        const long double further = apart(frequency.eight_tokens, exact * 8 * stride);
+        require(further < allowed(exact * 8 * stride, pair) && std::fabs(frequency.eight_tokens) < 3.1416f,
+                "to a token 8 further", theta, scale, pair, stride, further);
+        for (const int position : positions) {
+            const long double forward = apart(tile::radians(frequency.turn(static_cast<uint32_t>(position))), exact * position);
+            const long double back = apart(tile::radians(frequency.turn_signed(-position)), -exact * position);
+            const long double same = apart(tile::radians(frequency.turn_signed(position)), exact * position);
+            require(forward < allowed(exact * position, pair), "forward", theta, scale, pair, position, forward);
+            require(same < allowed(exact * position, pair), "forward, signed", theta, scale, pair, position, same);
+            require(back < allowed(exact * position, pair), "back", theta, scale, pair, position, back);
+        }
+    }
+}
+
+} // namespace
+
+int main() {
+    static const int head_dims[] = {16, 64, 80, 128, 512};
+    for (const double theta : {100., 10000., 500000., 1e6})
+        for (const double scale : {1., 8., 0.0625})
+            for (const int head_dim : head_dims)
+                for (int pair = 0; pair < head_dim / 2; pair++)
+                    check_pair(theta, scale, head_dim, pair);
+    tile::RopeFrequency pairs[8];
+    for (int thread = 0; thread < 3; thread++)
+        tile::fill_rope_frequencies(pairs, 8, 5, 0.25, 0.5, 1, thread, 3);
+    for (int pair = 0; pair < 8; pair++) { /* a quarter of a revolution, half as much with each pair, and none beyond the fifth */
+        const uint32_t turn = pair < 5 ? 0x40000000u >> pair : 0;
+        require(pairs[pair].high == turn && pairs[pair].low == 0, "fill_rope_frequencies", 0.5, 0.25, pair, 1, 0);
+    }
+    return 0;
+}
