@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory through which the parts of a kernel hand each other partial results.
+
+A launch needs it as its last launch left it. So nobody else may write there, it is made ready once, and launches that may run at the
+same time have one each. Where the caller gives none, there is one for each stream, and for each GPU one for all that is captured.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from libdecode import driver
+from libdecode.arrays import is_torch, require_contiguous, size_bytes_of, view
+from libdecode.context import Context, default_context
+from libdecode.errors import ColdInCaptureError, InvalidArgumentError, NoDeviceError
+from libdecode.library import library
+
+ALIGNMENT_BYTES = 256
+_SMALLEST_BYTES = 8 << 20
+_CAPTURES = "captures"  # in the place of a stream
+
+
+class Workspace:
+    """Device memory that is libdecode's alone, made ready for launches.
+
+    size_bytes  to allocate on the current GPU: of PyTorch if that is imported and has one, else of the driver. `Plan.workspace_bytes`
+                says how many a plan needs; more will do, so one can serve many plans
+    buffer      instead: a contiguous tensor on a GPU, used from its first multiple of 256 bytes on. Whoever else writes there, ever,
+                spoils results or hangs a kernel
+    stream      handle of the stream on which the memory is cleared; None: PyTorch's current one, without PyTorch the legacy default.
+                Launches on another stream must be ordered after it
+    context     None: the default one
+
+    Launches that may run at the same time (on two streams, in two graphs) need one each, and it must outlive the graphs that it was
+    captured in. Raises ValueError, DriverError; what PyTorch raises without memory.
+    """
+
+    def __init__(self, size_bytes: int | None = None, *, buffer: Any = None, stream: int | None = None, context: Context | None = None):
+        if (size_bytes is None) == (buffer is None):
+            raise InvalidArgumentError("Workspace() takes either size_bytes or buffer")
+        if buffer is None:
+            use_torch = driver.torch_has_gpu()
+            ordinal = driver.torch_current_ordinal() if use_torch else driver.current_ordinal()
+            owner, address, size_bytes = _allocate(size_bytes, ordinal, use_torch)
+        else:
+            seen = view(buffer, "buffer")
+            if seen.device[0] != "cuda":
+                raise InvalidArgumentError("buffer is on the host: a workspace is memory of a GPU (the reference needs none)")
+            require_contiguous(seen)
+            use_torch, ordinal = is_torch(buffer), seen.device[1]
+            owner, address, size_bytes = buffer, seen.address, size_bytes_of(seen)
+        if stream is None:
+            stream = driver.torch_stream(ordinal) if use_torch else 0
+        self._take(owner, address, size_bytes, ordinal, use_torch, stream, context or default_context())
+
+    def _take(self, owner, address, size_bytes, ordinal, use_torch, stream, context) -> None:
+        unaligned = -address % ALIGNMENT_BYTES
+        self.owner, self.address, self.size_bytes, self.ordinal = owner, address + unaligned, size_bytes - unaligned, ordinal
+        if self.size_bytes < ALIGNMENT_BYTES:
+            raise InvalidArgumentError(f"the workspace has {size_bytes} bytes: {2 * ALIGNMENT_BYTES} are the least")
+        arguments = (context.handle, self.address, self.size_bytes, stream)
+        status = library().workspace_init(*arguments)
+        if status == NoDeviceError.status and use_torch:
+            driver.torch_make_current(ordinal)
+            status = library().workspace_init(*arguments)
+        library().check(status)
+
+    @classmethod
+    def _made(cls, size_bytes, ordinal, use_torch, stream, context) -> Workspace:
+        made = cls.__new__(cls)
+        made._take(*_allocate(size_bytes, ordinal, use_torch), ordinal, use_torch, stream, context)
+        return made
+
+
+def _allocate(size_bytes: int, ordinal: int, use_torch: bool) -> tuple[Any, int, int]:
+    """What keeps it, its address, and its size: enough that the bytes that were asked for remain behind the alignment."""
+    size_bytes += ALIGNMENT_BYTES
+    return (*(driver.torch_allocate(size_bytes, ordinal) if use_torch else driver.allocate(size_bytes)), size_bytes)
+
+
+class _Pool:
+    """The workspaces of whoever gives none, by (GPU, stream). One that was handed out is kept: a graph may have its address."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._ready: dict[tuple[int, int | str], Workspace] = {}
+        self._outgrown: list[Workspace] = []
+
+    def find(self, ordinal: int, use_torch: bool, stream: int) -> Workspace | None:
+        """That of a stream, or of all captures where the stream is capturing; None: it is not there yet."""
+        return self._ready.get((ordinal, _CAPTURES if _is_capturing(use_torch, stream) else stream))
+
+    def grow(self, ordinal: int, use_torch: bool, stream: int, size_bytes: int, context: Context) -> Workspace:
+        """One of that size at least, for the stream, and another for the captures of its GPU, which cannot allocate. Raises
+        ColdInCaptureError; what `Workspace` does."""
+        if _is_capturing(use_torch, stream):
+            raise ColdInCaptureError(
+                f"a workspace of {size_bytes} bytes would have to be allocated inside a stream capture: make this call once before "
+                "capturing, or give workspace_buffer=libdecode.Workspace(...)")
+        size_bytes = max(_SMALLEST_BYTES, 1 << (size_bytes - 1).bit_length())
+        with self._lock:
+            for key in ((ordinal, stream), (ordinal, _CAPTURES)):
+                old = self._ready.get(key)
+                if old is not None and old.size_bytes >= size_bytes:
+                    continue
+                if old is not None:
+                    self._outgrown.append(old)
+                self._ready[key] = Workspace._made(size_bytes, ordinal, use_torch, stream, context)
+            return self._ready[ordinal, stream]
+
+
+def _is_capturing(use_torch: bool, stream: int) -> bool:
+    return driver.torch_is_capturing() if use_torch else driver.is_capturing(stream)
+
+
+pool = _Pool()
