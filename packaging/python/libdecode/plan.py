@@ -121,14 +121,15 @@ class Plan:
         """
         if not (bmm1_scale and bmm2_scale and o_scale and out_sf_scale):
             raise InvalidArgumentError("a scale is 0: the library takes that for 1. On the device bmm1_scale and bmm2_scale may be 0")
-        memory = workspace or self.workspace
+        try:  # PyTorch's tensors are the case that is to be fast
+            rows = query.data_ptr(), k_cache.data_ptr(), v_cache.data_ptr()
+            indices = page_table.data_ptr(), seq_lens.data_ptr(), out.data_ptr()
+        except AttributeError:
+            rows = _address(query), _address(k_cache), _address(v_cache)
+            indices = _address(page_table), _address(seq_lens), _address(out)
+        memory = self.workspace if workspace is None else workspace
         tensors = _pack(
-            _TENSORS_BYTES,
-            *[tensor if type(tensor) is int else tensor.data_ptr() if hasattr(tensor, "data_ptr") else _address(tensor)
-              for tensor in (query, k_cache, v_cache)],
-            *((_address(k_sf), _address(v_sf)) if k_sf is not None or v_sf is not None else _NO_SCALES),
-            *[tensor if type(tensor) is int else tensor.data_ptr() if hasattr(tensor, "data_ptr") else _address(tensor)
-              for tensor in (page_table, seq_lens, out)],
+            _TENSORS_BYTES, *rows, 0 if k_sf is None else _address(k_sf), 0 if v_sf is None else _address(v_sf), *indices,
             0 if out_sf is None else _address(out_sf), 0 if lse is None else _address(lse), 0 if sinks is None else _address(sinks),
             0 if cum_seq_lens_q is None else _address(cum_seq_lens_q), 0 if query_positions is None else _address(query_positions),
             0 if draft_mask is None else _address(draft_mask), bmm1_scale, bmm2_scale, o_scale, out_sf_scale, out_sf_start_token,
@@ -153,12 +154,9 @@ class Plan:
         self._library.check(status)
 
 
-_NO_SCALES = (0, 0)
-
-
 def _address(tensor: Any) -> int:
     if tensor is None:
-        return 0
+        return 0  # the library says which of those that it needs
     if type(tensor) is int:
         return tensor
     if hasattr(tensor, "data_ptr"):
