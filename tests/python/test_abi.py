@@ -83,6 +83,11 @@ class MirrorTest(unittest.TestCase):
         ours = [name for name in vars(abi) if re.match(r"(DTYPE|OP|KV|SF|FEATURE|LAUNCH|OPEN|LOG)_[A-Z0-9_]+$", name)]
         self.assertEqual({f"LIBDECODE_{name}" for name in ours} - {"LIBDECODE_LOG_FUNCTION"}, set(names))
 
+    def test_versions_agree(self):
+        import libdecode
+        of_header = ".".join(re.search(rf"define LIBDECODE_VERSION_{part} (\d+)", HEADER)[1] for part in ("MAJOR", "MINOR", "PATCH"))
+        self.assertEqual((libdecode.__version__, libdecode.version()), (of_header, of_header))
+
     def test_every_function_has_a_prototype_of_as_many_parameters(self):
         declared = re.findall(r"LIBDECODE_API [^;]*?(libdecode_\w+)\(([^;]*)\);", HEADER)
         counts = {name: 0 if text.strip() == "void" else text.count(",") + 1 for name, text in declared}
