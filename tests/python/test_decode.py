@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's calls on the host, against attention in numpy: formats, layouts, options, carriers, results."""
 
+import ctypes
+import types
 import unittest
 
 import skip  # noqa: F401
@@ -73,12 +75,12 @@ class DecodeTest(unittest.TestCase):
 
     def test_strides_of_everything(self):
         cache = Cache("bf16", LENS)
-        wide = np.zeros((2, *cache.k_bits.shape[:3], 96), np.uint16)  # K and V in rows longer than head_dim, of one pool
-        wide[0, ..., :64], wide[1, ..., :64] = cache.k_bits, cache.v_bits
+        k, v = (np.zeros((*cache.k_bits.shape[:3], width), np.uint16) for width in (96, 80))  # rows longer than head_dim, each in its way
+        k[..., :64], v[..., :64] = cache.k_bits, cache.v_bits
         tables = np.zeros((len(LENS), 40), np.int32)[:, 3 : 3 + cache.tables.shape[1]]
         tables[:] = cache.tables
         lens = np.repeat(cache.seq_lens, 3)[::3]
-        self.run_both(cache, "bf16", kv_cache=(typed(wide[0, ..., :64], "bf16"), typed(wide[1, ..., :64], "bf16")),
+        self.run_both(cache, "bf16", kv_cache=(typed(k[..., :64], "bf16"), typed(v[..., :64], "bf16")),
                       block_tables=tables, seq_lens=lens)
 
     def test_query_and_out_with_strides(self):
@@ -352,6 +354,21 @@ class OtherTensorsTest(unittest.TestCase):
         self.assertTrue(np.array_equal(out, plain))
         with self.assertRaisesRegex(ValueError, "out is None with query a Dlpack"):
             decode(hidden[0], (hidden[1], hidden[2]), None, hidden[3], hidden[4], 70)
+
+    def test_dlpack_of_its_own_making(self):
+        # an offset and no strides, which DLPack allows and numpy never writes
+        from libdecode.arrays import _DLTensor, view
+        array, shape = np.arange(32, dtype=np.float16), (ctypes.c_int64 * 2)(3, 8)
+        tensor = _DLTensor(array.ctypes.data, 1, 0, 2, 2, 16, 1, shape, None, 4)
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        capsule = new(ctypes.addressof(tensor), b"dltensor", None)
+        made = types.SimpleNamespace(__dlpack__=lambda: capsule, __dlpack_device__=lambda: (1, 0))
+        seen = view(made, "x")
+        self.assertEqual((seen.address, seen.shape, seen.strides, seen.dtype), (array.ctypes.data + 4, (3, 8), (8, 1), "fp16"))
+        tensor.lanes = 2
+        with self.assertRaisesRegex(ValueError, "x has DLPack's dtype .2, 16 bits, 2 lanes."):
+            view(made, "x")
 
     @unittest.skipIf(torch is None, "no torch")
     def test_dlpack_has_bf16(self):

@@ -327,7 +327,8 @@ class PlanTest(unittest.TestCase):
         self.assertEqual((tensors.workspace, tensors.workspace_bytes), (plan.workspace.address, plan.workspace.size_bytes))
 
     def test_capture(self):
-        plan, stream = libdecode.Plan(self.problem), Stream()
+        # strict: that the kernel was not loaded before would be an error
+        plan, stream = libdecode.Plan(self.problem, context=libdecode.open([FORMATS], bundles_only=True, strict=True)), Stream()
         stream.begin()
         plan.run(*self.tensors(), bmm1_scale=0.125, stream=stream.handle)
         replay = stream.end()

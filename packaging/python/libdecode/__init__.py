@@ -33,6 +33,18 @@ from libdecode.plan import Plan, PlanInfo
 from libdecode.problem import Problem
 from libdecode.workspace import Workspace
 
+# All but `open`, so that `import *` leaves Python's.
+__all__ = [
+    "Bundle", "BundleDamagedError", "BundleError", "BundleNotFoundError", "BundleReadError", "BundleVersionError",
+    "ColdInCaptureError", "Context", "CudaError", "DriverError", "DriverTooOldError", "Explanation", "FP4Tensor", "ForkedError",
+    "InternalError", "InvalidArgumentError", "Kernel", "LibdecodeError", "NoDeviceError", "NoDriverError", "NoGpuImageError",
+    "NotInBundleError", "OutOfMemoryError", "OverrideError", "Plan", "PlanInfo", "Problem", "StateError", "StrictError",
+    "StructSizeError", "TypedArray", "UnsupportedError", "Verdict", "Workspace", "WorkspaceTooSmallError", "WrongDeviceError",
+    "abi", "cudnn_batch_decode_with_kv_cache", "default_context", "device_preset", "explain", "kernels", "library", "reference",
+    "single_decode_with_kv_cache", "trtllm_batch_decode_with_kv_cache", "trtllm_batch_decode_with_kv_cache_mla", "typed",
+    "version",
+]
+
 __version__ = "0.1.0"  # of the C library that this is for; the build checks that they agree
 
 

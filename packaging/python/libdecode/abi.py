@@ -10,8 +10,10 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from collections.abc import Callable
 from ctypes import (CFUNCTYPE, POINTER, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint32,
                     c_uint64, c_void_p)
+from typing import TYPE_CHECKING, Any
 
 from libdecode import errors
 
@@ -29,12 +31,12 @@ LAUNCH_PROGRAMMATIC = 1
 class Sized(ctypes.Structure):
     """A struct whose first field is its own size, as the library wants it."""
 
-    def __init__(self, **fields):
+    def __init__(self, **fields: Any):
         super().__init__(**fields)
         self.struct_size = ctypes.sizeof(self)
 
 
-def _strides(*names):
+def _strides(*names: str) -> list[tuple[str, Any]]:
     return [(name + "_stride", c_int64) for name in names]
 
 
@@ -91,11 +93,11 @@ class OpenOptions(Sized):
 
 
 class Device(Sized):
-    _fields_ = [("struct_size", c_size_t), ("name", c_char * 64)] + [
-        (name, c_int32)
-        for name in ("compute_capability", "sm_count", "shared_bytes_per_sm", "max_shared_bytes_per_block",
-                     "memory_bandwidth_gbps", "driver_version", "resident_clusters_2", "resident_clusters_4", "resident_clusters_8",
-                     "resident_clusters_16")
+    _fields_ = [
+        ("struct_size", c_size_t), ("name", c_char * 64), ("compute_capability", c_int32), ("sm_count", c_int32),
+        ("shared_bytes_per_sm", c_int32), ("max_shared_bytes_per_block", c_int32), ("memory_bandwidth_gbps", c_int32),
+        ("driver_version", c_int32), ("resident_clusters_2", c_int32), ("resident_clusters_4", c_int32),
+        ("resident_clusters_8", c_int32), ("resident_clusters_16", c_int32),
     ]
 
 
@@ -185,6 +187,9 @@ class Library:
         # The same functions for tensors that are the bytes of TENSORS_STRUCT.
         self.plan_launch_packed = CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p)(("libdecode_plan_launch", loaded))
         self.reference_packed = CFUNCTYPE(c_int, POINTER(Problem), c_char_p)(("libdecode_reference", loaded))
+
+    if TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
     def error(self, status: int) -> errors.LibdecodeError:
         """The exception for what the calling thread's last call returned, with the library's own words."""

@@ -139,16 +139,9 @@ def _view_of_interface(array: Any, name: str, interface: dict, device: tuple[str
         raise InvalidArgumentError(f"{name} has elements of type {text}: accepted are {', '.join(_TYPE_STRINGS)}")
     shape, size = tuple(interface["shape"]), ELEMENT_BYTES[dtype]
     in_bytes = interface.get("strides")
-    if in_bytes is None:
-        strides, step = [], 1
-        for extent in reversed(shape):
-            strides.append(step)
-            step *= extent
-        strides = tuple(reversed(strides))
-    else:
-        if any(stride % size for stride in in_bytes):
-            raise InvalidArgumentError(f"{name} has strides of {in_bytes} bytes: they must be whole elements of {size}")
-        strides = tuple(stride // size for stride in in_bytes)
+    if in_bytes is not None and any(stride % size for stride in in_bytes):
+        raise InvalidArgumentError(f"{name} has strides of {in_bytes} bytes: they must be whole elements of {size}")
+    strides = _dense_strides(shape) if in_bytes is None else tuple(stride // size for stride in in_bytes)
     if device != HOST:
         ordinal = getattr(getattr(array, "device", None), "id", None)  # CuPy says it; others mean the current GPU
         device = ("cuda", driver.current_ordinal() if ordinal is None else ordinal)
@@ -196,7 +189,7 @@ def _view_of_dlpack(array: Any, name: str) -> View:
     if tensor.strides:
         strides = tuple(tensor.strides[axis] for axis in range(tensor.ndim))
     else:
-        strides = tuple(_product(shape[axis + 1:]) for axis in range(tensor.ndim))
+        strides = _dense_strides(shape)
     device = HOST if place == "cpu" else (place, tensor.device_id)
     # The capsule, not renamed, gives the memory back when it goes: it must live as long as the view.
     return View(name, (tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, device, array, capsule)
@@ -205,6 +198,10 @@ def _view_of_dlpack(array: Any, name: str) -> View:
 def size_bytes_of(seen: View) -> int:
     """Of a contiguous tensor."""
     return _product(seen.shape) * seen.item_bytes
+
+
+def _dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(_product(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def _product(extents: tuple[int, ...]) -> int:

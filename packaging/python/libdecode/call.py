@@ -141,7 +141,7 @@ class Call:
         if not shared:
             problem.features |= abi.FEATURE_V_PAGE_TABLE
             problem.page_table_v_offset = table.stride(request + 1)
-        problem.page_table_request_stride = table.stride(request) or width + problem.page_table_v_offset
+        problem.page_table_request_stride = table.stride(request) or width
         if per_head:
             problem.page_table_head_stride, problem.seq_lens_head_stride = table.stride(0), lens.stride(0)
         problem.seq_lens_request_stride = lens.stride(request)

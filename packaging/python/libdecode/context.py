@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from ctypes import byref, c_char_p, c_size_t, c_void_p
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from libdecode import abi
 from libdecode.errors import InvalidArgumentError, LibdecodeError
@@ -104,7 +104,7 @@ class Context:
                  bundles_only: bool = False, strict: bool = False, root_hashes: Iterable[str] = ()):
         self._handle = c_void_p()
         self._library = library()
-        self.plans = weakref.WeakSet()  # which are to be destroyed before the context
+        self.plans: weakref.WeakSet[Any] = weakref.WeakSet()  # which are to be destroyed before the context
         # A str is an iterable of letters: one path, not many.
         given = [bundle_paths] if isinstance(bundle_paths, (str, os.PathLike)) else list(bundle_paths)
         paths = [os.fsencode(path) for path in ([] if bundles_only else packaged_bundles()) + given]

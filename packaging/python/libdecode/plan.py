@@ -141,7 +141,7 @@ class Plan:
         if self.is_reference:
             status = self._library.reference_packed(self._problem, tensors)
         else:
-            if stream is None and self._uses_torch:
+            if stream is None and self._uses_torch and memory is not None:
                 stream = driver.torch_stream(memory.ordinal)
             status = self._launch(self._handle, tensors, stream)
         if status != 0:

@@ -39,7 +39,7 @@ class Workspace:
     def __init__(self, size_bytes: int | None = None, *, buffer: Any = None, stream: int | None = None, context: Context | None = None):
         if (size_bytes is None) == (buffer is None):
             raise InvalidArgumentError("Workspace() takes either size_bytes or buffer")
-        if buffer is None:
+        if size_bytes is not None:
             use_torch = driver.torch_has_gpu()
             ordinal = driver.torch_current_ordinal() if use_torch else driver.current_ordinal()
             owner, address, size_bytes = _allocate(size_bytes, ordinal, use_torch)
