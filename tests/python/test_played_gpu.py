@@ -235,6 +235,14 @@ class DecodeTest(unittest.TestCase):
         self.assertEqual(first, again)
         self.assertEqual(len({first, captured, seen[two.handle][0]}), 3)
 
+    def test_the_stream_of_each_thread_is_another(self):
+        place, keys = workspaces.Place(0, True, 2, False), []
+        keys.append(place.key)
+        thread = threading.Thread(target=lambda: keys.append(place.key))
+        thread.start()
+        thread.join()
+        self.assertNotEqual(*keys)
+
     def test_capture_before_any_call_is_an_error_that_says_what_to_do(self):
         stream = Stream()
         stream.begin()
@@ -249,13 +257,13 @@ class DecodeTest(unittest.TestCase):
 
     def test_a_workspace_grows_and_the_outgrown_one_stays(self):
         with mock.patch.object(workspaces, "_SMALLEST_BYTES", 512):
-            small = workspaces.pool.grow(0, False, 0, 1, libdecode.default_context())
+            small = workspaces.pool.grow(workspaces.Place(0, False, 0, False), 1, libdecode.default_context())
         self.assertEqual(small.size_bytes // 512, 1)
         batch = Batch()
         self.decode(batch)
         batch.check(self)
         self.assertIn(small, workspaces.pool._outgrown)
-        self.assertGreaterEqual(workspaces.pool.find(0, False, 0).size_bytes, 8 << 20)
+        self.assertGreaterEqual(workspaces.pool.find(workspaces.Place(0, False, 0, False)).size_bytes, 8 << 20)
 
     def test_a_tensor_for_a_workspace_is_not_touched(self):
         batch, foreign = Batch(), np.full(1 << 20, 77, np.uint8)
@@ -465,6 +473,16 @@ class PlayedTorchTest(unittest.TestCase):
         self.batch.out = out.array
         self.batch.check(self)
 
+    def test_capture_on_a_stream_that_is_named(self):
+        libdecode.trtllm_batch_decode_with_kv_cache(*self.arguments())
+        named, out = Stream(), self.Tensor(self.batch.out, "torch.bfloat16")
+        self.made.clear()
+        named.begin()
+        libdecode.trtllm_batch_decode_with_kv_cache(*self.arguments(), out=out, stream=named.handle)
+        named.end()()
+        self.batch.check(self)
+        self.assertEqual(self.made, [])
+
     def test_a_thread_without_a_context_gets_pytorchs(self):
         libdecode.trtllm_batch_decode_with_kv_cache(*self.arguments())
         plan = libdecode.Plan(libdecode.Problem(
@@ -480,7 +498,7 @@ class PlayedTorchTest(unittest.TestCase):
 
     def test_another_gpu_is_made_current_for_the_call(self):
         seen = []
-        with mock.patch.object(Call, "_launch", lambda call, *arguments: seen.append((self.current, arguments[2]))):
+        with mock.patch.object(Call, "_launch", lambda call, *arguments: seen.append((self.current, arguments[2].ordinal))):
             out = self.Tensor(self.batch.out, "torch.bfloat16", 3)
             libdecode.trtllm_batch_decode_with_kv_cache(*self.arguments(3), out=out)
         self.assertEqual((seen, self.current), ([(3, 3)], 0))

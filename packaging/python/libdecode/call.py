@@ -19,7 +19,7 @@ from libdecode.errors import InternalError, InvalidArgumentError, NoDeviceError,
 from libdecode.fp4 import FP4Tensor, is_fp4
 from libdecode.library import library
 from libdecode.problem import DTYPES, KV_LAYOUTS, SF_LAYOUTS, choice
-from libdecode.workspace import Workspace, pool
+from libdecode.workspace import Place, Workspace, pool
 
 _INTERLEAVING_GPUS = (100, 103)  # where FlashInfer's quantiser interleaves the scales of V
 
@@ -335,37 +335,42 @@ class Call:
         context = context or default_context()
         self.tensors.launch_flags = 0 if enable_pdl is False else abi.LAUNCH_PROGRAMMATIC
         if not is_torch(self.query_view.owner):
-            self._launch(context, workspace_buffer, ordinal, False, stream or 0)
+            stream = stream or 0
+            self._launch(context, workspace_buffer, Place(ordinal, False, stream, driver.is_capturing(stream)))
             return
         current = driver.torch_current_ordinal()
         if current != ordinal:
             driver.torch_make_current(ordinal)
         try:
-            self._launch(context, workspace_buffer, ordinal, True, driver.torch_stream(ordinal) if stream is None else stream)
+            if stream is None:
+                place = Place(ordinal, True, driver.torch_stream(ordinal), driver.torch_is_capturing())
+            else:
+                place = Place(ordinal, True, stream, driver.is_capturing(stream))
+            self._launch(context, workspace_buffer, place)
         finally:
             if current != ordinal:
                 driver.torch_make_current(current)
 
-    def _launch(self, context: Context, workspace_buffer: Any, ordinal: int, use_torch: bool, stream: int) -> None:
+    def _launch(self, context: Context, workspace_buffer: Any, place: Place) -> None:
         own = isinstance(workspace_buffer, Workspace)
-        workspace = workspace_buffer if own else pool.find(ordinal, use_torch, stream)
+        workspace = workspace_buffer if own else pool.find(place)
         for _ in range(3):  # at most a context to be made current, and a workspace to grow
             self.tensors.workspace = workspace.address if workspace else None
             self.tensors.workspace_bytes = workspace.size_bytes if workspace else 0
             try:
                 if workspace is None:
-                    workspace = pool.grow(ordinal, use_torch, stream, max(context.workspace_bytes(self.problem), 1), context)
+                    workspace = pool.grow(place, max(context.workspace_bytes(self.problem), 1), context)
                     continue
-                library().check(library().decode(context.handle, byref(self.problem), byref(self.tensors), stream))
+                library().check(library().decode(context.handle, byref(self.problem), byref(self.tensors), place.stream))
                 return
             except WorkspaceTooSmallError:
                 if own:
                     raise
                 workspace = None
             except NoDeviceError:
-                if not use_torch:
+                if not place.use_torch:
                     raise
-                driver.torch_make_current(ordinal)
+                driver.torch_make_current(place.ordinal)
         raise InternalError("the workspace stays too small; please report this")
 
 

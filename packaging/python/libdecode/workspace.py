@@ -8,7 +8,7 @@ same time have one each. Where the caller gives none, there is one for each stre
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 from libdecode import driver
 from libdecode.arrays import is_torch, require_contiguous, size_bytes_of, view
@@ -54,7 +54,7 @@ class Workspace:
             stream = driver.torch_stream(ordinal) if use_torch else 0
         self._take(owner, address, size_bytes, ordinal, use_torch, stream, context or default_context())
 
-    def _take(self, owner, address, size_bytes, ordinal, use_torch, stream, context) -> None:
+    def _take(self, owner: Any, address: int, size_bytes: int, ordinal: int, use_torch: bool, stream: int, context: Context) -> None:
         unaligned = -address % ALIGNMENT_BYTES
         self.owner, self.address, self.size_bytes, self.ordinal = owner, address + unaligned, size_bytes - unaligned, ordinal
         if self.size_bytes < ALIGNMENT_BYTES:
@@ -67,9 +67,10 @@ class Workspace:
         library().check(status)
 
     @classmethod
-    def _made(cls, size_bytes, ordinal, use_torch, stream, context) -> Workspace:
+    def _made(cls, size_bytes: int, place: Place, context: Context) -> Workspace:
         made = cls.__new__(cls)
-        made._take(*_allocate(size_bytes, ordinal, use_torch), ordinal, use_torch, stream, context)
+        owner, address, size_bytes = _allocate(size_bytes, place.ordinal, place.use_torch)
+        made._take(owner, address, size_bytes, place.ordinal, place.use_torch, place.stream, context)
         return made
 
 
@@ -79,39 +80,52 @@ def _allocate(size_bytes: int, ordinal: int, use_torch: bool) -> tuple[Any, int,
     return (*(driver.torch_allocate(size_bytes, ordinal) if use_torch else driver.allocate(size_bytes)), size_bytes)
 
 
-class _Pool:
-    """The workspaces of whoever gives none, by (GPU, stream). One that was handed out is kept: a graph may have its address."""
+class Place(NamedTuple):
+    """Where a launch goes."""
 
-    def __init__(self):
+    ordinal: int  # of the GPU
+    use_torch: bool  # memory comes from PyTorch
+    stream: int
+    is_capturing: bool
+
+    @property
+    def key(self) -> tuple[int, int | str]:
+        """Places with one key never run at the same time, but for graphs."""
+        if self.is_capturing:
+            return self.ordinal, _CAPTURES
+        # CU_STREAM_PER_THREAD is another stream in every thread
+        return self.ordinal, f"thread {threading.get_ident()}" if self.stream == 2 else self.stream
+
+
+class _Pool:
+    """The workspaces of whoever gives none. One that was handed out is kept: a graph may have its address."""
+
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ready: dict[tuple[int, int | str], Workspace] = {}
         self._outgrown: list[Workspace] = []
 
-    def find(self, ordinal: int, use_torch: bool, stream: int) -> Workspace | None:
-        """That of a stream, or of all captures where the stream is capturing; None: it is not there yet."""
-        return self._ready.get((ordinal, _CAPTURES if _is_capturing(use_torch, stream) else stream))
+    def find(self, place: Place) -> Workspace | None:
+        """None: it is not there yet."""
+        return self._ready.get(place.key)
 
-    def grow(self, ordinal: int, use_torch: bool, stream: int, size_bytes: int, context: Context) -> Workspace:
+    def grow(self, place: Place, size_bytes: int, context: Context) -> Workspace:
         """One of that size at least, for the stream, and another for the captures of its GPU, which cannot allocate. Raises
         ColdInCaptureError; what `Workspace` does."""
-        if _is_capturing(use_torch, stream):
+        if place.is_capturing:
             raise ColdInCaptureError(
                 f"a workspace of {size_bytes} bytes would have to be allocated inside a stream capture: make this call once before "
                 "capturing, or give workspace_buffer=libdecode.Workspace(...)")
         size_bytes = max(_SMALLEST_BYTES, 1 << (size_bytes - 1).bit_length())
         with self._lock:
-            for key in ((ordinal, stream), (ordinal, _CAPTURES)):
+            for key in (place.key, (place.ordinal, _CAPTURES)):
                 old = self._ready.get(key)
                 if old is not None and old.size_bytes >= size_bytes:
                     continue
                 if old is not None:
                     self._outgrown.append(old)
-                self._ready[key] = Workspace._made(size_bytes, ordinal, use_torch, stream, context)
-            return self._ready[ordinal, stream]
-
-
-def _is_capturing(use_torch: bool, stream: int) -> bool:
-    return driver.torch_is_capturing() if use_torch else driver.is_capturing(stream)
+                self._ready[key] = Workspace._made(size_bytes, place, context)
+            return self._ready[place.key]
 
 
 pool = _Pool()
