@@ -4,8 +4,8 @@
 A wheel is a zip file, so this is all that it takes; nothing is asked of the network. Same inputs, same bytes: the time in it is
 SOURCE_DATE_EPOCH, else 1980.
 
-The tag is what the library's ELF file says: manylinux_2_N of the newest glibc symbol that it needs, for its processor. A library that
-needs anything but the C library at run time is refused, since that is what the tag promises.
+The tag is what the library's ELF file says: manylinux_2_N of the newest glibc symbol that it needs, for its processor. A library
+that needs anything but the C library at run time is refused, since that is what the tag promises.
 """
 
 import argparse
@@ -22,7 +22,8 @@ import zipfile
 PACKAGE = pathlib.Path(__file__).resolve().parent / "libdecode"
 ROOT = PACKAGE.parents[2]
 # Of the manylinux policies: what every system has beside the loader itself.
-SYSTEM_LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+SYSTEM_LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2",
+                    "ld-linux-aarch64.so.1"}
 OLDEST_GLIBC = {"x86_64": 17, "aarch64": 17}  # manylinux_2_17 is the oldest that pip knows by this scheme
 MACHINES = {62: "x86_64", 183: "aarch64"}
 SHT_DYNAMIC, SHT_GNU_VERNEED, DT_NEEDED = 6, 0x6FFFFFFE, 1
@@ -51,7 +52,8 @@ class Elf:
         self.sections = headers
         self.needed = [self.text(link, value) for kind, offset, length, link, _ in headers if kind == SHT_DYNAMIC
                        for tag, value in struct.iter_unpack("<qQ", self.data[offset : offset + length]) if tag == DT_NEEDED]
-        self.versions = sorted({version for section in headers if section[0] == SHT_GNU_VERNEED for version in self.needed_versions(section)})
+        self.versions = sorted({version for section in headers if section[0] == SHT_GNU_VERNEED
+                                for version in self.needed_versions(section)})
 
     def text(self, section, at):
         start = self.sections[section][1] + at

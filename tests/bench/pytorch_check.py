@@ -519,8 +519,8 @@ def main():
             continue
         try:
             out_error, lse_error, largest, rms, kernel = run_case(runner, case)
-        except NO_KERNEL as error:
-            if not arguments.gpu:
+        except libdecode.LibdecodeError as error:
+            if not arguments.gpu or type(error) not in NO_KERNEL:
                 raise
             refused[str(error)] += 1
             continue

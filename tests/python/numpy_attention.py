@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decode attention in numpy and float64, and a paged cache to put to it: what the tests hold the package to.
 
-Written another way than the library on purpose: whole matrices of logits, a boolean matrix of what is visible, values of e4m3 and NVFP4
-by table.
+Written another way than the library on purpose: whole matrices of logits, a boolean matrix of what is visible, values of e4m3 and
+NVFP4 by table.
 """
 
 import numpy as np
@@ -64,8 +64,8 @@ def gathered(pages, table, length):
 
 
 def attention(query, k, v, tables, seq_lens, q_lens, *, scale, v_scale=1.0, window=-1, sinks=None, allowed=None, v_tables=None):
-    """query [tokens, H, D], k and v [pages, heads, page_size, D], all values. `allowed` [tokens, max q_len]: which draft tokens a query
-    token sees; None: causal. Returns (out, lse in base 2)."""
+    """query [tokens, H, D], k and v [pages, heads, page_size, D], all values. `allowed` [tokens, max q_len]: which draft tokens a
+    query token sees; None: causal. Returns (out, lse in base 2)."""
     outs, lses, first = [], [], 0
     for request, (length, q_len) in enumerate(zip(seq_lens, q_lens)):
         rows = query[first : first + q_len]
@@ -114,7 +114,8 @@ def pack_mask(allowed):
 
 
 class Cache:
-    """A pool of pages in one dtype, a page table over a random order of them, and lengths; unused pages are NaN where there is one."""
+    """A pool of pages in one dtype, a page table over a random order of them, and lengths; unused pages are NaN where there is
+    one."""
 
     def __init__(self, dtype, seq_lens, *, seed=1, num_kv_heads=2, head_dim=64, page_size=16, spare_pages=2):
         generator = np.random.default_rng(seed)

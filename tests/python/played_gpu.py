@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests need on a GPU played by the processor (tests/command/host_gpu.h): bundles, a context, tensors "on the device"."""
+"""What the tests need on a GPU played by the processor (tests/command/host_gpu.h): bundles, a context, tensors "on the
+device"."""
 
 import ctypes
 import os

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mirror of libdecode.h against the C compiler: sizes, offsets, enumerators, functions. Arguments: none; CC_COMMAND, INCLUDE_DIR."""
+"""The mirror of libdecode.h against the C compiler: sizes, offsets, enumerators, functions. Arguments: none; CC_COMMAND,
+INCLUDE_DIR."""
 
 import ctypes
 import inspect

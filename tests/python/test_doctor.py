@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m libdecode doctor` from its command line to its exit code: with a GPU, without, without bundles, without a library."""
+"""`python -m libdecode doctor` from its command line to its exit code: with a GPU, without, without bundles, without a
+library."""
 
 import json
 import os

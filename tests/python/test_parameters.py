@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The four signatures against FlashInfer's, and parameters.md against both: every parameter has a row, every field in it is one."""
+"""The four signatures against FlashInfer's, and parameters.md against both: every parameter has a row, every field in it is
+one."""
 
 import inspect
 import pathlib

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's call, replaced: where its import stood, ours stands. Two requests of 100 and 37 tokens, with the shape of Llama-3-8B."""
+"""FlashInfer's call, replaced: where its import stood, ours stands. Two requests of 100 and 37 tokens, with the shape of
+Llama-3-8B."""
 
 import torch
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sketch: libdecode for the decode step of SGLang; every other step goes to the backend that it is given.
 
-It was written against SGLang's interface of 2026 and is run in libdecode's tests against a stub of that alone, never in SGLang. SGLang's
-pool has one token a page, so its table of token ids is the page table.
+It was written against SGLang's interface of 2026 and is run in libdecode's tests against a stub of that alone, never in SGLang.
+SGLang's pool has one token a page, so its table of token ids is the page table.
 """
 
 import torch

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sketch: libdecode as an attention backend of vLLM (v1). Decoder attention of every request with up to 1024 new tokens.
 
-It was written against vLLM's interface of 2026 and is run in libdecode's tests against a stub of that alone, never in vLLM. Longer
-prefills, MLA, encoders and cascades are left to vLLM's other backends.
+It was written against vLLM's interface of 2026 and is run in libdecode's tests against a stub of that alone, never in vLLM.
+Longer prefills, MLA, encoders and cascades are left to vLLM's other backends.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libdecode for Python: LLM decode attention by kernels compiled ahead of time. Pure Python over libdecode.so.0; torch is optional.
+"""libdecode for Python: LLM decode attention by kernels compiled ahead of time. Pure Python over libdecode.so.0; torch is
+optional.
 
     trtllm_batch_decode_with_kv_cache   FlashInfer's call, and three more of its names
     Plan                                a kernel chosen once and launched many times, for engines

@@ -22,8 +22,8 @@ def examine() -> tuple[dict[str, Any], int]:
     """Everything that is found, as JSON takes it, and the exit code. Its "advice" says what to do."""
     advice: list[str] = []
     found: dict[str, Any] = {
-        "package": {"version": libdecode.__version__, "folder": os.path.dirname(libdecode.__file__)}, "python": platform.python_version(),
-        "library": None, "driver": None, "gpus": [], "bundles": [], "verified": False,
+        "package": {"version": libdecode.__version__, "folder": os.path.dirname(libdecode.__file__)},
+        "python": platform.python_version(), "library": None, "driver": None, "gpus": [], "bundles": [], "verified": False,
         "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ}, "advice": advice,
     }
     for name in ("torch", "numpy"):
@@ -51,8 +51,8 @@ def _examine_library(found: dict[str, Any], advice: list[str]) -> bool:
         advice.append(str(error))
         return False
     if libdecode.version() != libdecode.__version__:
-        advice.append(f"the package is of libdecode {libdecode.__version__}, the library of {libdecode.version()}: install the two of one "
-                      "release")
+        advice.append(f"the package is of libdecode {libdecode.__version__}, the library of {libdecode.version()}: install the "
+                      "two of one release")
     return True
 
 
@@ -62,8 +62,8 @@ def _examine_bundles(found: dict[str, Any], advice: list[str]) -> bool:
         context = libdecode.default_context()
         found["bundles"] = [bundle._asdict() for bundle in context.bundles()]
         if not found["bundles"]:
-            advice.append("no bundle was found, so there are no kernels: install libdecode's, take a wheel that has them, or name a folder "
-                          "of *.bundle in LIBDECODE_BUNDLE_PATH")
+            advice.append("no bundle was found, so there are no kernels: install libdecode's, take a wheel that has them, or name "
+                          "a folder of *.bundle in LIBDECODE_BUNDLE_PATH")
             return False
         context.verify()
         found["verified"] = True
@@ -99,10 +99,11 @@ def _print(found: dict[str, Any]) -> None:
     print(f"library    {library['version']}, {library['file']}" if library else "library    none")
     print(f"driver     {'for CUDA ' + found['driver']['cuda'] if found['driver'] else 'none'}")
     for ordinal, gpu in enumerate(found["gpus"]):
-        print(f"GPU {ordinal:<6} {gpu['name']}, sm_{gpu['compute_capability']}, {gpu['sm_count']} SMs; {gpu['kernels']} kernels for it")
+        print(f"GPU {ordinal:<6} {gpu['name']}, sm_{gpu['compute_capability']}, {gpu['sm_count']} SMs; {gpu['kernels']} kernels "
+              "for it")
     for bundle in found["bundles"]:
-        print(f"bundle     {bundle['path']}: {', '.join(bundle['gpus'])}, {bundle['num_kernels']} kernels, {bundle['file_bytes']} bytes, "
-              f"root {bundle['root_hash']}")
+        print(f"bundle     {bundle['path']}: {', '.join(bundle['gpus'])}, {bundle['num_kernels']} kernels, "
+              f"{bundle['file_bytes']} bytes, root {bundle['root_hash']}")
     print(f"verified   {'every image: length, SHA-256 and headers' if found['verified'] else 'no'}")
     for name, value in found["environment"].items():
         print(f"variable   {name}={value}")

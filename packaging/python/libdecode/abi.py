@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libdecode.h for ctypes: its enumerators, its structs, its functions. The one mirror of the header; a test holds it to the C compiler.
+"""libdecode.h for ctypes: its enumerators, its structs, its functions. The one mirror of the header; a test holds it to the C
+compiler.
 
 Enumerators have the header's names without `LIBDECODE_`; fields have the header's names. What a field means, and what 0 means in
 it, stands in libdecode.h. Nothing here converts or checks anything: see `problem.py` and `decode.py` for that.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other people's tensors: an object in; its address, shape, strides, dtype and device out. Nothing is ever copied.
 
-Understood are PyTorch's tensors, numpy's arrays, and whatever has `__cuda_array_interface__`, `__array_interface__` or `__dlpack__`.
-Neither torch nor numpy is imported unless the caller's object is of it.
+Understood are PyTorch's tensors, numpy's arrays, and whatever has `__cuda_array_interface__`, `__array_interface__` or
+`__dlpack__`. Neither torch nor numpy is imported unless the caller's object is of it.
 
 Dtypes have libdecode's names: "bf16", "fp16", "e4m3", "nvfp4", and "f32", "i32", "u16", "u8" for the rest. numpy has neither bf16
 nor e4m3: their bits in a uint16 or uint8 array are named by `typed(array, "bf16")`. Two NVFP4 elements are one uint8.
@@ -47,14 +47,15 @@ class View(NamedTuple):
         return ELEMENT_BYTES[self.dtype]
 
     def stride(self, axis: int) -> int:
-        """Of an axis, and 0, which the library takes as dense, where the axis has one step at most and so no stride that counts."""
+        """Of an axis, and 0, which the library takes as dense, where the axis has one step at most and so no stride that
+        counts."""
         if self.shape[axis] <= 1:
             return 0
         stride = self.strides[axis]
         if stride <= 0:
             raise InvalidArgumentError(
-                f"{self.name} has stride {stride} along axis {axis} of shape {self.shape}: it must be more than 0, which an expanded "
-                "or reversed tensor has not")
+                f"{self.name} has stride {stride} along axis {axis} of shape {self.shape}: it must be more than 0, which an "
+                "expanded or reversed tensor has not")
         return stride
 
 
@@ -66,8 +67,9 @@ class TypedArray(NamedTuple):
 
 
 def typed(array: Any, dtype: str) -> TypedArray:
-    """Says that the bits in `array` are `dtype`: "bf16" or "fp16" in elements of 16 bits, "e4m3" in elements of 8, "nvfp4" in bytes
-    that hold two elements each, the even one in the low half. Any function of this package takes the result for the array."""
+    """Says that the bits in `array` are `dtype`: "bf16" or "fp16" in elements of 16 bits, "e4m3" in elements of 8, "nvfp4" in
+    bytes that hold two elements each, the even one in the low half. Any function of this package takes the result for the
+    array."""
     if dtype not in _SAME_BITS:
         raise InvalidArgumentError(f"dtype is {dtype!r}: accepted are {', '.join(_SAME_BITS)}")
     return TypedArray(array, dtype)
@@ -81,8 +83,8 @@ def dtype_name(dtype: Any) -> str:
         text = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
         name = _NAMES.get(text, text)
         if name not in ELEMENT_BYTES:
-            raise InvalidArgumentError(f"dtype {text} is not known: accepted are {', '.join(ELEMENT_BYTES)} and PyTorch's and numpy's "
-                                       "names of these") from None
+            raise InvalidArgumentError(f"dtype {text} is not known: accepted are {', '.join(ELEMENT_BYTES)} and PyTorch's "
+                                       "and numpy's names of these") from None
         if not isinstance(dtype, str):
             _known_dtypes[dtype] = name
         return name
@@ -95,15 +97,15 @@ def is_torch(array: Any) -> bool:
 
 
 def view(array: Any, name: str) -> View:
-    """Reads a tensor; a View stays as it is. Raises TypeError where it is none, a ValueError where its dtype is unknown or is not what
-    `typed` says."""
+    """Reads a tensor; a View stays as it is. Raises TypeError where it is none, a ValueError where its dtype is unknown or is not
+    what `typed` says."""
     if type(array) is View:
         return array
     if type(array) is TypedArray:
         seen = _view(array.array, name)
         if seen.dtype not in (array.dtype, _SAME_BITS[array.dtype]):
-            raise InvalidArgumentError(f"{name} is {seen.dtype} and said to be {array.dtype}: its elements must be {array.dtype} or "
-                                       f"{_SAME_BITS[array.dtype]}")
+            raise InvalidArgumentError(f"{name} is {seen.dtype} and said to be {array.dtype}: its elements must be "
+                                       f"{array.dtype} or {_SAME_BITS[array.dtype]}")
         return seen._replace(dtype=array.dtype)
     return _view(array, name)
 
@@ -182,8 +184,8 @@ def _view_of_dlpack(array: Any, name: str) -> View:
     tensor = ctypes.cast(get_pointer(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
     dtype, place = _DL_DTYPES.get((tensor.code, tensor.bits)), _DL_DEVICES.get(tensor.device_type)
     if dtype is None or tensor.lanes != 1 or place is None:
-        raise InvalidArgumentError(f"{name} has DLPack's dtype ({tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes) on device type "
-                                   f"{tensor.device_type}: it must be one of {', '.join(sorted(set(_DL_DTYPES.values())))}, of the "
+        raise InvalidArgumentError(f"{name} has DLPack's dtype ({tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes) on "
+                                   f"device type {tensor.device_type}: it must be one of {', '.join(sorted(set(_DL_DTYPES.values())))}, of the "
                                    "host or of CUDA")
     shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
     if tensor.strides:
@@ -253,8 +255,8 @@ def require_device(views: list[View]) -> tuple[str, int]:
     first = views[0]
     for other in views[1:]:
         if other.device != first.device:
-            raise InvalidArgumentError(f"{other.name} is on {_device_text(other.device)}, {first.name} on {_device_text(first.device)}: "
-                                       "all tensors of a call must be on one device")
+            raise InvalidArgumentError(f"{other.name} is on {_device_text(other.device)}, {first.name} on "
+                                       f"{_device_text(first.device)}: all tensors of a call must be on one device")
     if first.device[0] not in ("cpu", "cuda"):
         raise UnsupportedError(f"{first.name} is on {first.device[0]}: libdecode has kernels for CUDA, and the reference for the host")
     return first.device
@@ -269,7 +271,8 @@ def empty_like(like: View, shape: tuple[int, ...], dtype: str, name: str) -> Any
     query = like.owner
     if is_torch(query):
         torch = sys.modules["torch"]
-        names = {"bf16": torch.bfloat16, "fp16": torch.float16, "e4m3": torch.float8_e4m3fn, "nvfp4": torch.uint8, "f32": torch.float32}
+        names = {"bf16": torch.bfloat16, "fp16": torch.float16, "e4m3": torch.float8_e4m3fn, "nvfp4": torch.uint8,
+                 "f32": torch.float32}
         return torch.empty(shape, dtype=names[dtype], device=query.device)
     if hasattr(query, "__array_interface__") and not hasattr(query, "__cuda_array_interface__"):
         import numpy  # only here: whoever has such an array has numpy

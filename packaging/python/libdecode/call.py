@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One call in FlashInfer's words: its arguments in; a problem and tensors of libdecode.h out, then the launch or the reference.
 
-Each method takes what belongs together, checks what only Python can see (types, ranks, strides, devices), and sets the fields of the
-two structs. What the library checks is left to it, so that an error has one wording.
+Each method takes what belongs together, checks what only Python can see (types, ranks, strides, devices), and sets the fields of
+the two structs. What the library checks is left to it, so that an error has one wording.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Call:
         self.tensors.query = seen.address
 
     def kv_cache(self, kv_cache: Any, kv_layout: str) -> None:
-        """One tensor [pages, 2, ...] or [pages, 1, ...] (K and V the same), or the pair (K, V). A page is [num_kv_heads, page_size,
-        head_dim], or with NHD [page_size, num_kv_heads, head_dim]."""
+        """One tensor [pages, 2, ...] or [pages, 1, ...] (K and V the same), or the pair (K, V). A page is [num_kv_heads,
+        page_size, head_dim], or with NHD [page_size, num_kv_heads, head_dim]."""
         problem, tensors = self.problem, self.tensors
         problem.kv_layout, self.kv_layout = choice("kv_layout", kv_layout, KV_LAYOUTS), kv_layout
         k, v = (seen._replace(dtype="nvfp4") if seen.dtype == "u8" else seen for seen in _pair(kv_cache, "kv_cache", self._see))
@@ -72,8 +72,8 @@ class Call:
         require_shape(v, k.shape, "as K's")
         per_element = 2 if k.dtype == "nvfp4" else 1
         if k.shape[3] * per_element != problem.head_dim:
-            raise InvalidArgumentError(f"{k.name} has head_dim {k.shape[3] * per_element}, {self.query_view.name} {problem.head_dim}: they "
-                                       "must be equal")
+            raise InvalidArgumentError(f"{k.name} has head_dim {k.shape[3] * per_element}, {self.query_view.name} "
+                                       f"{problem.head_dim}: they must be equal")
         head, token = (1, 2) if self.kv_layout == "HND" else (2, 1)
         problem.kv_dtype = DTYPES[k.dtype]
         problem.num_pages, problem.num_kv_heads, problem.page_size = k.shape[0], k.shape[head], k.shape[token]
@@ -85,8 +85,8 @@ class Call:
         self.k_view = k
 
     def kv_scales(self, kv_cache_sf: Any, name: str, v_sf_layout: str | None) -> None:
-        """Of NVFP4 KV: (scales of K, scales of V), each e4m3 [pages, num_kv_heads, page_size, head_dim / 16] or as NHD, or both in one
-        [pages, 2, ...]. V's interleaved ones are [pages, num_kv_heads, page_size, head_dim / 16] in either layout."""
+        """Of NVFP4 KV: (scales of K, scales of V), each e4m3 [pages, num_kv_heads, page_size, head_dim / 16] or as NHD, or both
+        in one [pages, 2, ...]. V's interleaved ones are [pages, num_kv_heads, page_size, head_dim / 16] in either layout."""
         problem = self.problem
         if problem.kv_dtype != abi.DTYPE_NVFP4:
             if kv_cache_sf is not None:
@@ -118,8 +118,8 @@ class Call:
     # ------------------------------------------------------------------------------------------------------ which tokens
 
     def tables(self, block_tables: Any, seq_lens: Any, max_seq_len: int, *, shared: bool, per_head: bool) -> None:
-        """block_tables i32 [batch, width]; not `shared` [batch, 2, width]; `per_head` [num_kv_heads, batch, width] and then seq_lens
-        [num_kv_heads, batch], else [batch]."""
+        """block_tables i32 [batch, width]; not `shared` [batch, 2, width]; `per_head` [num_kv_heads, batch, width] and then
+        seq_lens [num_kv_heads, batch], else [batch]."""
         problem = self.problem
         table, lens = self._see(block_tables, "block_tables"), self._see(seq_lens, "seq_lens")
         require_dtype(table, "i32")
@@ -160,15 +160,15 @@ class Call:
             if q_len_per_req is None:
                 raise InvalidArgumentError("q_len_per_req is None without cum_seq_lens_q: give one of the two")
             if max_q_len not in (None, q_len_per_req):
-                raise InvalidArgumentError(f"max_q_len is {max_q_len} with q_len_per_req {q_len_per_req} and without cum_seq_lens_q: leave "
-                                           "it None, or say which query tokens are whose")
+                raise InvalidArgumentError(f"max_q_len is {max_q_len} with q_len_per_req {q_len_per_req} and without "
+                                           "cum_seq_lens_q: leave it None, or say which query tokens are whose")
             problem.q_len = q_len_per_req
             if self.num_tokens != batch * q_len_per_req:
-                raise InvalidArgumentError(f"{self.query_view.name} has {self.num_tokens} tokens: {batch} requests of q_len_per_req "
-                                           f"{q_len_per_req} have {batch * q_len_per_req}")
+                raise InvalidArgumentError(f"{self.query_view.name} has {self.num_tokens} tokens: {batch} requests of "
+                                           f"q_len_per_req {q_len_per_req} have {batch * q_len_per_req}")
         if problem.q_len < 1:
-            raise InvalidArgumentError(f"{'q_len_per_req' if cum_seq_lens_q is None else 'max_q_len'} is {problem.q_len}: it must be 1 or "
-                                       "more")
+            name = "q_len_per_req" if cum_seq_lens_q is None else "max_q_len"
+            raise InvalidArgumentError(f"{name} is {problem.q_len}: it must be 1 or more")
 
     def window(self, window_left: int) -> None:
         """The query's own position and this many before it; -1: all."""
@@ -179,7 +179,8 @@ class Call:
             self.problem.window_left = window_left
 
     def draft_mask(self, mask: Any) -> None:
-        """u16 [batch, q_len, 2 * ceil(q_len / 32)], of a ragged batch [tokens, ...]: bit c of row t is 1 where draft token t sees c."""
+        """u16 [batch, q_len, 2 * ceil(q_len / 32)], of a ragged batch [tokens, ...]: bit c of row t is 1 where draft token t sees
+        c."""
         if mask is None:
             return
         seen, problem = self._see(mask, "mask"), self.problem
@@ -298,8 +299,8 @@ class Call:
         rows = scale.shape[0]
         if rows % 128 or scale.shape[1] != columns or not 0 <= out.scale_start_index <= rows - shape[0]:
             raise InvalidArgumentError(
-                f"out.scale has shape {scale.shape} with scale_start_index {out.scale_start_index}: it must have {columns} columns, and a "
-                f"multiple of 128 rows that hold the {shape[0]} tokens from that row on")
+                f"out.scale has shape {scale.shape} with scale_start_index {out.scale_start_index}: it must have {columns} "
+                f"columns, and a multiple of 128 rows that hold the {shape[0]} tokens from that row on")
         _require_writable(data)
         _require_writable(scale)
         problem.out_dtype = abi.DTYPE_NVFP4
@@ -327,7 +328,8 @@ class Call:
     # ------------------------------------------------------------------------------------------------------------- launch
 
     def run(self, workspace_buffer: Any, enable_pdl: bool | None, stream: int | None, context: Context | None) -> None:
-        """On the host the reference, on a GPU the kernel that the library chooses. `workspace_buffer` counts if it is a Workspace."""
+        """On the host the reference, on a GPU the kernel that the library chooses. `workspace_buffer` counts if it is a
+        Workspace."""
         device, ordinal = require_device(self.views)
         if device == "cpu":
             library().check(library().reference(byref(self.problem), byref(self.tensors)))
@@ -389,8 +391,8 @@ def _pair(both: Any, name: str, see) -> tuple[View, View]:
         return see(both[0], f"{name}[0]"), see(both[1], f"{name}[1]")
     whole = see(both, name)
     if len(whole.shape) != 5 or whole.shape[1] not in (1, 2):
-        raise InvalidArgumentError(f"{name} has shape {whole.shape}: one tensor must be [pages, 2, ...] (K, then V) or [pages, 1, ...] "
-                                   "(K and V the same), of five axes; else give the pair (K, V)")
+        raise InvalidArgumentError(f"{name} has shape {whole.shape}: one tensor must be [pages, 2, ...] (K, then V) or "
+                                   "[pages, 1, ...] (K and V the same), of five axes; else give the pair (K, V)")
     shape, strides = (whole.shape[0], *whole.shape[2:]), (whole.strides[0], *whole.strides[2:])
     k = whole._replace(name=f"{name}[:, 0]", shape=shape, strides=strides)
     if whole.shape[1] == 1:

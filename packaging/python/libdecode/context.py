@@ -75,8 +75,8 @@ def _gpu_names(bits: int) -> tuple[str, ...]:
 
 
 def device_preset(name: str) -> abi.Device:
-    """Typical facts of "sm_90" (H200), "sm_100" (B200), "sm_103" (B300), "sm_120" (RTX 5090) or "sm_121" (DGX Spark), for `explain` and
-    `Plan` where that GPU is not. Raises ValueError for another name."""
+    """Typical facts of "sm_90" (H200), "sm_100" (B200), "sm_103" (B300), "sm_120" (RTX 5090) or "sm_121" (DGX Spark), for
+    `explain` and `Plan` where that GPU is not. Raises ValueError for another name."""
     device = abi.Device()
     library().check(library().device_preset(name.encode(), byref(device)))
     return device
@@ -95,8 +95,8 @@ class Context:
     strict              a slower class of kernel, or loading one inside a capture, is an error
     root_hashes         hexadecimal; if any, other bundles cannot be used
 
-    May be used by any number of threads. Raises ValueError, OverrideError, BundleError, OutOfMemoryError; ImportError where there is
-    no libdecode.so.0.
+    May be used by any number of threads. Raises ValueError, OverrideError, BundleError, OutOfMemoryError; ImportError where there
+    is no libdecode.so.0.
     """
 
     def __init__(self, bundle_paths: Iterable[str | os.PathLike] = (), *, kernel_policy: str | None = None,
@@ -129,7 +129,8 @@ class Context:
         return self._handle
 
     def close(self) -> None:
-        """Destroys the plans of this context and unloads every kernel. Closing again does nothing. Not while another thread uses it."""
+        """Destroys the plans of this context and unloads every kernel. Closing again does nothing. Not while another thread uses
+        it."""
         for plan in list(self.plans):
             plan.close()
         handle, self._handle = self._handle, c_void_p()
@@ -177,8 +178,8 @@ class Context:
         return device
 
     def explain(self, problem: abi.Problem, device: str | abi.Device | None = None) -> Explanation:
-        """Which kernel `problem` gets on a GPU, why, and why not the others. `device`: a name as of `device_preset`, facts, or None
-        for the current GPU; with the first two no GPU is needed. Raises ValueError for a problem that is wrong."""
+        """Which kernel `problem` gets on a GPU, why, and why not the others. `device`: a name as of `device_preset`, facts, or
+        None for the current GPU; with the first two no GPU is needed. Raises ValueError for a problem that is wrong."""
         facts = self.device() if device is None else device_preset(device) if isinstance(device, str) else device
         verdicts: list[Verdict] = []
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashInfer's four decode functions, by its names, with its parameters in its order and its defaults (those of 0.6.18).
 
-What each parameter becomes is the table in parameters.md, beside this file; a test proves that it has all of them. Parameters behind
-the bare `*` that FlashInfer does not have are ours.
+What each parameter becomes is the table in parameters.md, beside this file; a test proves that it has all of them. Parameters
+behind the bare `*` that FlashInfer does not have are ours.
 
 Tensors on a GPU: the call enqueues one kernel on the current stream and returns. It may be captured, once the same call was made
-outside; then nothing is allocated but results that are None, nothing copied, nothing waited for. Tensors on the host: the call computes
-in float64, slowly, what the kernels are tested against.
+outside; then nothing is allocated but results that are None, nothing copied, nothing waited for. Tensors on the host: the call
+computes in float64, slowly, what the kernels are tested against.
 
-Errors: ValueError for what is wrong, NotImplementedError for what libdecode has no kernel for, RuntimeError for the rest; each is a
-`LibdecodeError` and names the argument, its value and what is accepted.
+Errors: ValueError for what is wrong, NotImplementedError for what libdecode has no kernel for, RuntimeError for the rest; each is
+a `LibdecodeError` and names the argument, its value and what is accepted.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     Tensor = Union[torch.Tensor, Any]  # or whatever else `libdecode.arrays` understands
 
+_CUDNN = "cudnn_batch_decode_with_kv_cache"
 _BACKENDS = ("auto", "trtllm-gen", "xqa", "libdecode")
 
 
@@ -72,8 +73,8 @@ def trtllm_batch_decode_with_kv_cache(
     """Grouped-query or multi-head attention of new tokens over a paged KV cache.
 
     query             [tokens, num_qo_heads, head_dim], bf16, fp16 or e4m3; the tokens of request 0 first
-    kv_cache          [pages, 2, num_kv_heads, page_size, head_dim], or (K, V) without the axis of 2; with kv_layout "NHD" page_size
-                      before num_kv_heads. The query's dtype, e4m3, or NVFP4: uint8, two elements a byte
+    kv_cache          [pages, 2, num_kv_heads, page_size, head_dim], or (K, V) without the axis of 2; with kv_layout "NHD"
+                      page_size before num_kv_heads. The query's dtype, e4m3, or NVFP4: uint8, two elements a byte
     workspace_buffer  a `Workspace`, else it has no effect: see parameters.md
     block_tables      i32 [batch, pages of the longest]; entries past a request's last page are not read
     seq_lens          i32 [batch]: KV tokens, the new ones included
@@ -86,8 +87,8 @@ def trtllm_batch_decode_with_kv_cache(
     mask              instead, among those: see parameters.md
     lse, return_lse   f32 [tokens, num_qo_heads], log2 of the sum of exp of the logits, sink included
 
-    Returns out, or (out, lse) with return_lse. out is a tensor like the query, of out_dtype, or an FP4Tensor. The formula is that of
-    libdecode.h. Raises as this module says.
+    Returns out, or (out, lse) with return_lse. out is a tensor like the query, of out_dtype, or an FP4Tensor. The formula is that
+    of libdecode.h. Raises as this module says.
     """
     del multi_ctas_kv_counter_buffer, bf16q_fp8kv_transform_mode  # no effect
     if backend not in _BACKENDS:
@@ -156,17 +157,17 @@ def cudnn_batch_decode_with_kv_cache(
     for name, offsets in (("batch_offsets_q", batch_offsets_q), ("batch_offsets_o", batch_offsets_o),
                           ("batch_offsets_k", batch_offsets_k), ("batch_offsets_v", batch_offsets_v)):
         if offsets is not None:
-            raise refuse("cudnn_batch_decode_with_kv_cache", f"{name} (an offset for each request; requests lie one behind the other)")
+            raise refuse(_CUDNN, f"{name} (an offset for each request; requests lie one behind the other)")
     if block_tables is None:
-        raise refuse("cudnn_batch_decode_with_kv_cache", "block_tables=None (contiguous KV)")
+        raise refuse(_CUDNN, "block_tables=None (contiguous KV)")
     if actual_seq_lens_kv is None:
-        raise refuse("cudnn_batch_decode_with_kv_cache", "actual_seq_lens_kv=None (every request max_sequence_kv long); give the lengths")
+        raise refuse(_CUDNN, "actual_seq_lens_kv=None (every request max_sequence_kv long); give the lengths")
     seen, lens = view(q, "q"), view(actual_seq_lens_kv, "actual_seq_lens_kv")
     if seen.device != lens.device and lens.device[0] == "cpu":
-        raise refuse("cudnn_batch_decode_with_kv_cache", "actual_seq_lens_kv on the host (kernels read the lengths on the device)")
+        raise refuse(_CUDNN, "actual_seq_lens_kv on the host (kernels read the lengths on the device)")
     k, v = view(k_cache, "k_cache"), view(v_cache, "v_cache")
     if k.dtype == "u8":
-        raise refuse("cudnn_batch_decode_with_kv_cache", "an NVFP4 KV cache (there is no parameter for its scales)")
+        raise refuse(_CUDNN, "an NVFP4 KV cache (there is no parameter for its scales)")
     if out is None:
         out = empty_like(seen, seen.shape, seen.dtype, "out")
     call = Call()
@@ -185,7 +186,8 @@ def cudnn_batch_decode_with_kv_cache(
 
 
 def _without_axes_of_one(seen: View, rank: int, meaning: str) -> View:
-    """cuDNN writes axes that have one step: of four axes those are dropped that are behind the first and before the last that counts."""
+    """cuDNN writes axes that have one step: of four axes those are dropped that are behind the first and before the last that
+    counts."""
     if len(seen.shape) == rank:
         return seen
     kept = {3: (0, 1, 3), 2: (0, 2), 1: (0,)}[rank]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel chosen once, launched many times: `libdecode_plan`, with as little Python as possible between the caller and the launch."""
+"""A kernel chosen once, launched many times: `libdecode_plan`, with as little Python as possible between the caller and the
+launch."""
 
 from __future__ import annotations
 
@@ -35,11 +36,11 @@ class Plan:
     """The kernel of a problem.
 
     problem    a `Problem`; read here, later changes have no effect
-    device     None: the GPU of the current CUDA context, whose kernel is loaded at once, so that `run` may be captured. "cpu": the
-               float64 reference on the host. A name as of `device_preset`, or facts: for `info` and `workspace_bytes` alone
+    device     None: the GPU of the current CUDA context, whose kernel is loaded at once, so that `run` may be captured. "cpu":
+               the float64 reference on the host. A name as of `device_preset`, or facts: for `info` and `workspace_bytes` alone
     context    None: the default one
-    workspace  a `Workspace` that other plans may share; None: one of the plan's own. Runs of a plan that may overlap (on two streams,
-               in two graphs) need one each: give it to `run`
+    workspace  a `Workspace` that other plans may share; None: one of the plan's own. Runs of a plan that may overlap (on two
+               streams, in two graphs) need one each: give it to `run`
 
     May be used by any number of threads. Raises ValueError for a wrong problem, NotImplementedError where no kernel does it, else
     another LibdecodeError.
@@ -108,16 +109,16 @@ class Plan:
             programmatic: bool = False, workspace: Workspace | None = None) -> None:
         """Enqueues the kernel and returns; for device="cpu" computes.
 
-        Arguments are those of `libdecode_tensors`, by name: tensors, or addresses as int, on the device of the plan, with the dtypes,
-        shapes and strides that the problem says. That is not looked at here: what is wrong reads or writes elsewhere. They must live,
-        and keep their values, until the kernel has run. Lengths, page table and scales on the device are read when it runs; the host's
-        scales are those of this call.
+        Arguments are those of `libdecode_tensors`, by name: tensors, or addresses as int, on the device of the plan, with the
+        dtypes, shapes and strides that the problem says. That is not looked at here: what is wrong reads or writes elsewhere.
+        They must live, and keep their values, until the kernel has run. Lengths, page table and scales on the device are read
+        when it runs; the host's scales are those of this call.
 
         stream        handle; None: PyTorch's current one if PyTorch is imported and has a GPU, else the legacy default
         programmatic  the kernel may begin before the one ahead of it on the stream ends; it reads nothing before that has
 
-        Allocates no device memory, copies nothing, waits for nothing. Raises ValueError for a missing or unaligned tensor, a scale of
-        0, a workspace too small; DriverError, StateError.
+        Allocates no device memory, copies nothing, waits for nothing. Raises ValueError for a missing or unaligned tensor, a
+        scale of 0, a workspace too small; DriverError, StateError.
         """
         if not (bmm1_scale and bmm2_scale and o_scale and out_sf_scale):
             raise InvalidArgumentError("a scale is 0: the library takes that for 1. On the device bmm1_scale and bmm2_scale may be 0")

@@ -38,12 +38,12 @@ class Problem(abi.Problem):
     dtypes        "bf16", "fp16", "e4m3", "nvfp4", or PyTorch's and numpy's of these
     kv_layout     "HND" or "NHD"
     v_sf_layout   "linear" or "v_interleave4"
-    features      names of LIBDECODE_FEATURE_*, in small letters ("sinks", "lse", "ragged_q", "draft_mask", ...), or their bits. What
-                  another field says need not be named: window_left >= 0, skip_softmax_threshold_scale_factor, logits_soft_cap,
-                  rope_scale, rope_theta and page_table_v_offset
+    features      names of LIBDECODE_FEATURE_*, in small letters ("sinks", "lse", "ragged_q", "draft_mask", ...), or their bits.
+                  What another field says need not be named: window_left >= 0, skip_softmax_threshold_scale_factor,
+                  logits_soft_cap, rope_scale, rope_theta and page_table_v_offset
 
-    Raises ValueError for a word that is none, TypeError for a field that is none. What does not hang together is refused by whoever
-    gets the problem: `Plan`, `explain`.
+    Raises ValueError for a word that is none, TypeError for a field that is none. What does not hang together is refused by
+    whoever gets the problem: `Plan`, `explain`.
     """
 
     def __init__(self, *, features: int | Iterable[str] = 0, **fields: Any):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory through which the parts of a kernel hand each other partial results.
 
-A launch needs it as its last launch left it. So nobody else may write there, it is made ready once, and launches that may run at the
-same time have one each. Where the caller gives none, there is one for each stream, and for each GPU one for all that is captured.
+A launch needs it as its last launch left it. So nobody else may write there, it is made ready once, and launches that may run at
+the same time have one each. Where the caller gives none, there is one for each stream, and for each GPU one for all that is
+captured.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ _CAPTURES = "captures"  # in the place of a stream
 class Workspace:
     """Device memory that is libdecode's alone, made ready for launches.
 
-    size_bytes  to allocate on the current GPU: of PyTorch if that is imported and has one, else of the driver. `Plan.workspace_bytes`
-                says how many a plan needs; more will do, so one can serve many plans
-    buffer      instead: a contiguous tensor on a GPU, used from its first multiple of 256 bytes on. Whoever else writes there, ever,
-                spoils results or hangs a kernel
-    stream      handle of the stream on which the memory is cleared; None: PyTorch's current one, without PyTorch the legacy default.
-                Launches on another stream must be ordered after it
+    size_bytes  to allocate on the current GPU: of PyTorch if that is imported and has one, else of the driver.
+                `Plan.workspace_bytes` says how many a plan needs; more will do, so one can serve many plans
+    buffer      instead: a contiguous tensor on a GPU, used from its first multiple of 256 bytes on. Whoever else writes there,
+                ever, spoils results or hangs a kernel
+    stream      handle of the stream on which the memory is cleared; None: PyTorch's current one, without PyTorch the legacy
+                default. Launches on another stream must be ordered after it
     context     None: the default one
 
-    Launches that may run at the same time (on two streams, in two graphs) need one each, and it must outlive the graphs that it was
-    captured in. Raises ValueError, DriverError; what PyTorch raises without memory.
+    Launches that may run at the same time (on two streams, in two graphs) need one each, and it must outlive the graphs that it
+    was captured in. Raises ValueError, DriverError; what PyTorch raises without memory.
     """
 
     def __init__(self, size_bytes: int | None = None, *, buffer: Any = None, stream: int | None = None, context: Context | None = None):
