@@ -273,6 +273,17 @@ class DecodeTest(unittest.TestCase):
         batch.check(self)
         self.assertTrue((foreign == 77).all())
 
+    def test_a_workspace_is_cleared_and_waited_for_outside_captures(self):
+        stream, waited = Stream(), []
+        with mock.patch.object(driver, "synchronize", waited.append):
+            libdecode.Workspace(1000, stream=stream.handle)
+        self.assertEqual(waited, [stream.handle])
+        stream.begin()
+        for options in ({"size_bytes": 1000}, {"buffer": OnDevice(np.zeros(1000, np.uint8))}):
+            with self.assertRaisesRegex(libdecode.ColdInCaptureError, "a workspace of 1000 bytes would be made ready inside"):
+                libdecode.Workspace(**options, stream=stream.handle)
+        stream.end()
+
     def test_a_workspace_in_a_buffer_is_aligned_and_cleared(self):
         buffer = np.full(5000, 77, np.uint8)
         workspace = libdecode.Workspace(buffer=OnDevice(buffer[3:]))

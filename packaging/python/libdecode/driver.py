@@ -92,6 +92,11 @@ def is_capturing(stream: int) -> bool:
     return status.value != 0
 
 
+def synchronize(stream: int) -> None:
+    """Waits until everything on this stream is done."""
+    _call("cuStreamSynchronize", c_void_p(stream))
+
+
 class _DriverMemory:
     """Device memory that lives as long as this object."""
 

@@ -29,12 +29,13 @@ class Workspace:
                 `Plan.workspace_bytes` says how many a plan needs; more will do, so one can serve many plans
     buffer      instead: a contiguous tensor on a GPU, used from its first multiple of 256 bytes on. Whoever else writes there,
                 ever, spoils results or hangs a kernel
-    stream      handle of the stream on which the memory is cleared; None: PyTorch's current one, without PyTorch the legacy
-                default. Launches on another stream must be ordered after it
+    stream      handle of the stream on which the memory is cleared. It is waited for, so launches on every stream find it ready. None:
+                PyTorch's current one, without PyTorch the legacy default
     context     None: the default one
 
-    Launches that may run at the same time (on two streams, in two graphs) need one each, and it must outlive the graphs that it
-    was captured in. Raises ValueError, DriverError; what PyTorch raises without memory.
+    Launches that may run at the same time (on two streams, in two graphs) need one each. It must outlive the graphs that it was
+    captured in, and the launches on other streams than the one it was made on. Raises ValueError, ColdInCaptureError, DriverError;
+    what PyTorch raises without memory.
     """
 
     def __init__(self, size_bytes: int | None = None, *, buffer: Any = None, stream: int | None = None, context: Context | None = None):
@@ -43,6 +44,7 @@ class Workspace:
         if size_bytes is not None:
             use_torch = driver.torch_has_gpu()
             ordinal = driver.torch_current_ordinal() if use_torch else driver.current_ordinal()
+            _refuse_capture(use_torch, stream, size_bytes)
             owner, address, size_bytes = _allocate(size_bytes, ordinal, use_torch)
         else:
             seen = view(buffer, "buffer")
@@ -51,6 +53,7 @@ class Workspace:
             require_contiguous(seen)
             use_torch, ordinal = is_torch(buffer), seen.device[1]
             owner, address, size_bytes = buffer, seen.address, size_bytes_of(seen)
+            _refuse_capture(use_torch, stream, size_bytes)
         if stream is None:
             stream = driver.torch_stream(ordinal) if use_torch else 0
         self._take(owner, address, size_bytes, ordinal, use_torch, stream, context or default_context())
@@ -66,6 +69,7 @@ class Workspace:
             driver.torch_make_current(ordinal)
             status = library().workspace_init(*arguments)
         library().check(status)
+        driver.synchronize(stream)
 
     @classmethod
     def _made(cls, size_bytes: int, place: Place, context: Context) -> Workspace:
@@ -73,6 +77,12 @@ class Workspace:
         owner, address, size_bytes = _allocate(size_bytes, place.ordinal, place.use_torch)
         made._take(owner, address, size_bytes, place.ordinal, place.use_torch, place.stream, context)
         return made
+
+
+def _refuse_capture(use_torch: bool, stream: int | None, size_bytes: int) -> None:
+    """Clearing would become a part of the graph, and waiting end the capture."""
+    if driver.torch_is_capturing() if use_torch and stream is None else driver.is_capturing(stream or 0):
+        raise ColdInCaptureError(f"a workspace of {size_bytes} bytes would be made ready inside a stream capture: make it before")
 
 
 def _allocate(size_bytes: int, ordinal: int, use_torch: bool) -> tuple[Any, int, int]:
