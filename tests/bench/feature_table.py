@@ -14,55 +14,56 @@ import os
 import pathlib
 import sys
 
-import libdecode_ctypes as ld
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "packaging/python"))
+from libdecode import abi
 
 OK, INVALID_ARGUMENT, UNSUPPORTED = 0, 100, 200
 HAS_KERNELS = {201, 202}  # NOT_IN_BUNDLE, NO_GPU_IMAGE: a bundle is all that is missing
 GPUS = ["sm_90", "sm_100", "sm_103", "sm_120", "sm_121"]
-NAMES = {ld.BF16: "bf16", ld.FP16: "fp16", ld.E4M3: "e4m3", ld.NVFP4: "nvfp4"}
-COLUMNS = [(ld.BF16, [ld.BF16]), (ld.FP16, [ld.FP16]), (ld.E4M3, [ld.BF16, ld.FP16]), (ld.E4M3, [ld.E4M3]),
-           (ld.NVFP4, [ld.BF16, ld.FP16]), (ld.NVFP4, [ld.E4M3])]
+NAMES = {abi.DTYPE_BF16: "bf16", abi.DTYPE_FP16: "fp16", abi.DTYPE_E4M3: "e4m3", abi.DTYPE_NVFP4: "nvfp4"}
+COLUMNS = [(abi.DTYPE_BF16, [abi.DTYPE_BF16]), (abi.DTYPE_FP16, [abi.DTYPE_FP16]), (abi.DTYPE_E4M3, [abi.DTYPE_BF16, abi.DTYPE_FP16]), (abi.DTYPE_E4M3, [abi.DTYPE_E4M3]),
+           (abi.DTYPE_NVFP4, [abi.DTYPE_BF16, abi.DTYPE_FP16]), (abi.DTYPE_NVFP4, [abi.DTYPE_E4M3])]
 
 PLAIN = {"batch_size": 64, "num_qo_heads": 32, "num_kv_heads": 8, "head_dim": 128, "page_size": 16, "max_seq_len": 4096,
          "page_table_request_stride": 4096}
-DRAFTS = {"features": ld.DRAFT_MASK, "q_len": 64}
+DRAFTS = {"features": abi.FEATURE_DRAFT_MASK, "q_len": 64}
 V_TABLE = {"page_table_v_offset": 4096, "page_table_request_stride": 8192}
 PER_HEAD = {"seq_lens_request_stride": 8, "seq_lens_head_stride": 1, "page_table_head_stride": 4096,
             "page_table_request_stride": 8 * 4096}
 
 # A row: its words, and what it asks for beside PLAIN.
 ROWS = [
-    ("FEATURE_WINDOW", {"features": ld.WINDOW, "window_left": 127}),
-    ("FEATURE_SINKS", {"features": ld.SINKS}),
-    ("FEATURE_LSE", {"features": ld.LSE}),
-    ("FEATURE_LSE_NATURAL", {"features": ld.LSE | ld.LSE_NATURAL}),
-    ("FEATURE_RAGGED_Q", {"features": ld.RAGGED_Q, "q_len": 4}),
+    ("FEATURE_WINDOW", {"features": abi.FEATURE_WINDOW, "window_left": 127}),
+    ("FEATURE_SINKS", {"features": abi.FEATURE_SINKS}),
+    ("FEATURE_LSE", {"features": abi.FEATURE_LSE}),
+    ("FEATURE_LSE_NATURAL", {"features": abi.FEATURE_LSE | abi.FEATURE_LSE_NATURAL}),
+    ("FEATURE_RAGGED_Q", {"features": abi.FEATURE_RAGGED_Q, "q_len": 4}),
     ("FEATURE_DRAFT_MASK, up to 64 tokens", DRAFTS),
     ("FEATURE_DRAFT_MASK, 65 tokens", {**DRAFTS, "q_len": 65}),
-    ("FEATURE_DRAFT_MASK with FEATURE_WINDOW", {**DRAFTS, "features": ld.DRAFT_MASK | ld.WINDOW, "window_left": 127}),
-    ("FEATURE_V_PAGE_TABLE", {"features": ld.V_PAGE_TABLE, **V_TABLE}),
-    ("FEATURE_QUERY_POSITIONS", {"features": ld.QUERY_POSITIONS}),
-    ("FEATURE_SKIP_SOFTMAX", {"features": ld.SKIP_SOFTMAX, "skip_softmax_threshold_scale_factor": 1.0}),
-    ("FEATURE_SOFT_CAP", {"features": ld.SOFT_CAP, "logits_soft_cap": 30.0}),
-    ("FEATURE_ALIBI", {"features": ld.ALIBI}),
-    ("FEATURE_ROPE", {"features": ld.ROPE}),
-    ("FEATURE_BATCH_INVARIANT", {"features": ld.BATCH_INVARIANT}),
+    ("FEATURE_DRAFT_MASK with FEATURE_WINDOW", {**DRAFTS, "features": abi.FEATURE_DRAFT_MASK | abi.FEATURE_WINDOW, "window_left": 127}),
+    ("FEATURE_V_PAGE_TABLE", {"features": abi.FEATURE_V_PAGE_TABLE, **V_TABLE}),
+    ("FEATURE_QUERY_POSITIONS", {"features": abi.FEATURE_QUERY_POSITIONS}),
+    ("FEATURE_SKIP_SOFTMAX", {"features": abi.FEATURE_SKIP_SOFTMAX, "skip_softmax_threshold_scale_factor": 1.0}),
+    ("FEATURE_SOFT_CAP", {"features": abi.FEATURE_SOFT_CAP, "logits_soft_cap": 30.0}),
+    ("FEATURE_ALIBI", {"features": abi.FEATURE_ALIBI}),
+    ("FEATURE_ROPE", {"features": abi.FEATURE_ROPE}),
+    ("FEATURE_BATCH_INVARIANT", {"features": abi.FEATURE_BATCH_INVARIANT}),
     ("all of these together", {"features": 0x1fff, "q_len": 8, "window_left": 127, "logits_soft_cap": 30.0, **V_TABLE}),
     ("q_len 2 to 1024", {"q_len": [2, 64, 1024]}),
     ("q_len 1025", {"q_len": 1025}),
     ("lengths and page tables per KV head", PER_HEAD),
     ("position_stride and position_offset", {"position_stride": 4, "position_offset": 3}),
     ("groups of 1 to 71 query heads", {"num_kv_heads": 1, "num_qo_heads": [1, 5, 8, 16, 32, 71]}),
-    ("result bf16, fp16", {"out_dtype": [ld.BF16, ld.FP16]}),
-    ("result e4m3", {"out_dtype": ld.E4M3}),
-    ("result nvfp4", {"out_dtype": ld.NVFP4}),
+    ("result bf16, fp16", {"out_dtype": [abi.DTYPE_BF16, abi.DTYPE_FP16]}),
+    ("result e4m3", {"out_dtype": abi.DTYPE_E4M3}),
+    ("result nvfp4", {"out_dtype": abi.DTYPE_NVFP4}),
     ("head_dim 16 to 48, 80, 96, 112", {"head_dim": [16, 32, 48, 80, 96, 112]}),
     ("head_dim 64, 128, 192, 256", {"head_dim": [64, 128, 192, 256]}),
     ("head_dim 512", {"head_dim": 512}),
     ("pages of 16 to 1024, powers of two", {"page_size": [16, 32, 64, 128, 256, 512, 1024]}),
     ("pages of 1 to 1024, any other size", {"page_size": [1, 2, 5, 8, 24, 48, 1000]}),
-    ("kv_layout NHD", {"kv_layout": ld.NHD}),
-    ("v_sf_layout V_INTERLEAVE4", {"v_sf_layout": ld.SF_V_INTERLEAVE4}),
+    ("kv_layout NHD", {"kv_layout": abi.KV_NHD}),
+    ("v_sf_layout V_INTERLEAVE4", {"v_sf_layout": abi.SF_V_INTERLEAVE4}),
 ]
 
 
@@ -74,22 +75,20 @@ def alternatives(asked):
 
 class Oracle:
     def __init__(self, path):
-        self.library = ld.Library(path)
+        self.library = abi.Library(path)
         self.context = ctypes.c_void_p()
-        options = ld.OpenOptions(flags=ld.OPEN_IGNORE_ENVIRONMENT | ld.OPEN_BUNDLES_ONLY)
-        self.library.check(self.library.c.libdecode_open(ctypes.byref(options), ctypes.byref(self.context)))
-        self.library.c.libdecode_device_preset.argtypes = [ctypes.c_char_p, ctypes.POINTER(ld.Device)]
+        options = abi.OpenOptions(flags=abi.OPEN_IGNORE_ENVIRONMENT | abi.OPEN_BUNDLES_ONLY)
+        self.library.check(self.library.open(ctypes.byref(options), ctypes.byref(self.context)))
         self.devices = {}
         for name in GPUS:
-            self.devices[name] = ld.Device()
-            self.library.check(self.library.c.libdecode_device_preset(name.encode(), ctypes.byref(self.devices[name])))
+            self.devices[name] = abi.Device()
+            self.library.check(self.library.device_preset(name.encode(), ctypes.byref(self.devices[name])))
 
     def answer(self, gpu, problem):
         """"yes", or why not."""
         plan = ctypes.c_void_p()
-        status = self.library.c.libdecode_plan_create(self.context, ctypes.byref(problem), ctypes.byref(self.devices[gpu]),
-                                                      ctypes.byref(plan))
-        message = self.library.c.libdecode_error_message().decode()
+        status = self.library.plan_create(self.context, ctypes.byref(problem), ctypes.byref(self.devices[gpu]), ctypes.byref(plan))
+        message = self.library.error_message().decode()
         if status in HAS_KERNELS:
             return "yes"
         if status not in (INVALID_ARGUMENT, UNSUPPORTED):
@@ -101,8 +100,8 @@ class Oracle:
         answers = {}
         for gpu in GPUS:
             for query_dtype in query_dtypes:
-                for fields in alternatives({"kv_dtype": kv_dtype, "query_dtype": query_dtype, "out_dtype": ld.BF16, **PLAIN, **asked}):
-                    answers.setdefault(self.answer(gpu, ld.Problem(**fields)), set()).add(gpu)
+                for fields in alternatives({"kv_dtype": kv_dtype, "query_dtype": query_dtype, "out_dtype": abi.DTYPE_BF16, **PLAIN, **asked}):
+                    answers.setdefault(self.answer(gpu, abi.Problem(**fields)), set()).add(gpu)
         return answers
 
 

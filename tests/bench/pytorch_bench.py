@@ -17,6 +17,8 @@ import csv
 import ctypes
 import dataclasses
 import math
+import os
+import pathlib
 import statistics
 import sys
 import time
@@ -24,7 +26,8 @@ import time
 import torch
 import torch.nn.functional as F
 
-import libdecode_ctypes as ld
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "packaging/python"))
+import libdecode
 
 HEAD_DIM, PAGE = 128, 16
 COLD_BYTES = 200_000_000
@@ -124,33 +127,23 @@ def graph_time(calls, run):
 class Libdecode:
     """libdecode on one batch: plan, workspace, and the tensors of each region."""
 
-    def __init__(self, library, context, batch):
+    def __init__(self, context, batch):
         shape = batch.shape
-        self.library = library
         self.out = torch.empty_like(batch.query)
-        problem = ld.Problem(
-            query_dtype=ld.BF16, batch_size=len(shape.seq_lens), num_qo_heads=shape.heads, num_kv_heads=shape.kv_heads,
+        self.plan = libdecode.Plan(libdecode.Problem(
+            query_dtype="bf16", batch_size=len(shape.seq_lens), num_qo_heads=shape.heads, num_kv_heads=shape.kv_heads,
             head_dim=HEAD_DIM, page_size=PAGE, max_seq_len=max(shape.seq_lens), num_pages=batch.k.shape[0],
-            page_table_request_stride=batch.tables.stride(1))
-        self.plan, info = library.plan(context, problem)
-        self.kernel, self.workers, self.cluster_size = info.kernel.decode(), info.workers, info.cluster_size
-        size = max(int(info.workspace_bytes), 256)
-        self.workspace = torch.empty(size, dtype=torch.uint8, device="cuda")
-        library.workspace_init(context, self.workspace.data_ptr(), size, torch.cuda.current_stream().cuda_stream)
+            page_table_request_stride=batch.tables.stride(1)), context=context)
+        info = self.plan.info
+        self.kernel, self.workers, self.cluster_size = info.kernel, info.workers, info.cluster_size
         torch.cuda.synchronize()
-        self.tensors = [
-            ld.Tensors(
-                query=batch.query.data_ptr(), k_cache=batch.k.data_ptr(), v_cache=batch.v.data_ptr(), page_table=table.data_ptr(),
-                seq_lens=batch.seq_lens.data_ptr(), out=self.out.data_ptr(), bmm1_scale=1 / math.sqrt(HEAD_DIM),
-                workspace=self.workspace.data_ptr(), workspace_bytes=size)
-            for table in batch.tables
-        ]
+        self.regions = [(batch.query, batch.k, batch.v, table, batch.seq_lens, self.out) for table in batch.tables]
 
     def run(self, call):
-        self.library.launch(self.plan, self.tensors[call % len(self.tensors)], torch.cuda.current_stream().cuda_stream)
+        self.plan.run(*self.regions[call % len(self.regions)], bmm1_scale=1 / math.sqrt(HEAD_DIM))
 
     def close(self):
-        self.library.c.libdecode_plan_destroy(self.plan)
+        self.plan.close()
 
 
 # ------------------------------------------------------------------------------------------------------------- PyTorch
@@ -293,7 +286,7 @@ def host_time(launch):
     return statistics.median(rounds)
 
 
-def print_host_times(library, context):
+def print_host_times(context):
     """libdecode_plan_launch and a bare cuLaunchKernelEx, both through ctypes, whose own cost is in both."""
     driver = ctypes.CDLL("libcuda.so.1")
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
@@ -303,18 +296,24 @@ def print_host_times(library, context):
         if result != 0:
             sys.exit(f"the empty kernel for the host time: CUresult {result}")
     batch = Batch(uniform(32, 8, 1, 16))  # so short that the GPU keeps up
-    ours = Libdecode(library, context, batch)
+    ours = Libdecode(context, batch)
     block = ctypes.create_string_buffer(512)
     parameters = (ctypes.c_void_p * 1)(ctypes.addressof(block))
     config = LaunchConfig(grid_x=max(1, ours.workers * ours.cluster_size), grid_y=1, grid_z=1, block_x=128, block_y=1, block_z=1,
                           stream=stream)
-    config_pointer, tensors_pointer = ctypes.byref(config), ctypes.byref(ours.tensors[0])
-    launch_kernel, plan_launch = driver.cuLaunchKernelEx, library.c.libdecode_plan_launch
+    addresses = [tensor.data_ptr() for tensor in ours.regions[0]]
+    tensors = libdecode.abi.Tensors(
+        **dict(zip(("query", "k_cache", "v_cache", "page_table", "seq_lens", "out"), addresses)), bmm1_scale=1 / math.sqrt(HEAD_DIM),
+        workspace=ours.plan.workspace.address, workspace_bytes=ours.plan.workspace.size_bytes)
+    config_pointer, tensors_pointer = ctypes.byref(config), ctypes.byref(tensors)
+    launch_kernel, plan_launch = driver.cuLaunchKernelEx, libdecode.library().plan_launch
     launch_kernel.argtypes = [ctypes.c_void_p] * 4
     bare = host_time(lambda: launch_kernel(config_pointer, function, parameters, None))
-    whole = host_time(lambda: plan_launch(ours.plan, tensors_pointer, stream))
+    whole = host_time(lambda: plan_launch(ours.plan.handle, tensors_pointer, stream))
+    with_tensors = host_time(lambda: ours.run(0))
     print(f"host time through ctypes: libdecode_plan_launch {whole:.2f} us, bare cuLaunchKernelEx {bare:.2f} us, "
-          f"difference {whole - bare:+.2f} us")
+          f"difference {whole - bare:+.2f} us; Plan.run with PyTorch's tensors and stream {with_tensors:.2f} us, "
+          f"{with_tensors - whole:+.2f} us beside libdecode_plan_launch")
     ours.close()
     driver.cuModuleUnload(module)
 
@@ -326,9 +325,9 @@ def print_copy():
     print(f"torch copy of 2 GB: {2 * source.numel() / microseconds / 1e6:.2f} TB/s, read and written bytes together")
 
 
-def compare(library, context, shape):
+def compare(context, shape):
     batch = Batch(shape)
-    ours = Libdecode(library, context, batch)
+    ours = Libdecode(context, batch)
     ours.run(0)
     torch.cuda.synchronize()
     our_result = ours.out.clone()
@@ -363,8 +362,8 @@ def main():
     torch.manual_seed(1)
     torch.cuda.init()
     torch.zeros(1, device="cuda")  # PyTorch's context is current from here on, and libdecode uses it
-    library = ld.Library(arguments.library)
-    context = library.open(arguments.bundle)
+    os.environ["LIBDECODE_LIBRARY"] = arguments.library
+    context = libdecode.open(arguments.bundle)
 
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, bf16, head_dim {HEAD_DIM}, page {PAGE}, cold KV")
     print_copy()
@@ -373,14 +372,14 @@ def main():
     good = True
     for shape in SHAPES + (trace_shapes(arguments.trace) if arguments.trace else []):
         if arguments.only in shape.name:
-            good = compare(library, context, shape) and good
+            good = compare(context, shape) and good
             torch.cuda.empty_cache()
             # While the driver clears the memory that was freed, kernels get a tenth less of the bandwidth.
             torch.cuda.synchronize()
             time.sleep(CLEARING_SECONDS)
     if arguments.host_time:
-        print_host_times(library, context)
-    library.c.libdecode_close(context)
+        print_host_times(context)
+    context.close()
     sys.exit(0 if good else 1)
 
 

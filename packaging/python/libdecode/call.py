@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One call in FlashInfer's words: its arguments in; a problem and tensors of libdecode.h out, then the launch or the reference.
+
+Each method takes what belongs together, checks what only Python can see (types, ranks, strides, devices), and sets the fields of
+the two structs. What the library checks is left to it, so that an error has one wording.
+"""
+
+from __future__ import annotations
+
+from ctypes import byref, c_float
+from numbers import Real
+from typing import Any
+
+from libdecode import abi, driver
+from libdecode.arrays import (HOST, TypedArray, View, dtype_name, empty_like, is_read_only, is_torch, require_contiguous,
+                              require_dense_rows, require_device, require_dtype, require_rank, require_shape, view)
+from libdecode.context import Context, default_context
+from libdecode.errors import InternalError, InvalidArgumentError, NoDeviceError, UnsupportedError, WorkspaceTooSmallError
+from libdecode.fp4 import FP4Tensor, is_fp4
+from libdecode.library import library
+from libdecode.problem import DTYPES, KV_LAYOUTS, SF_LAYOUTS, choice
+from libdecode.workspace import Place, Workspace, pool
+
+_INTERLEAVING_GPUS = (100, 103)  # where FlashInfer's quantiser interleaves the scales of V
+
+
+class Call:
+    """One decode; the methods are called in the order in which they stand, `query` first, `run` last."""
+
+    def __init__(self):
+        self.problem, self.tensors, self.views = abi.Problem(), abi.Tensors(), []
+
+    def _see(self, array: Any, name: str) -> View:
+        seen = view(array, name)
+        self.views.append(seen)
+        return seen
+
+    def _vector(self, array: Any, name: str, dtype: str, meaning: str, length: int) -> int:
+        """The address of a contiguous vector."""
+        seen = self._see(array, name)
+        require_dtype(seen, dtype)
+        require_shape(seen, (length,), meaning)
+        require_contiguous(seen)
+        return seen.address
+
+    # ------------------------------------------------------------------------------------------------------------ what
+
+    def query(self, query: Any) -> None:
+        """[tokens, num_qo_heads, head_dim]."""
+        seen = self._see(query, "query")
+        require_dtype(seen, "bf16", "fp16", "e4m3")
+        require_rank(seen, 3, "[tokens, num_qo_heads, head_dim]")
+        require_dense_rows(seen)
+        problem = self.problem
+        self.query_view = seen
+        self.num_tokens, problem.num_qo_heads, problem.head_dim = seen.shape
+        problem.query_dtype, problem.out_dtype = DTYPES[seen.dtype], DTYPES[seen.dtype]
+        problem.query_token_stride, problem.query_head_stride = seen.stride(0), seen.stride(1)
+        self.tensors.query = seen.address
+
+    def kv_cache(self, kv_cache: Any, kv_layout: str) -> None:
+        """One tensor [pages, 2, ...] or [pages, 1, ...] (K and V the same), or the pair (K, V). A page is [num_kv_heads,
+        page_size, head_dim], or with NHD [page_size, num_kv_heads, head_dim]."""
+        problem, tensors = self.problem, self.tensors
+        problem.kv_layout, self.kv_layout = choice("kv_layout", kv_layout, KV_LAYOUTS), kv_layout
+        k, v = (seen._replace(dtype="nvfp4") if seen.dtype == "u8" else seen for seen in _pair(kv_cache, "kv_cache", self._see))
+        for seen in (k, v):
+            require_dtype(seen, "bf16", "fp16", "e4m3", "nvfp4")
+            require_rank(seen, 4, _page_axes(self.kv_layout, "head_dim"))
+            require_dense_rows(seen)
+        require_dtype(v, k.dtype)
+        require_shape(v, k.shape, "as K's")
+        per_element = 2 if k.dtype == "nvfp4" else 1
+        if k.shape[3] * per_element != problem.head_dim:
+            raise InvalidArgumentError(f"{k.name} has head_dim {k.shape[3] * per_element}, {self.query_view.name} "
+                                       f"{problem.head_dim}: they must be equal")
+        head, token = (1, 2) if self.kv_layout == "HND" else (2, 1)
+        problem.kv_dtype = DTYPES[k.dtype]
+        problem.num_pages, problem.num_kv_heads, problem.page_size = k.shape[0], k.shape[head], k.shape[token]
+        problem.k_page_stride, problem.k_head_stride, problem.k_token_stride = (
+            k.stride(axis) * per_element for axis in (0, head, token))
+        problem.v_page_stride, problem.v_head_stride, problem.v_token_stride = (
+            v.stride(axis) * per_element for axis in (0, head, token))
+        tensors.k_cache, tensors.v_cache = k.address, v.address
+        self.k_view = k
+
+    def kv_scales(self, kv_cache_sf: Any, name: str, v_sf_layout: str | None) -> None:
+        """Of NVFP4 KV: (scales of K, scales of V), each e4m3 [pages, num_kv_heads, page_size, head_dim / 16] or as NHD, or both
+        in one [pages, 2, ...]. V's interleaved ones are [pages, num_kv_heads, page_size, head_dim / 16] in either layout."""
+        problem = self.problem
+        if problem.kv_dtype != abi.DTYPE_NVFP4:
+            if kv_cache_sf is not None:
+                raise InvalidArgumentError(f"{name} is given with a KV cache of {self.k_view.dtype}: only NVFP4 has it")
+            if v_sf_layout is not None:
+                raise InvalidArgumentError(f"v_sf_layout is given with a KV cache of {self.k_view.dtype}: only NVFP4 has it")
+            return
+        if kv_cache_sf is None:
+            raise InvalidArgumentError(f"{name} is None with an NVFP4 KV cache (uint8): give the scales of K and V")
+        if v_sf_layout is None:
+            ordinal = self.k_view.device[1] if self.k_view.device[0] == "cuda" else None
+            interleaves = ordinal is not None and driver.compute_capability(ordinal) in _INTERLEAVING_GPUS
+            v_sf_layout = "v_interleave4" if interleaves else "linear"
+        problem.v_sf_layout = choice("v_sf_layout", v_sf_layout, SF_LAYOUTS)
+        k, v = _pair(kv_cache_sf, name, self._see)
+        shape = (problem.num_pages, problem.num_kv_heads, problem.page_size, problem.head_dim // 16)
+        nhd = (shape[0], shape[2], shape[1], shape[3])
+        v_is_hnd = self.kv_layout == "HND" or problem.v_sf_layout == abi.SF_V_INTERLEAVE4
+        for seen, is_hnd in ((k, self.kv_layout == "HND"), (v, v_is_hnd)):
+            require_dtype(seen, "e4m3", "u8")
+            require_shape(seen, shape if is_hnd else nhd, _page_axes("HND" if is_hnd else "NHD", "head_dim / 16"))
+            require_dense_rows(seen)
+        head, token = (1, 2) if self.kv_layout == "HND" else (2, 1)
+        problem.k_sf_page_stride, problem.k_sf_head_stride, problem.k_sf_token_stride = (k.stride(axis) for axis in (0, head, token))
+        head, token = (1, 2) if v_is_hnd else (2, 1)
+        problem.v_sf_page_stride, problem.v_sf_head_stride, problem.v_sf_token_stride = (v.stride(axis) for axis in (0, head, token))
+        self.tensors.k_sf, self.tensors.v_sf = k.address, v.address
+
+    # ------------------------------------------------------------------------------------------------------ which tokens
+
+    def tables(self, block_tables: Any, seq_lens: Any, max_seq_len: int, *, shared: bool, per_head: bool) -> None:
+        """block_tables i32 [batch, width]; not `shared` [batch, 2, width]; `per_head` [num_kv_heads, batch, width] and then
+        seq_lens [num_kv_heads, batch], else [batch]."""
+        problem = self.problem
+        table, lens = self._see(block_tables, "block_tables"), self._see(seq_lens, "seq_lens")
+        require_dtype(table, "i32")
+        require_dtype(lens, "i32")
+        heads = (problem.num_kv_heads,) if per_head else ()
+        require_rank(lens, 1 + per_head, "[num_kv_heads, batch]" if per_head else "[batch]")
+        batch = lens.shape[-1]
+        require_shape(lens, (*heads, batch), "[num_kv_heads, batch]" if per_head else "[batch]")
+        parts = () if shared else (2,)
+        axes = f"[{'num_kv_heads, ' if per_head else ''}batch, {'' if shared else '2, '}width]"
+        require_rank(table, len(heads) + 1 + len(parts) + 1, axes)
+        width = table.shape[-1]
+        require_shape(table, (*heads, batch, *parts, width), axes)
+        require_dense_rows(table)
+        if width == 0:
+            raise InvalidArgumentError(f"block_tables has shape {table.shape}: a row must have an entry")
+        request = len(heads)
+        problem.batch_size, problem.max_seq_len = batch, max_seq_len
+        if not shared:
+            problem.features |= abi.FEATURE_V_PAGE_TABLE
+            problem.page_table_v_offset = table.stride(request + 1)
+        problem.page_table_request_stride = table.stride(request) or width
+        if per_head:
+            problem.page_table_head_stride, problem.seq_lens_head_stride = table.stride(0), lens.stride(0)
+        problem.seq_lens_request_stride = lens.stride(request)
+        self.tensors.page_table, self.tensors.seq_lens = table.address, lens.address
+
+    def query_tokens(self, q_len_per_req: int | None, max_q_len: int | None, cum_seq_lens_q: Any) -> None:
+        """As many for each request, or i32 [batch + 1] that says which are whose, of which none has more than max_q_len."""
+        problem, batch = self.problem, self.problem.batch_size
+        if cum_seq_lens_q is not None:
+            if max_q_len is None:
+                raise InvalidArgumentError("max_q_len is None with cum_seq_lens_q: give the most query tokens that a request has")
+            problem.features |= abi.FEATURE_RAGGED_Q
+            problem.q_len = max_q_len
+            self.tensors.cum_seq_lens_q = self._vector(cum_seq_lens_q, "cum_seq_lens_q", "i32", "[batch + 1]", batch + 1)
+        else:
+            if q_len_per_req is None:
+                raise InvalidArgumentError("q_len_per_req is None without cum_seq_lens_q: give one of the two")
+            if max_q_len not in (None, q_len_per_req):
+                raise InvalidArgumentError(f"max_q_len is {max_q_len} with q_len_per_req {q_len_per_req} and without "
+                                           "cum_seq_lens_q: leave it None, or say which query tokens are whose")
+            problem.q_len = q_len_per_req
+            if self.num_tokens != batch * q_len_per_req:
+                raise InvalidArgumentError(f"{self.query_view.name} has {self.num_tokens} tokens: {batch} requests of "
+                                           f"q_len_per_req {q_len_per_req} have {batch * q_len_per_req}")
+        if problem.q_len < 1:
+            name = "q_len_per_req" if cum_seq_lens_q is None else "max_q_len"
+            raise InvalidArgumentError(f"{name} is {problem.q_len}: it must be 1 or more")
+
+    def window(self, window_left: int) -> None:
+        """The query's own position and this many before it; -1: all."""
+        if window_left < -1:
+            raise InvalidArgumentError(f"window_left is {window_left}: it must be -1 (no window) or more")
+        if window_left >= 0:
+            self.problem.features |= abi.FEATURE_WINDOW
+            self.problem.window_left = window_left
+
+    def draft_mask(self, mask: Any) -> None:
+        """u16 [batch, q_len, 2 * ceil(q_len / 32)], of a ragged batch [tokens, ...]: bit c of row t is 1 where draft token t sees
+        c."""
+        if mask is None:
+            return
+        seen, problem = self._see(mask, "mask"), self.problem
+        require_dtype(seen, "u16")
+        words = 2 * -(-problem.q_len // 32)
+        flat = (self.num_tokens, words)
+        if len(seen.shape) == 3:
+            require_shape(seen, (problem.batch_size, problem.q_len, words), "[batch, q_len, 2 * ceil(q_len / 32)]")
+        else:
+            require_shape(seen, flat, "[tokens, 2 * ceil(q_len / 32)]")
+        require_contiguous(seen)
+        problem.features |= abi.FEATURE_DRAFT_MASK
+        self.tensors.draft_mask = seen.address
+
+    # ---------------------------------------------------------------------------------------------------- with which logits
+
+    def scale(self, name: str, value: Any) -> None:
+        """A float, or one f32 in a tensor: on the device it is read there, when the kernel runs."""
+        if value is None:
+            return
+        if not isinstance(value, Real):
+            seen = _one_float(view(value, name))
+            if seen.device != HOST or self.query_view.device == HOST:
+                self.views.append(seen)
+                setattr(self.tensors, name + "_device", seen.address)
+                return
+            value = c_float.from_address(seen.address).value
+        if value == 0:
+            raise InvalidArgumentError(f"{name} is 0: the library takes that for 1, so a scale of 0 must be a tensor on the device")
+        setattr(self.tensors, name, value)
+
+    def log2_scale(self, value: Any) -> None:
+        """bmm1_scale times log2(e), one f32 on the device; wins over bmm1_scale."""
+        if value is not None:
+            self.tensors.bmm1_scale_log2_device = _one_float(self._see(value, "bmm1_scale_log2")).address
+
+    def out_scale(self, o_scale: float | None) -> None:
+        """Without effect; the library requires 1 with a 16-bit result."""
+        if o_scale is not None:
+            if o_scale == 0:
+                raise InvalidArgumentError("o_scale is 0: the library takes that for 1")
+            self.tensors.o_scale = o_scale
+
+    def sinks(self, sinks: Any) -> None:
+        """f32 [num_qo_heads], or a list of that one tensor."""
+        if sinks is None:
+            return
+        if isinstance(sinks, (list, tuple)) and type(sinks) is not TypedArray:
+            if len(sinks) != 1:
+                raise InvalidArgumentError(f"sinks is a list of {len(sinks)}: it must be one tensor [num_qo_heads]")
+            sinks = sinks[0]
+        self.problem.features |= abi.FEATURE_SINKS
+        self.tensors.sinks = self._vector(sinks, "sinks", "f32", "[num_qo_heads]", self.problem.num_qo_heads)
+
+    def skip_softmax(self, factor: float | None) -> None:
+        """None and 0: off."""
+        if factor:
+            self.problem.features |= abi.FEATURE_SKIP_SOFTMAX
+            self.problem.skip_softmax_threshold_scale_factor = factor
+
+    # ---------------------------------------------------------------------------------------------------------- results
+
+    def out(self, out: Any, out_dtype: Any, o_sf_scale: float | None, o_sf_vec_size: int | None) -> Any:
+        """The result, the caller's or a new one. The dtype is out_dtype, else that of `out`, else the query's."""
+        problem, tensors = self.problem, self.tensors
+        shape = (self.num_tokens, problem.num_qo_heads, problem.head_dim)
+        wanted = None if out_dtype is None else dtype_name(out_dtype)
+        if wanted == "nvfp4" or is_fp4(out):
+            if wanted not in (None, "nvfp4"):
+                raise InvalidArgumentError(f"out_dtype is {wanted} with an out of nvfp4: they must be equal")
+            return self._fp4_out(out, shape, o_sf_scale, o_sf_vec_size)
+        for name, value in (("o_sf_scale", o_sf_scale), ("o_sf_vec_size", o_sf_vec_size)):
+            if value is not None:
+                raise InvalidArgumentError(f"{name} is {value} with a result that is not nvfp4: only that has it")
+        if out is None:
+            dtype = wanted or self.query_view.dtype
+            if dtype not in DTYPES:
+                raise InvalidArgumentError(f"out_dtype is {dtype}: accepted are {', '.join(DTYPES)}")
+            out = empty_like(self.query_view, shape, dtype, "out")
+            seen = self._see(out, "out")._replace(dtype=dtype)
+        else:
+            seen = self._see(out, "out")
+            carried = {"u16": ("bf16", "fp16"), "u8": ("e4m3",)}.get(seen.dtype, ())
+            # Bits without a name have that of out_dtype, else of the query.
+            if (wanted or self.query_view.dtype) in carried:
+                seen = seen._replace(dtype=wanted or self.query_view.dtype)
+            require_dtype(seen, *([wanted] if wanted else ["bf16", "fp16", "e4m3"]))
+            require_shape(seen, shape, "[tokens, num_qo_heads, head_dim]")
+            require_dense_rows(seen)
+            _require_writable(seen)
+        problem.out_dtype = DTYPES[seen.dtype]
+        problem.out_token_stride, problem.out_head_stride = seen.stride(0), seen.stride(1)
+        tensors.out = seen.address
+        return out
+
+    def _fp4_out(self, out: Any, shape: tuple[int, int, int], o_sf_scale: float | None, o_sf_vec_size: int | None) -> Any:
+        problem, tensors = self.problem, self.tensors
+        if o_sf_vec_size not in (None, 16):
+            raise InvalidArgumentError(f"o_sf_vec_size is {o_sf_vec_size}: a block of NVFP4 has 16 elements")
+        if o_sf_scale is None or o_sf_scale <= 0:
+            raise InvalidArgumentError(f"o_sf_scale is {o_sf_scale}: an nvfp4 result needs one, more than 0")
+        columns = -(-shape[1] * shape[2] // 16 // 4) * 4
+        if out is None:
+            rows = max(-(-shape[0] // 128) * 128, 128)
+            data = empty_like(self.query_view, (*shape[:2], shape[2] // 2), "nvfp4", "out")
+            out = FP4Tensor(data, empty_like(self.query_view, (rows, columns), "e4m3", "out"), 0, shape)
+        elif not is_fp4(out):
+            raise InvalidArgumentError(f"out is a {type(out).__name__} with out_dtype nvfp4: it must be an FP4Tensor")
+        data, scale = self._see(out.data, "out.data"), self._see(out.scale, "out.scale")
+        require_dtype(data, "u8", "nvfp4")
+        require_shape(data, (*shape[:2], shape[2] // 2), "[tokens, num_qo_heads, head_dim / 2]")
+        require_dense_rows(data)
+        require_dtype(scale, "e4m3", "u8")
+        require_rank(scale, 2, "[rows, columns]")
+        require_contiguous(scale)
+        rows = scale.shape[0]
+        if rows % 128 or scale.shape[1] != columns or not 0 <= out.scale_start_index <= rows - shape[0]:
+            raise InvalidArgumentError(
+                f"out.scale has shape {scale.shape} with scale_start_index {out.scale_start_index}: it must have {columns} "
+                f"columns, and a multiple of 128 rows that hold the {shape[0]} tokens from that row on")
+        _require_writable(data)
+        _require_writable(scale)
+        problem.out_dtype = abi.DTYPE_NVFP4
+        problem.out_token_stride, problem.out_head_stride = 2 * data.stride(0), 2 * data.stride(1)
+        tensors.out, tensors.out_sf = data.address, scale.address
+        tensors.out_sf_scale, tensors.out_sf_start_token = o_sf_scale, out.scale_start_index
+        return out
+
+    def lse(self, lse: Any, return_lse: bool) -> Any:
+        """f32 [tokens, num_qo_heads], base 2: the caller's, a new one, or None where it is not asked for."""
+        if lse is None and not return_lse:
+            return None
+        problem, shape = self.problem, (self.num_tokens, self.problem.num_qo_heads)
+        if lse is None:
+            lse = empty_like(self.query_view, shape, "f32", "lse")
+        seen = self._see(lse, "lse")
+        require_dtype(seen, "f32")
+        require_shape(seen, shape, "[tokens, num_qo_heads]")
+        _require_writable(seen)
+        problem.features |= abi.FEATURE_LSE
+        problem.lse_token_stride, problem.lse_head_stride = seen.stride(0), seen.stride(1)
+        self.tensors.lse = seen.address
+        return lse
+
+    # ------------------------------------------------------------------------------------------------------------- launch
+
+    def run(self, workspace_buffer: Any, enable_pdl: bool | None, stream: int | None, context: Context | None) -> None:
+        """On the host the reference, on a GPU the kernel that the library chooses. `workspace_buffer` counts if it is a
+        Workspace."""
+        device, ordinal = require_device(self.views)
+        if device == "cpu":
+            library().check(library().reference(byref(self.problem), byref(self.tensors)))
+            return
+        context = context or default_context()
+        self.tensors.launch_flags = 0 if enable_pdl is False else abi.LAUNCH_PROGRAMMATIC
+        if not is_torch(self.query_view.owner):
+            stream = stream or 0
+            self._launch(context, workspace_buffer, Place(ordinal, False, stream, driver.is_capturing(stream)))
+            return
+        current = driver.torch_current_ordinal()
+        if current != ordinal:
+            driver.torch_make_current(ordinal)
+        try:
+            if stream is None:
+                place = Place(ordinal, True, driver.torch_stream(ordinal), driver.torch_is_capturing())
+            else:
+                place = Place(ordinal, True, stream, driver.is_capturing(stream))
+            self._launch(context, workspace_buffer, place)
+        finally:
+            if current != ordinal:
+                driver.torch_make_current(current)
+
+    def _launch(self, context: Context, workspace_buffer: Any, place: Place) -> None:
+        own = isinstance(workspace_buffer, Workspace)
+        workspace = workspace_buffer if own else pool.find(place)
+        for _ in range(3):  # at most a context to be made current, and a workspace to grow
+            self.tensors.workspace = workspace.address if workspace else None
+            self.tensors.workspace_bytes = workspace.size_bytes if workspace else 0
+            try:
+                if workspace is None:
+                    workspace = pool.grow(place, max(context.workspace_bytes(self.problem), 1), context)
+                    continue
+                library().check(library().decode(context.handle, byref(self.problem), byref(self.tensors), place.stream))
+                return
+            except WorkspaceTooSmallError:
+                if own:
+                    raise
+                workspace = None
+            except NoDeviceError:
+                if not place.use_torch:
+                    raise
+                driver.torch_make_current(place.ordinal)
+        raise InternalError("the workspace stays too small; please report this")
+
+
+# ----------------------------------------------------------------------------------------------------------------- helpers
+
+
+def _page_axes(kv_layout: str, last: str) -> str:
+    return f"[pages, num_kv_heads, page_size, {last}]" if kv_layout == "HND" else f"[pages, page_size, num_kv_heads, {last}]"
+
+
+def _pair(both: Any, name: str, see) -> tuple[View, View]:
+    """K's and V's, of a pair of tensors or of one [pages, 2 or 1, ...]."""
+    if isinstance(both, (tuple, list)) and type(both) not in (TypedArray, View):
+        if len(both) != 2:
+            raise InvalidArgumentError(f"{name} is a {type(both).__name__} of {len(both)}: it must be a pair, K's and V's")
+        return see(both[0], f"{name}[0]"), see(both[1], f"{name}[1]")
+    whole = see(both, name)
+    if len(whole.shape) != 5 or whole.shape[1] not in (1, 2):
+        raise InvalidArgumentError(f"{name} has shape {whole.shape}: one tensor must be [pages, 2, ...] (K, then V) or "
+                                   "[pages, 1, ...] (K and V the same), of five axes; else give the pair (K, V)")
+    shape, strides = (whole.shape[0], *whole.shape[2:]), (whole.strides[0], *whole.strides[2:])
+    k = whole._replace(name=f"{name}[:, 0]", shape=shape, strides=strides)
+    if whole.shape[1] == 1:
+        return k, k
+    return k, k._replace(name=f"{name}[:, 1]", address=whole.address + whole.strides[1] * whole.item_bytes)
+
+
+def _one_float(seen: View) -> View:
+    require_dtype(seen, "f32")
+    if seen.shape not in ((), (1,)):
+        raise InvalidArgumentError(f"{seen.name} has shape {seen.shape}: a scale is one element")
+    return seen
+
+
+def _require_writable(seen: View) -> None:
+    if is_read_only(seen):
+        raise InvalidArgumentError(f"{seen.name} is read-only: it is written")
+
+
+def refuse(function: str, what: str) -> UnsupportedError:
+    """For what no part of libdecode does yet."""
+    return UnsupportedError(f"{function}: libdecode does not do {what} yet")

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FlashInfer's four decode functions, by its names, with its parameters in its order and its defaults (those of 0.6.18).
+
+What each parameter becomes is the table in parameters.md, beside this file; a test proves that it has all of them. Parameters
+behind the bare `*` that FlashInfer does not have are ours.
+
+Tensors on a GPU: the call enqueues one kernel on the current stream and returns. It may be captured, once the same call was made
+outside; then nothing is allocated but results that are None, nothing copied, nothing waited for. Tensors on the host: the call
+computes in float64, slowly, what the kernels are tested against.
+
+Errors: ValueError for what is wrong, NotImplementedError for what libdecode has no kernel for, RuntimeError for the rest; each is
+a `LibdecodeError` and names the argument, its value and what is accepted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+from libdecode.arrays import View, empty_like, view
+from libdecode.call import Call, refuse
+from libdecode.context import Context
+from libdecode.errors import InvalidArgumentError
+from libdecode.fp4 import FP4Tensor
+from libdecode.workspace import Workspace
+
+if TYPE_CHECKING:
+    import torch
+
+    Tensor = Union[torch.Tensor, Any]  # or whatever else `libdecode.arrays` understands
+
+_CUDNN = "cudnn_batch_decode_with_kv_cache"
+_BACKENDS = ("auto", "trtllm-gen", "xqa", "libdecode")
+
+
+def trtllm_batch_decode_with_kv_cache(
+    query: Tensor,
+    kv_cache: Union[Tensor, tuple[Tensor, Tensor]],
+    workspace_buffer: Union[Workspace, Tensor, None],
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    max_seq_len: int,
+    bmm1_scale: Union[float, Tensor] = 1.0,
+    bmm2_scale: Union[float, Tensor] = 1.0,
+    window_left: int = -1,
+    out: Optional[Union[Tensor, FP4Tensor]] = None,
+    out_dtype: Optional[Union[torch.dtype, str]] = None,
+    o_sf_scale: Optional[float] = None,
+    o_sf_vec_size: Optional[int] = None,
+    sinks: Optional[Union[Tensor, list[Tensor]]] = None,
+    kv_layout: str = "HND",
+    enable_pdl: Optional[bool] = None,
+    backend: str = "auto",
+    q_len_per_req: Optional[int] = 1,
+    o_scale: Optional[float] = 1.0,
+    mask: Optional[Tensor] = None,
+    max_q_len: Optional[int] = None,
+    cum_seq_lens_q: Optional[Tensor] = None,
+    skip_softmax_threshold_scale_factor: Optional[float] = None,
+    kv_cache_sf: Optional[Union[Tensor, tuple[Tensor, Tensor]]] = None,
+    uses_shared_paged_kv_idx: bool = True,
+    lse: Optional[Tensor] = None,
+    return_lse: bool = False,
+    bmm1_scale_log2: Optional[Tensor] = None,
+    multi_ctas_kv_counter_buffer: Optional[Tensor] = None,
+    enable_block_sparse_attention: bool = False,
+    bf16q_fp8kv_transform_mode: Optional[str] = None,
+    *,
+    kv_block_scales: Optional[Union[Tensor, tuple[Tensor, Tensor]]] = None,
+    v_sf_layout: Optional[str] = None,
+    stream: Optional[int] = None,
+    context: Optional[Context] = None,
+) -> Any:
+    """Grouped-query or multi-head attention of new tokens over a paged KV cache.
+
+    query             [tokens, num_qo_heads, head_dim], bf16, fp16 or e4m3; the tokens of request 0 first
+    kv_cache          [pages, 2, num_kv_heads, page_size, head_dim], or (K, V) without the axis of 2; with kv_layout "NHD"
+                      page_size before num_kv_heads. The query's dtype, e4m3, or NVFP4: uint8, two elements a byte
+    workspace_buffer  a `Workspace`, else it has no effect: see parameters.md
+    block_tables      i32 [batch, pages of the longest]; entries past a request's last page are not read
+    seq_lens          i32 [batch]: KV tokens, the new ones included
+    max_seq_len       tokens of the longest request; a hint that the choice of kernel needs, and nothing else does
+    bmm1_scale        of the logits: q_scale * k_scale * sm_scale. 1 by default, not 1 / sqrt(head_dim)
+    bmm2_scale        of the result: v_scale / o_scale
+    window_left       tokens before the query's own position that it sees; -1: all
+    sinks             f32 [num_qo_heads], natural-log logits that take weight and give nothing
+    q_len_per_req     query tokens of each request, the last of its KV tokens; each sees the tokens up to its own position
+    mask              instead, among those: see parameters.md
+    lse, return_lse   f32 [tokens, num_qo_heads], log2 of the sum of exp of the logits, sink included
+
+    Returns out, or (out, lse) with return_lse. out is a tensor like the query, of out_dtype, or an FP4Tensor. The formula is that
+    of libdecode.h. Raises as this module says.
+    """
+    del multi_ctas_kv_counter_buffer, bf16q_fp8kv_transform_mode  # no effect
+    if backend not in _BACKENDS:
+        raise InvalidArgumentError(f"backend is {backend!r}: accepted are {', '.join(map(repr, _BACKENDS))}")
+    if kv_cache_sf is not None and kv_block_scales is not None:
+        raise InvalidArgumentError("kv_cache_sf and kv_block_scales are both given: they are two names of one thing")
+    call = Call()
+    call.query(query)
+    call.kv_cache(kv_cache, kv_layout)
+    call.kv_scales(*((kv_block_scales, "kv_block_scales") if kv_cache_sf is None else (kv_cache_sf, "kv_cache_sf")), v_sf_layout)
+    call.tables(block_tables, seq_lens, max_seq_len, shared=uses_shared_paged_kv_idx, per_head=enable_block_sparse_attention)
+    call.query_tokens(q_len_per_req, max_q_len, cum_seq_lens_q)
+    call.window(window_left)
+    call.draft_mask(mask)
+    call.scale("bmm1_scale", bmm1_scale)
+    call.scale("bmm2_scale", bmm2_scale)
+    call.log2_scale(bmm1_scale_log2)
+    call.out_scale(o_scale)
+    call.sinks(sinks)
+    call.skip_softmax(skip_softmax_threshold_scale_factor)
+    out = call.out(out, out_dtype, o_sf_scale, o_sf_vec_size)
+    lse = call.lse(lse, return_lse)
+    call.run(workspace_buffer, enable_pdl, stream, context)
+    return (out, lse) if return_lse else out
+
+
+def cudnn_batch_decode_with_kv_cache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    scale: float,
+    workspace_buffer: Union[Workspace, Tensor, None],
+    *,
+    max_sequence_kv: int,
+    actual_seq_lens_kv: Optional[Tensor] = None,
+    block_tables: Optional[Tensor] = None,
+    is_cuda_graph_compatible: bool = False,
+    batch_offsets_q: Optional[Tensor] = None,
+    batch_offsets_o: Optional[Tensor] = None,
+    batch_offsets_k: Optional[Tensor] = None,
+    batch_offsets_v: Optional[Tensor] = None,
+    out: Optional[Tensor] = None,
+    q_len_per_req: int = 1,
+    window_left: int = -1,
+    sinks: Optional[Tensor] = None,
+    lse: Optional[Tensor] = None,
+    return_lse: bool = False,
+    stream: Optional[int] = None,
+    context: Optional[Context] = None,
+) -> Any:
+    """The same attention in cuDNN's words, over a paged KV cache.
+
+    q                   [tokens, num_qo_heads, head_dim] or [batch, num_qo_heads, 1, head_dim], bf16, fp16 or e4m3
+    k_cache, v_cache    [pages, num_kv_heads, page_size, head_dim], of any strides but the last, which is 1
+    scale               of the logits
+    max_sequence_kv     a hint, as max_seq_len of `trtllm_batch_decode_with_kv_cache`
+    actual_seq_lens_kv  i32 [batch] or [batch, 1, 1, 1], on the device of q
+    block_tables        i32 [batch, pages of the longest], or with two axes of 1 between
+    out                 as q; None: a new one
+    lse, return_lse     f32 [tokens, num_qo_heads], base 2
+
+    Returns out, or (out, lse) with return_lse. Raises NotImplementedError for a KV cache without block_tables, for
+    actual_seq_lens_kv that is None or on the host beside a q on a GPU, and for batch_offsets_*; else as this module says.
+    """
+    del is_cuda_graph_compatible  # every call may be captured
+    for name, offsets in (("batch_offsets_q", batch_offsets_q), ("batch_offsets_o", batch_offsets_o),
+                          ("batch_offsets_k", batch_offsets_k), ("batch_offsets_v", batch_offsets_v)):
+        if offsets is not None:
+            raise refuse(_CUDNN, f"{name} (an offset for each request; requests lie one behind the other)")
+    if block_tables is None:
+        raise refuse(_CUDNN, "block_tables=None (contiguous KV)")
+    if actual_seq_lens_kv is None:
+        raise refuse(_CUDNN, "actual_seq_lens_kv=None (every request max_sequence_kv long); give the lengths")
+    seen, lens = view(q, "q"), view(actual_seq_lens_kv, "actual_seq_lens_kv")
+    if seen.device != lens.device and lens.device[0] == "cpu":
+        raise refuse(_CUDNN, "actual_seq_lens_kv on the host (kernels read the lengths on the device)")
+    k, v = view(k_cache, "k_cache"), view(v_cache, "v_cache")
+    if k.dtype == "u8":
+        raise refuse(_CUDNN, "an NVFP4 KV cache (there is no parameter for its scales)")
+    if out is None:
+        out = empty_like(seen, seen.shape, seen.dtype, "out")
+    call = Call()
+    call.query(_without_axes_of_one(seen, 3, "[tokens, num_qo_heads, head_dim] or [batch, num_qo_heads, 1, head_dim]"))
+    call.kv_cache((k, v), "HND")
+    call.tables(_without_axes_of_one(view(block_tables, "block_tables"), 2, "[batch, width] or [batch, 1, width, 1]"),
+                _without_axes_of_one(lens, 1, "[batch] or [batch, 1, 1, 1]"), max_sequence_kv, shared=True, per_head=False)
+    call.query_tokens(q_len_per_req, None, None)
+    call.window(window_left)
+    call.scale("bmm1_scale", scale)
+    call.sinks(sinks)
+    call.out(_without_axes_of_one(view(out, "out"), 3, f"as q, {seen.shape}"), None, None, None)
+    lse = call.lse(lse, return_lse)
+    call.run(workspace_buffer, None, stream, context)
+    return (out, lse) if return_lse else out
+
+
+def _without_axes_of_one(seen: View, rank: int, meaning: str) -> View:
+    """cuDNN writes axes that have one step: of four axes those are dropped that are behind the first and before the last that
+    counts."""
+    if len(seen.shape) == rank:
+        return seen
+    kept = {3: (0, 1, 3), 2: (0, 2), 1: (0,)}[rank]
+    if len(seen.shape) != 4 or any(extent != 1 for axis, extent in enumerate(seen.shape) if axis not in kept):
+        raise InvalidArgumentError(f"{seen.name} has shape {seen.shape}: it must be {meaning}")
+    return seen._replace(shape=tuple(seen.shape[axis] for axis in kept), strides=tuple(seen.strides[axis] for axis in kept))
+
+
+def trtllm_batch_decode_with_kv_cache_mla(
+    query: Tensor,
+    kv_cache: Tensor,
+    workspace_buffer: Union[Workspace, Tensor, None],
+    qk_nope_head_dim: int,
+    kv_lora_rank: int,
+    qk_rope_head_dim: int,
+    block_tables: Tensor,
+    seq_lens: Optional[Tensor],
+    max_seq_len: int,
+    sparse_mla_top_k: int = 0,
+    out: Optional[Tensor] = None,
+    bmm1_scale: Union[float, Tensor] = 1.0,
+    bmm2_scale: Union[float, Tensor] = 1.0,
+    sinks: Optional[Union[Tensor, list[Tensor]]] = None,
+    skip_softmax_threshold_scale_factor: Optional[float] = None,
+    enable_pdl: Optional[bool] = None,
+    backend: str = "auto",
+    is_var_seq: bool = True,
+    uses_shared_paged_kv_idx: bool = True,
+    lse: Optional[Tensor] = None,
+    return_lse: bool = False,
+    cute_dsl_impl: str = "auto",
+    kv_scale_format: str = "auto",
+    cum_seq_lens_q: Optional[Tensor] = None,
+    max_q_len: Optional[int] = None,
+    multi_ctas_kv_counter_buffer: Optional[Tensor] = None,
+    sparse_mla_top_k_lens: Optional[Tensor] = None,
+    enable_dcp: bool = False,
+    cp_world: int = 1,
+    cp_rank: int = 0,
+    causal_seqlens_kv_global: Optional[Tensor] = None,
+    use_fp16_softmax: Optional[bool] = None,
+) -> Any:
+    """Multi-head latent attention. Raises NotImplementedError: libdecode has no kernel for MLA yet."""
+    raise refuse("trtllm_batch_decode_with_kv_cache_mla", "MLA (multi-head latent attention)")
+
+
+def single_decode_with_kv_cache(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kv_layout: str = "NHD",
+    pos_encoding_mode: str = "NONE",
+    use_tensor_cores: bool = False,
+    q_scale: Optional[float] = None,
+    k_scale: Optional[float] = None,
+    v_scale: Optional[float] = None,
+    window_left: int = -1,
+    logits_soft_cap: Optional[float] = None,
+    sm_scale: Optional[float] = None,
+    rope_scale: Optional[float] = None,
+    rope_theta: Optional[float] = None,
+    return_lse: bool = False,
+) -> Any:
+    """One request over a contiguous KV cache. Raises NotImplementedError: libdecode has no kernel for contiguous KV yet."""
+    raise refuse("single_decode_with_kv_cache", "contiguous KV (a cache without pages)")

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The few things that are asked of CUDA: which stream, is it capturing, memory for a workspace. Of PyTorch where the tensors are
+PyTorch's, so that its allocator and its streams are used; else of the driver, through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from ctypes import byref, c_char, c_int, c_size_t, c_uint64, c_void_p
+from typing import Any
+
+from libdecode.errors import CudaError, NoDriverError
+
+_COMPUTE_CAPABILITY_MAJOR, _COMPUTE_CAPABILITY_MINOR, _MULTIPROCESSOR_COUNT = 75, 76, 16  # CUdevice_attribute
+
+
+@functools.cache
+def _libcuda() -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise NoDriverError(f"libcuda.so.1 cannot be loaded ({error}); install the NVIDIA driver") from error
+
+
+def _call(name: str, *arguments: Any) -> None:
+    result = getattr(_libcuda(), name)(*arguments)
+    if result != 0:
+        error = CudaError(f"{name} answers CUresult {result}")
+        error.cuda_result = result
+        raise error
+
+
+# --------------------------------------------------------------------------------------------------------- with PyTorch
+
+
+def torch_has_gpu() -> bool:
+    """Whether PyTorch is imported and sees a GPU."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_available()
+
+
+def torch_stream(ordinal: int) -> int:
+    """The handle of PyTorch's current stream on this GPU."""
+    return _raw_stream()(ordinal)
+
+
+@functools.cache
+def _raw_stream():
+    torch = sys.modules["torch"]
+    # 0.1 us instead of 1: what PyTorch's own compiler calls in the code that it makes
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # pylint: disable=protected-access
+    return raw or (lambda ordinal: torch.cuda.current_stream(ordinal).cuda_stream)
+
+
+def torch_is_capturing() -> bool:
+    """Whether PyTorch's current stream is recording a graph."""
+    return sys.modules["torch"].cuda.is_current_stream_capturing()
+
+
+def torch_allocate(size_bytes: int, ordinal: int) -> tuple[Any, int]:
+    """(what keeps it, its address)."""
+    torch = sys.modules["torch"]
+    buffer = torch.empty(size_bytes, dtype=torch.uint8, device=torch.device("cuda", ordinal))
+    return buffer, buffer.data_ptr()
+
+
+def torch_current_ordinal() -> int:
+    """PyTorch's current GPU."""
+    return sys.modules["torch"].cuda.current_device()
+
+
+def torch_make_current(ordinal: int) -> None:
+    """PyTorch makes a context current at a thread's first CUDA call, which a launch of ours may precede."""
+    sys.modules["torch"].cuda.set_device(ordinal)
+
+
+# ------------------------------------------------------------------------------------------------------ with the driver
+
+
+def current_ordinal() -> int:
+    """The GPU of the calling thread's current context."""
+    device = c_int()
+    _call("cuCtxGetDevice", byref(device))
+    return device.value
+
+
+def is_capturing(stream: int) -> bool:
+    """Whether this stream is recording a graph."""
+    status = c_int()
+    _call("cuStreamIsCapturing", c_void_p(stream), byref(status))
+    return status.value != 0
+
+
+def synchronize(stream: int) -> None:
+    """Waits until everything on this stream is done."""
+    _call("cuStreamSynchronize", c_void_p(stream))
+
+
+class _DriverMemory:
+    """Device memory that lives as long as this object."""
+
+    def __init__(self, size_bytes: int):
+        self.address = c_uint64()
+        _call("cuMemAlloc_v2", byref(self.address), c_size_t(size_bytes))
+        self._free = _libcuda().cuMemFree_v2
+
+    def __del__(self):
+        if self.address.value:
+            self._free(self.address)
+
+
+def allocate(size_bytes: int) -> tuple[Any, int]:
+    """Memory of the current context: (what keeps it, its address)."""
+    memory = _DriverMemory(size_bytes)
+    return memory, memory.address.value
+
+
+def gpus() -> tuple[int, list[dict[str, Any]]]:
+    """The driver's CUDA version, 13000 for 13.0, and name, compute_capability and sm_count of every GPU. Raises a DriverError."""
+    version, count = c_int(), c_int()
+    _call("cuInit", 0)
+    _call("cuDriverGetVersion", byref(version))
+    _call("cuDeviceGetCount", byref(count))
+    return version.value, [_facts(ordinal) for ordinal in range(count.value)]
+
+
+def _facts(ordinal: int) -> dict[str, Any]:
+    device, name = c_int(), (c_char * 128)()
+    _call("cuDeviceGet", byref(device), ordinal)
+    _call("cuDeviceGetName", name, 128, device)
+    values = []
+    for attribute in (_COMPUTE_CAPABILITY_MAJOR, _COMPUTE_CAPABILITY_MINOR, _MULTIPROCESSOR_COUNT):
+        value = c_int()
+        _call("cuDeviceGetAttribute", byref(value), attribute, device)
+        values.append(value.value)
+    major, minor, sm_count = values
+    return {"name": name.value.decode(errors="replace"), "compute_capability": 10 * major + minor, "sm_count": sm_count}
+
+
+def compute_capability(ordinal: int) -> int:
+    """90 for sm_90; asked once a GPU."""
+    if ordinal not in _capabilities:
+        _capabilities[ordinal] = _facts(ordinal)["compute_capability"]
+    return _capabilities[ordinal]
+
+
+_capabilities: dict[int, int] = {}

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every parameter reaches the fields that parameters.md says, and every wrong value is refused by name."""
+
+import pathlib
+import re
+import unittest
+from unittest import mock
+
+import skip  # noqa: F401
+import numpy as np
+
+import libdecode
+from libdecode import abi, typed
+from libdecode.call import Call
+
+TABLES = (pathlib.Path(libdecode.__file__).parent / "parameters.md").read_text(encoding="utf-8")
+TRTLLM, CUDNN = "trtllm_batch_decode_with_kv_cache", "cudnn_batch_decode_with_kv_cache"
+
+
+def fields_of(function, parameter):
+    """[(struct, field)] that the table names."""
+    section = re.search(rf"^## {function}$(.*?)(?=^## |\Z)", TABLES, re.MULTILINE | re.DOTALL)[1]
+    row = re.search(rf"^\| `{parameter}` \|.*$", section, re.MULTILINE)[0]
+    return re.findall(r"`(problem|tensors)\.(\w+)`", row)
+
+
+def recorded(function, arguments):
+    """{(struct, field): value} that a call would hand to the library."""
+    calls = []
+    with mock.patch.object(Call, "run", lambda self, *_: calls.append(self)):
+        getattr(libdecode, function)(**arguments)
+    call, = calls
+    return {(struct, name): getattr(getattr(call, struct), name) for struct in ("problem", "tensors")
+            for name, _ in getattr(call, struct)._fields_}
+
+
+def zeros(*shape, dtype=np.float16):
+    return np.zeros(shape, dtype)
+
+
+def base():
+    """A call that is right: 3 requests, 8 query heads, 2 KV heads, head_dim 64, pages of 16."""
+    return {"query": zeros(3, 8, 64), "kv_cache": (zeros(9, 2, 16, 64), zeros(9, 2, 16, 64)), "workspace_buffer": None,
+            "block_tables": zeros(3, 5, dtype=np.int32), "seq_lens": zeros(3, dtype=np.int32), "max_seq_len": 70}
+
+
+def e4m3(*shape):
+    return typed(zeros(*shape, dtype=np.uint8), "e4m3")
+
+
+def nvfp4():
+    return {"kv_cache": (zeros(9, 2, 16, 32, dtype=np.uint8), zeros(9, 2, 16, 32, dtype=np.uint8)),
+            "kv_cache_sf": (zeros(9, 2, 16, 4, dtype=np.uint8), zeros(9, 2, 16, 4, dtype=np.uint8))}
+
+
+def fp4():
+    return libdecode.FP4Tensor(zeros(3, 8, 32, dtype=np.uint8), zeros(128, 32, dtype=np.uint8), 5)
+
+
+INT = {"dtype": np.int32}
+FP8 = {"query": e4m3(3, 8, 64), "kv_cache": (e4m3(9, 2, 16, 64), e4m3(9, 2, 16, 64))}
+# Of each parameter that is a field: what else the call needs, and two values of the parameter.
+VARIED = {
+    "query": ({}, zeros(3, 8, 64), zeros(3, 16, 128)[..., :64]),
+    "kv_cache": ({}, (zeros(9, 2, 16, 64), zeros(9, 2, 16, 64)), (zeros(7, 4, 32, 64), zeros(7, 4, 32, 64))),
+    "block_tables": ({}, zeros(3, 5, **INT), zeros(3, 9, **INT)),
+    "seq_lens": ({}, zeros(3, **INT), zeros(6, **INT)[::2]),
+    "max_seq_len": ({}, 70, 71),
+    "bmm1_scale": ({}, 1.0, 0.5),
+    "bmm2_scale": ({}, 1.0, np.ones(1, np.float32)),
+    "window_left": ({}, -1, 7),
+    "out": ({}, zeros(3, 8, 64), zeros(3, 8, 128)[..., :64]),
+    "out_dtype": ({}, None, "bf16"),
+    "o_sf_scale": ({**FP8, "out_dtype": "nvfp4"}, 1.0, 2.0),
+    "sinks": ({}, None, zeros(8, dtype=np.float32)),
+    "kv_layout": ({"kv_cache": (zeros(9, 2, 2, 64), zeros(9, 2, 2, 64))}, "HND", "NHD"),
+    "enable_pdl": ({}, None, None),  # on a GPU alone: test_played_gpu.py
+    "q_len_per_req": ({"seq_lens": zeros(1, **INT), "block_tables": zeros(1, 5, **INT)}, 3, 3),
+    "o_scale": ({**FP8}, 1.0, 2.0),
+    "mask": ({}, None, zeros(3, 2, dtype=np.uint16)),
+    "max_q_len": ({"cum_seq_lens_q": zeros(4, **INT)}, 2, 3),
+    "cum_seq_lens_q": ({"max_q_len": 1}, None, zeros(4, **INT)),
+    "skip_softmax_threshold_scale_factor": ({}, None, 3.0),
+    "kv_cache_sf": ({**nvfp4()}, nvfp4()["kv_cache_sf"], zeros(9, 2, 2, 16, 4, dtype=np.uint8)),
+    "uses_shared_paged_kv_idx": ({"block_tables": zeros(3, 2, 5, **INT)}, False, False),
+    "lse": ({}, None, zeros(3, 8, dtype=np.float32)),
+    "bmm1_scale_log2": ({}, None, np.ones(1, np.float32)),
+    "enable_block_sparse_attention": ({"block_tables": zeros(2, 3, 5, **INT), "seq_lens": zeros(2, 3, **INT)}, True, True),
+    "kv_block_scales": ({**nvfp4(), "kv_cache_sf": None}, nvfp4()["kv_cache_sf"], zeros(9, 2, 2, 16, 4, dtype=np.uint8)),
+    "v_sf_layout": (nvfp4(), None, "v_interleave4"),
+}
+# The value that a field has where nothing says otherwise: for parameters of which two values are the same above.
+NEUTRAL = {"q_len_per_req": 1, "uses_shared_paged_kv_idx": 0, "enable_block_sparse_attention": 0}
+
+
+class FieldsTest(unittest.TestCase):
+    def test_every_parameter_that_is_a_field_is_varied_here(self):
+        section = re.search(rf"^## {TRTLLM}$(.*?)(?=^## )", TABLES, re.MULTILINE | re.DOTALL)[1]
+        self.assertEqual(re.findall(r"^\| `(\w+)` \| field \|", section, re.MULTILINE), list(VARIED))
+
+    def test_parameters_reach_their_fields(self):
+        for name, (others, one, two) in VARIED.items():
+            if name == "enable_pdl":
+                continue
+            with self.subTest(parameter=name):
+                fields = fields_of(TRTLLM, name)
+                before, after = (recorded(TRTLLM, {**base(), **others, name: value}) for value in (one, two))
+                if name in NEUTRAL:
+                    before = {field: NEUTRAL[name] for field in after}
+                self.assertTrue(any(before[field] != after[field] for field in fields), fields)
+                for field in fields:
+                    if field[1] not in ("page_table_head_stride", "page_table_v_offset", "seq_lens_head_stride", "out_sf",
+                                        "out_sf_start_token", "bmm1_scale_device", "bmm1_scale"):
+                        self.assertTrue(after[field] or before[field] or field[1] in ("kv_layout",), f"{name}: {field} is never set")
+
+    def test_features_come_with_their_parameters(self):
+        for name, feature in (("window_left", "WINDOW"), ("sinks", "SINKS"), ("mask", "DRAFT_MASK"), ("lse", "LSE"),
+                              ("cum_seq_lens_q", "RAGGED_Q"), ("skip_softmax_threshold_scale_factor", "SKIP_SOFTMAX")):
+            others, without, given = VARIED[name]
+            bit = getattr(abi, f"FEATURE_{feature}")
+            self.assertEqual(recorded(TRTLLM, {**base(), **others, name: given})["problem", "features"], bit, name)
+            self.assertEqual(recorded(TRTLLM, {**base(), **others, name: without})["problem", "features"], 0, name)
+
+    def test_fp4_result(self):
+        result = fp4()
+        fields = recorded(TRTLLM, {**base(), **FP8, "out": result, "o_sf_scale": 2.0})
+        self.assertEqual(fields["tensors", "out_sf_start_token"], 5)
+        self.assertEqual(fields["tensors", "out_sf"], result.scale.ctypes.data)
+        self.assertEqual((fields["problem", "out_token_stride"], fields["problem", "out_head_stride"]), (512, 64))
+
+    def test_fp4_of_another_library(self):
+        class FP4:  # as FlashInfer's: recognised by what it has
+            dtype, data, scale, scale_start_index = "nvfp4", fp4().data, fp4().scale, 0
+        self.assertEqual(recorded(TRTLLM, {**base(), **FP8, "out": FP4, "o_sf_scale": 1.0})["problem", "out_dtype"], abi.DTYPE_NVFP4)
+
+
+class RefusalsTest(unittest.TestCase):
+    """What is wrong: a ValueError of libdecode whose message names the argument."""
+
+    def refuse(self, words, error=ValueError, function=TRTLLM, **changes):
+        arguments = {**(base() if function == TRTLLM else cudnn()), **changes}
+        with self.subTest(words=words), self.assertRaisesRegex(error, words) as caught:
+            getattr(libdecode, function)(**arguments)
+        if error is not TypeError:
+            self.assertIsInstance(caught.exception, libdecode.LibdecodeError)
+
+    def test_query(self):
+        self.refuse("query is a list", TypeError, query=[1.0])
+        self.refuse("query is u16: .*libdecode.typed", query=zeros(3, 8, 64, dtype=np.uint16))
+        self.refuse("query is f32: it must be bf16 or fp16 or e4m3", query=zeros(3, 8, 64, dtype=np.float32))
+        self.refuse(r"query has shape \(3, 512\)", query=zeros(3, 512))
+        self.refuse("query has stride 2 along its last axis", query=zeros(3, 8, 128)[..., ::2])
+        self.refuse("query has stride 0 along axis 0", query=np.broadcast_to(zeros(1, 8, 64), (3, 8, 64)))
+        self.refuse("query has stride -512 along axis 0", query=zeros(3, 8, 64)[::-1])
+        self.refuse("query has 3 tokens: 2 requests", seq_lens=zeros(2, **INT), block_tables=zeros(2, 5, **INT))
+        self.refuse("query is big-endian", query=zeros(3, 8, 64, dtype=">f2"))
+        self.refuse("query has elements of type", query=zeros(3, 8, 64, dtype=np.complex64))
+        self.refuse("query is f32 and said to be bf16", query=typed(zeros(3, 8, 64, dtype=np.float32), "bf16"))
+        self.refuse("problem.query_token_stride is 516 elements: it must be a multiple of 8", query=zeros(3, 516)[:, None, :64],
+                    kv_cache=(zeros(9, 1, 16, 64), zeros(9, 1, 16, 64)))
+
+    def test_typed(self):
+        with self.assertRaisesRegex(ValueError, "dtype is 'fp32': accepted are bf16, fp16, e4m3, nvfp4"):
+            typed(zeros(1), "fp32")
+
+    def test_kv_cache(self):
+        self.refuse("kv_cache has shape .* must be .*pages, 2", kv_cache=zeros(9, 3, 2, 16, 64))
+        self.refuse("kv_cache has shape .* must be .*pages, 2", kv_cache=zeros(9, 2, 16, 64))
+        self.refuse("kv_cache is a tuple of 3", kv_cache=(zeros(1),) * 3)
+        self.refuse(r"kv_cache\[0\] has shape \(9, 16, 64\): it must be \[pages, num_kv_heads, page_size, head_dim\]",
+                    kv_cache=(zeros(9, 16, 64), zeros(9, 16, 64)))
+        self.refuse(r"kv_cache\[1\] has shape .* as K's", kv_cache=(zeros(9, 2, 16, 64), zeros(9, 2, 8, 64)))
+        self.refuse(r"kv_cache\[1\] is e4m3: it must be fp16", kv_cache=(zeros(9, 2, 16, 64), e4m3(9, 2, 16, 64)))
+        self.refuse("has head_dim 128, query 64", kv_cache=(zeros(9, 2, 16, 128), zeros(9, 2, 16, 128)))
+        self.refuse("kv_layout is 'DHN': accepted are 'HND', 'NHD'", kv_layout="DHN")
+        self.refuse("problem.kv_dtype is bf16 with query_dtype fp16",
+                    kv_cache=(typed(zeros(9, 2, 16, 64, dtype=np.uint16), "bf16"),) * 2)
+        self.refuse("problem.num_kv_heads is 3, which does not divide", kv_cache=(zeros(9, 3, 16, 64), zeros(9, 3, 16, 64)))
+        self.refuse("problem.page_size is 1025", kv_cache=(zeros(1, 1, 1025, 64), zeros(1, 1, 1025, 64)))
+
+    def test_scales_of_nvfp4(self):
+        self.refuse("kv_block_scales is None with an NVFP4 KV cache", **{**nvfp4(), "kv_cache_sf": None})
+        self.refuse("kv_cache_sf is given with a KV cache of fp16", kv_cache_sf=nvfp4()["kv_cache_sf"])
+        self.refuse("v_sf_layout is given with a KV cache of fp16", v_sf_layout="linear")
+        self.refuse("v_sf_layout is 'swizzled'", **nvfp4(), v_sf_layout="swizzled")
+        self.refuse("kv_cache_sf and kv_block_scales are both given", **nvfp4(), kv_block_scales=nvfp4()["kv_cache_sf"])
+        self.refuse(r"kv_cache_sf\[1\] has shape", **{**nvfp4(), "kv_cache_sf": (zeros(9, 2, 16, 4, dtype=np.uint8),
+                                                                              zeros(9, 2, 16, 8, dtype=np.uint8))})
+        self.refuse(r"kv_cache_sf\[0\] is f32", **{**nvfp4(), "kv_cache_sf": (zeros(9, 2, 16, 4, dtype=np.float32),) * 2})
+
+    def test_tables(self):
+        self.refuse("block_tables is i64: it must be i32", block_tables=zeros(3, 5, dtype=np.int64))
+        self.refuse(r"block_tables has shape \(4, 5\): it must be \[batch, width\] = \(3, 5\)", block_tables=zeros(4, 5, **INT))
+        self.refuse(r"block_tables has shape \(3, 0\)", block_tables=zeros(3, 0, **INT))
+        self.refuse("block_tables has shape .* must be .batch, 2, width", uses_shared_paged_kv_idx=False)
+        self.refuse("block_tables has shape", block_tables=zeros(3, 3, 5, **INT), uses_shared_paged_kv_idx=False)
+        self.refuse("block_tables has stride 0", block_tables=np.broadcast_to(zeros(1, 5, **INT), (3, 5)))
+        self.refuse("seq_lens is i64: it must be i32", seq_lens=zeros(3, dtype=np.int64))
+        self.refuse(r"seq_lens has shape \(3, 1\): it must be \[batch\]", seq_lens=zeros(3, 1, **INT))
+        self.refuse(r"seq_lens has shape \(3,\): it must be \[num_kv_heads, batch\]", enable_block_sparse_attention=True)
+        self.refuse("problem.max_seq_len is -1", max_seq_len=-1)
+
+    def test_query_tokens(self):
+        cum = zeros(4, **INT)
+        self.refuse("max_q_len is None with cum_seq_lens_q", cum_seq_lens_q=cum)
+        self.refuse(r"cum_seq_lens_q has shape \(3,\): it must be \[batch \+ 1\] = \(4,\)", cum_seq_lens_q=zeros(3, **INT), max_q_len=2)
+        self.refuse("q_len_per_req is None without cum_seq_lens_q", q_len_per_req=None)
+        self.refuse("max_q_len is 4 with q_len_per_req 1", max_q_len=4)
+        self.refuse("q_len_per_req is 0", q_len_per_req=0, query=zeros(0, 8, 64))
+        self.refuse("max_q_len is 0", cum_seq_lens_q=cum, max_q_len=0)
+
+    def test_mask(self):
+        self.refuse(r"mask has shape \(3, 4\): it must be \[tokens, 2", mask=zeros(3, 4, dtype=np.uint16))
+        self.refuse(r"mask has shape \(3, 1, 4\): it must be \[batch, q_len", mask=zeros(3, 1, 4, dtype=np.uint16))
+        self.refuse("mask is i32: it must be u16", mask=zeros(3, 2, **INT))
+        self.refuse("mask has strides .* contiguous", mask=zeros(3, 4, dtype=np.uint16)[:, ::2])
+
+    def test_window(self):
+        self.refuse("window_left is -2: it must be -1", window_left=-2)
+
+    def test_scales(self):
+        for name in ("bmm1_scale", "bmm2_scale"):
+            self.refuse(f"{name} is 0: ", **{name: 0.0})
+            self.refuse(f"{name} is f64: it must be f32", **{name: np.ones(1)})
+            self.refuse(rf"{name} has shape \(2,\): a scale is one element", **{name: np.ones(2, np.float32)})
+            self.refuse(f"tensors.{name} is inf", **{name: float("inf")})
+            self.refuse(f"{name} is a str", TypeError, **{name: "1"})
+        self.refuse(r"bmm1_scale_log2 has shape \(2,\)", bmm1_scale_log2=np.ones(2, np.float32))
+        self.refuse("bmm1_scale_log2 is f64", bmm1_scale_log2=np.ones(1))
+        self.refuse("o_scale is 0", o_scale=0.0)
+        self.refuse("tensors.o_scale is 2 with out_dtype fp16", o_scale=2.0)
+
+    def test_sinks(self):
+        self.refuse(r"sinks has shape \(7,\): it must be \[num_qo_heads\] = \(8,\)", sinks=zeros(7, dtype=np.float32))
+        self.refuse("sinks is fp16: it must be f32", sinks=zeros(8))
+        self.refuse("sinks is a list of 2", sinks=[zeros(8, dtype=np.float32)] * 2)
+        self.refuse("sinks has strides", sinks=zeros(16, dtype=np.float32)[::2])
+
+    def test_skip_softmax(self):
+        self.refuse("problem.skip_softmax_threshold_scale_factor is -1", skip_softmax_threshold_scale_factor=-1.0)
+
+    def test_out(self):
+        self.refuse(r"out has shape \(3, 8, 32\): it must be \[tokens, num_qo_heads, head_dim\] = \(3, 8, 64\)", out=zeros(3, 8, 32))
+        self.refuse("out is f32", out=zeros(3, 8, 64, dtype=np.float32))
+        self.refuse("out is fp16: it must be bf16", out=zeros(3, 8, 64), out_dtype="bf16")
+        self.refuse("dtype float12 is not known", out_dtype="float12")
+        self.refuse("out_dtype is f32: accepted are", out_dtype=np.dtype(np.float32))
+        self.refuse("problem.out_dtype is e4m3 with query_dtype fp16", out_dtype="e4m3")
+        read_only = zeros(3, 8, 64)
+        read_only.flags.writeable = False
+        self.refuse("out is read-only", out=read_only)
+        self.refuse("o_sf_scale is 1.0 with a result that is not nvfp4", o_sf_scale=1.0)
+        self.refuse("o_sf_vec_size is 16 with a result that is not nvfp4", o_sf_vec_size=16)
+
+    def test_nvfp4_out(self):
+        self.refuse("o_sf_scale is None", **FP8, out_dtype="nvfp4")
+        self.refuse("o_sf_scale is 0", **FP8, out_dtype="nvfp4", o_sf_scale=0)
+        self.refuse("o_sf_vec_size is 32: a block of NVFP4 has 16", **FP8, out_dtype="nvfp4", o_sf_scale=1.0, o_sf_vec_size=32)
+        self.refuse("out is a ndarray with out_dtype nvfp4", **FP8, out_dtype="nvfp4", o_sf_scale=1.0, out=zeros(3, 8, 64))
+        self.refuse("out_dtype is bf16 with an out of nvfp4", **FP8, out_dtype="bf16", o_sf_scale=1.0, out=fp4())
+        self.refuse("problem.out_dtype is nvfp4 with query_dtype fp16", out_dtype="nvfp4", o_sf_scale=1.0)
+        wide = libdecode.FP4Tensor(zeros(3, 8, 32, dtype=np.uint8), zeros(128, 64, dtype=np.uint8))
+        self.refuse("out.scale has shape .* it must have 32 columns", **FP8, out=wide, o_sf_scale=1.0)
+        for words, arguments in (("data is fp16", (zeros(3, 8, 32), zeros(128, 32, dtype=np.uint8))),
+                                 ("scale is f32", (fp4().data, zeros(128, 32, dtype=np.float32))),
+                                 ("scale has 100 rows", (fp4().data, zeros(100, 32, dtype=np.uint8))),
+                                 ("scale_start_index is 126", (fp4().data, fp4().scale, 126)),
+                                 ("scale_start_index is -1", (fp4().data, fp4().scale, -1)),
+                                 ("original_shape is", (fp4().data, fp4().scale, 0, (3, 8, 32)))):
+            with self.assertRaisesRegex(ValueError, words):
+                libdecode.FP4Tensor(*arguments)
+
+    def test_lse(self):
+        self.refuse(r"lse has shape \(3,\): it must be \[tokens, num_qo_heads\] = \(3, 8\)", lse=zeros(3, dtype=np.float32))
+        self.refuse("lse is fp16: it must be f32", lse=zeros(3, 8))
+
+    def test_backend(self):
+        self.refuse("backend is 'fa3': accepted are 'auto', 'trtllm-gen', 'xqa', 'libdecode'", backend="fa3")
+
+    def test_cudnn(self):
+        def refuse(words, error=NotImplementedError, **changes):
+            self.refuse(words, error, CUDNN, **changes)
+
+        refuse("block_tables=None .contiguous KV.", block_tables=None)
+        refuse("actual_seq_lens_kv=None", actual_seq_lens_kv=None)
+        refuse("an NVFP4 KV cache", k_cache=zeros(9, 2, 16, 32, dtype=np.uint8))
+        refuse(r"q has shape \(3, 8, 2, 64\)", ValueError, q=zeros(3, 8, 2, 64))
+        refuse(r"actual_seq_lens_kv has shape \(3, 1\)", ValueError, actual_seq_lens_kv=zeros(3, 1, **INT))
+        refuse("scale is 0", ValueError, scale=0.0)
+
+
+def cudnn():
+    return {"q": zeros(3, 8, 64), "k_cache": zeros(9, 2, 16, 64), "v_cache": zeros(9, 2, 16, 64), "scale": 1.0, "workspace_buffer": None,
+            "max_sequence_kv": 70, "actual_seq_lens_kv": zeros(3, **INT), "block_tables": zeros(3, 5, **INT)}
+
+
+class ProblemTest(unittest.TestCase):
+    def test_words(self):
+        problem = libdecode.Problem(query_dtype="bf16", kv_dtype="nvfp4", kv_layout="NHD", v_sf_layout="v_interleave4", window_left=0,
+                                    features=["sinks", "lse"], logits_soft_cap=30.0)
+        self.assertEqual((problem.query_dtype, problem.kv_dtype, problem.kv_layout, problem.v_sf_layout),
+                         (abi.DTYPE_BF16, abi.DTYPE_NVFP4, abi.KV_NHD, abi.SF_V_INTERLEAVE4))
+        self.assertEqual(problem.features, abi.FEATURE_SINKS | abi.FEATURE_LSE | abi.FEATURE_SOFT_CAP | abi.FEATURE_WINDOW)
+        self.assertIn("num_kv_heads=2", repr(libdecode.Problem(num_kv_heads=2)))
+
+    def test_what_is_no_word(self):
+        for words, error, fields in (("query_dtype is 'f32'", ValueError, {"query_dtype": "f32"}),
+                                     ("features is 'sink'", ValueError, {"features": ["sink"]}),
+                                     ("kv_layout is 'hnd'", ValueError, {"kv_layout": "hnd"}),
+                                     ("has no field page", TypeError, {"page": 16})):
+            with self.assertRaisesRegex(error, words):
+                libdecode.Problem(**fields)
+
+
+unittest.main()
