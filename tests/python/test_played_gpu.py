@@ -35,7 +35,7 @@ class ContextTest(unittest.TestCase):
 
     def test_kernels_and_bundles(self):
         kernels = {kernel.name: kernel for kernel in self.context.kernels()}
-        kernel = kernels["gqa_decode_kvbf16_d128_r8_p16_c1_sm90"]
+        kernel = kernels["gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90"]
         self.assertEqual((kernel.kv_dtype, kernel.head_dim, kernel.row_tile, kernel.cluster_size, kernel.gpus, kernel.query_dtypes),
                          ("bf16", 128, 8, 1, ("sm_90",), ("bf16",)))
         self.assertIn("sinks", kernel.features)
@@ -51,7 +51,7 @@ class ContextTest(unittest.TestCase):
         for gpu, target in (("sm_90", "sm90"), ("sm_121", "sm120"), (libdecode.device_preset("sm_100"), "sm100")):
             said = self.context.explain(problem(), gpu)
             self.assertIsNone(said.error)
-            self.assertRegex(said.chosen, rf"^gqa_decode_kvbf16_d128_r8_p16_c\d_{target}$")
+            self.assertRegex(said.chosen, rf"^gqa_decode_kvbf16_d128_r8_p16_c\d_o0_{target}$")
             self.assertEqual([verdict.kernel for verdict in said.verdicts if verdict.chosen], [said.chosen])
             self.assertGreater(len(said.verdicts), 100)
             plan = libdecode.Plan(problem(), device=gpu, context=self.context)
@@ -60,12 +60,12 @@ class ContextTest(unittest.TestCase):
             self.assertEqual(plan.info.workspace_bytes, plan.workspace_bytes)
 
     def test_explain_of_what_no_kernel_does(self):
-        said = self.context.explain(problem(features=["rope"]), "sm_90")
+        said = self.context.explain(problem(q_len=2000), "sm_90")
         self.assertIsNone(said.chosen)
         self.assertIsInstance(said.error, libdecode.UnsupportedError)
         self.assertIsInstance(said.error, NotImplementedError)
         with self.assertRaises(NotImplementedError):
-            libdecode.Plan(problem(features=["rope"]), device="sm_90", context=self.context)
+            libdecode.Plan(problem(q_len=2000), device="sm_90", context=self.context)
         with self.assertRaisesRegex(ValueError, "num_kv_heads is 7"):
             self.context.explain(problem(num_kv_heads=7), "sm_90")
         with self.assertRaisesRegex(ValueError, "sm_89"):
@@ -73,7 +73,7 @@ class ContextTest(unittest.TestCase):
 
     def test_policy_and_log(self):
         heard = []
-        kernel = "gqa_decode_kvbf16_d128_r8_p16_c4_sm90"
+        kernel = "gqa_decode_kvbf16_d128_r8_p16_c4_o0_sm90"
         with libdecode.open([played_gpu.BUNDLES], bundles_only=True, ignore_environment=True, kernel_policy=f"force={kernel}",
                             log_level="info", log=lambda level, message: heard.append((level, message))) as context:
             self.assertEqual(context.explain(problem(), "sm_90").chosen, kernel)
