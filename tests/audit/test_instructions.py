@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every image, disassembled: it uses the instructions that its speed rests on, and keeps nothing in local memory.
+"""Every image, disassembled: it uses the instructions that its speed rests on, and keeps nothing in local memory unless it has options.
 
 test_instructions.py FOLDER_OF_NVCC FOLDER_OF_IMAGES NAME...
 
@@ -61,12 +61,14 @@ class InstructionsTest(unittest.TestCase):
         for name, (text, opcodes) in images:
             with self.subTest(name):
                 wanted = next(words for family, words in OF_FAMILY.items() if name.startswith(family + "_"))
-                fields = re.search(r"_kv(\w+?)_d\d+_r\d+_p(\d+)_c(\d+)_sm\d+$", name)
+                fields = re.search(r"_kv(\w+?)_d\d+_r\d+_p(\d+)_c(\d+)_o(\d)_sm\d+$", name)
                 unwanted = LOCAL | CLUSTER | TRIGGER | GENERIC
                 if fields:
-                    kv_dtype, min_page_size, cluster_size = fields.groups()
+                    kv_dtype, min_page_size, cluster_size, options = fields.groups()
                     wanted = wanted | OF_KV[kv_dtype] | OF_PAGES[min_page_size]
                     unwanted = unwanted | OF_KV["bf16"] - wanted
+                    if options != "0":  # the grid declares that they may spill
+                        unwanted = unwanted - LOCAL
                 if fields and int(cluster_size) > 1:
                     wanted, unwanted = wanted | CLUSTER, unwanted - CLUSTER
                 self.assertRegex(text, rf"Function : {name}\n")
