@@ -125,83 +125,84 @@ static void exact_results_are_those_that_are_rounded(void **state) {
     assert_memory_equal(&exact, &whole, sizeof whole); /* and nothing was written where results are rounded */
 }
 
+/* One row over two tokens, all zeros, and what is measured of it. */
+enum { ROW_DIM = 16 };
+struct one_row {
+    _Alignas(16) uint16_t query[ROW_DIM], k[PAGE * ROW_DIM], v[PAGE * ROW_DIM];
+    double out[ROW_DIM], lse, spread[ROW_DIM], weight, tokens, largest, turned;
+    libdecode_problem problem;
+    libdecode_tensors tensors;
+};
+
+static void make_row(struct one_row *row, uint32_t features) {
+    static const int32_t page_table[1] = {0}, seq_lens[1] = {2};
+    *row = (struct one_row){.problem = {.struct_size = sizeof row->problem,
+                                        .query_dtype = LIBDECODE_DTYPE_BF16,
+                                        .features = features,
+                                        .batch_size = 1,
+                                        .num_qo_heads = 1,
+                                        .num_kv_heads = 1,
+                                        .head_dim = ROW_DIM,
+                                        .page_size = PAGE,
+                                        .page_table_request_stride = 1},
+                            .tensors = {.struct_size = sizeof row->tensors,
+                                        .query = row->query,
+                                        .k_cache = row->k,
+                                        .v_cache = row->v,
+                                        .page_table = page_table,
+                                        .seq_lens = seq_lens}};
+}
+
+static void measure_row(struct one_row *row) {
+    const struct exact_results results = {.out = row->out,
+                                          .lse = &row->lse,
+                                          .spread = row->spread,
+                                          .weight = &row->weight,
+                                          .tokens = &row->tokens,
+                                          .largest = &row->largest,
+                                          .turned = &row->turned};
+    assert_true(host_reference_exact(&row->problem, &row->tensors, &results, NULL));
+}
+
 /* One pair of lengths 5 (the query) and 13, another of lengths 1 and 2; a scale of -2. */
 static void the_measure_of_a_rotation_is_that_of_the_pairs(void **state) {
-    enum { HEAD_DIM = 16 };
-    static _Alignas(16) uint16_t query[HEAD_DIM], k[PAGE * HEAD_DIM], v[PAGE * HEAD_DIM];
-    static const int32_t page_table[1] = {0}, seq_lens[1] = {2};
-    double out[HEAD_DIM], lse[1], spread[HEAD_DIM], weight[1], tokens[1], largest[1], turned[1];
-    const struct exact_results results = {
-        .out = out, .lse = lse, .spread = spread, .weight = weight, .tokens = tokens, .largest = largest, .turned = turned};
-    libdecode_problem problem = {.struct_size = sizeof problem,
-                                 .query_dtype = LIBDECODE_DTYPE_BF16,
-                                 .features = LIBDECODE_FEATURE_ROPE,
-                                 .batch_size = 1,
-                                 .num_qo_heads = 1,
-                                 .num_kv_heads = 1,
-                                 .head_dim = HEAD_DIM,
-                                 .page_size = PAGE,
-                                 .page_table_request_stride = 1};
-    const libdecode_tensors tensors = {.struct_size = sizeof tensors,
-                                       .query = query,
-                                       .k_cache = k,
-                                       .v_cache = v,
-                                       .page_table = page_table,
-                                       .seq_lens = seq_lens,
-                                       .bmm1_scale = -2};
+    struct one_row row;
     (void)state;
-    query[0] = bf16_encode(3);
-    query[HEAD_DIM / 2] = bf16_encode(4);
-    query[1] = bf16_encode(1);
-    k[0] = bf16_encode(12);
-    k[HEAD_DIM / 2] = bf16_encode(-5);
-    k[HEAD_DIM / 2 + 1] = bf16_encode(2);
-    k[HEAD_DIM] = bf16_encode(1); /* of token 1, a smaller one */
-    assert_true(host_reference_exact(&problem, &tensors, &results, NULL));
-    assert_true(fabs(turned[0] - 2 * sqrt(25.0 * 169 + 4)) < 1e-4);
-    problem.features = 0;
-    assert_true(host_reference_exact(&problem, &tensors, &results, NULL));
-    assert_true(turned[0] == 0);
+    make_row(&row, LIBDECODE_FEATURE_ROPE);
+    row.tensors.bmm1_scale = -2;
+    row.query[0] = bf16_encode(3);
+    row.query[ROW_DIM / 2] = bf16_encode(4);
+    row.query[1] = bf16_encode(1);
+    row.k[0] = bf16_encode(12);
+    row.k[ROW_DIM / 2] = bf16_encode(-5);
+    row.k[ROW_DIM / 2 + 1] = bf16_encode(2);
+    row.k[ROW_DIM] = bf16_encode(1); /* of token 1, a smaller one */
+    measure_row(&row);
+    assert_true(fabs(row.turned - 2 * sqrt(25.0 * 169 + 4)) < 1e-4);
+    row.problem.features = 0;
+    measure_row(&row);
+    assert_true(row.turned == 0);
 }
 
 /* Two tokens of logits 0 and log2(3), with V 1 and -3, a sink of log2(4): weights 1/8 and 3/8 of the whole. */
 static void the_measures_of_rounding_are_those_of_the_weights(void **state) {
-    enum { HEAD_DIM = 16 };
-    static _Alignas(16) uint16_t query[HEAD_DIM], k[PAGE * HEAD_DIM], v[PAGE * HEAD_DIM];
-    static const int32_t page_table[1] = {0}, seq_lens[1] = {2};
     static const float scale = 1.5849625007f, sink = 1.3862943611f; /* log2(3), in base 2; ln(4) */
-    double out[HEAD_DIM], lse[1], spread[HEAD_DIM], weight[1], tokens[1], largest[1], turned[1];
-    const struct exact_results results = {
-        .out = out, .lse = lse, .spread = spread, .weight = weight, .tokens = tokens, .largest = largest, .turned = turned};
-    const libdecode_problem problem = {.struct_size = sizeof problem,
-                                       .query_dtype = LIBDECODE_DTYPE_BF16,
-                                       .features = LIBDECODE_FEATURE_SINKS,
-                                       .batch_size = 1,
-                                       .num_qo_heads = 1,
-                                       .num_kv_heads = 1,
-                                       .head_dim = HEAD_DIM,
-                                       .page_size = PAGE,
-                                       .page_table_request_stride = 1};
-    const libdecode_tensors tensors = {.struct_size = sizeof tensors,
-                                       .query = query,
-                                       .k_cache = k,
-                                       .v_cache = v,
-                                       .page_table = page_table,
-                                       .seq_lens = seq_lens,
-                                       .sinks = &sink,
-                                       .bmm2_scale = -2,
-                                       .bmm1_scale_log2_device = &scale};
+    struct one_row row;
     (void)state;
-    query[0] = k[HEAD_DIM] = bf16_encode(1);
-    v[0] = bf16_encode(1);
-    v[HEAD_DIM] = bf16_encode(-3);
-    assert_true(host_reference_exact(&problem, &tensors, &results, NULL));
-    assert_true(fabs(out[0] - (-2 * (0.125 - 3 * 0.375))) < 1e-6);
-    assert_true(fabs(lse[0] - 3) < 1e-6);
-    assert_true(fabs(weight[0] - sqrt(0.125 * 0.125 + 0.375 * 0.375)) < 1e-6);
-    assert_true(fabs(spread[0] - (2 * sqrt(0.125 * 0.125 + 9 * 0.375 * 0.375))) < 1e-6);
-    assert_true(out[1] == 0 && spread[1] == 0);
-    assert_true(tokens[0] == 2 && fabs(largest[0] - 2 * 3) < 1e-6);
+    make_row(&row, LIBDECODE_FEATURE_SINKS);
+    row.tensors.sinks = &sink;
+    row.tensors.bmm2_scale = -2;
+    row.tensors.bmm1_scale_log2_device = &scale;
+    row.query[0] = row.k[ROW_DIM] = bf16_encode(1);
+    row.v[0] = bf16_encode(1);
+    row.v[ROW_DIM] = bf16_encode(-3);
+    measure_row(&row);
+    assert_true(fabs(row.out[0] - (-2 * (0.125 - 3 * 0.375))) < 1e-6);
+    assert_true(fabs(row.lse - 3) < 1e-6);
+    assert_true(fabs(row.weight - sqrt(0.125 * 0.125 + 0.375 * 0.375)) < 1e-6);
+    assert_true(fabs(row.spread[0] - (2 * sqrt(0.125 * 0.125 + 9 * 0.375 * 0.375))) < 1e-6);
+    assert_true(row.out[1] == 0 && row.spread[1] == 0);
+    assert_true(row.tokens == 2 && fabs(row.largest - 2 * 3) < 1e-6);
 }
 
 int main(void) {
