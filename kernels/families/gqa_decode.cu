@@ -22,8 +22,9 @@
  *                     warp takes its own tokens of a tile and keeps its own reference and sum: no barrier among consumers
  *     at a unit's end partial.cuh: warps, then the cluster, then the workers that share the unit; the last one stores
  *
- * Kernels with options (soft cap, ALiBi, skip-softmax) are variants of their own: what few launches ask for costs the others nothing.
- * With skip-softmax V of a tile is asked for after the warps have voted on it (skip_votes.cuh).
+ * Kernels with options (soft cap, ALiBi, RoPE, skip-softmax) are variants of their own: what few launches ask for costs the others
+ * nothing. With RoPE keys are turned between shared memory and the tensor core (qk_rotated), queries when they are loaded; with
+ * skip-softmax V of a tile is asked for after the warps have voted on it (skip_votes.cuh).
  *
  * A worker with two pieces, the first of tiles 0 to 2, the second of tiles 3 to 6, two teams, four stages (time runs to the right;
  * a copy lands long after it was issued, and the ring fills while the first lands):

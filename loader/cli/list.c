@@ -36,11 +36,8 @@ void help_list(void) {
     printf("usage: libdecode list [GLOB...] [OPTIONS]\n\n"
            "Shows every kernel of the bundles at hand, those of a GLOB if one is given. A name says everything:\n"
            "gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90 is the family gqa_decode, bf16 KV, head_dim 128, 8 query rows to\n"
-           "a pass, pages of 16 tokens and more, clusters of 1, none of the options that few launches ask for (o1: soft cap, "
-           "ALiBi,\n"
-           "skip-softmax), compiled for the sm_90 family. It is also the kernel's symbol in"
-           " "
-           "profilers.\n\n"
+           "a pass, pages of 16 tokens and more, clusters of 1, none of the options that few launches ask for (o1: soft\n"
+           "cap, ALiBi, RoPE, skip-softmax), compiled for the sm_90 family. It is also the kernel's symbol in profilers.\n\n"
            "  libdecode list --gpu sm_121 --kv bf16\n"
            "  libdecode list '*_d64_*' --json\n");
     options_print(groups, 2);
