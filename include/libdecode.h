@@ -21,7 +21,7 @@
  * token: out = 0 and lse = -infinity (with a sink: the sink). Equal inputs give equal bits.
  *
  * At the edges
- *  - S below 0 counts as 0, S beyond the page table as all that the table has entries for: nothing outside is read.
+ *  - S below 0 counts as 0, S beyond the page table (or kv_capacity_tokens) as all that it has room for: nothing outside is read.
  *  - S < q_len: the first q_len - S query tokens stand before the sequence. They see nothing, whatever a draft mask says (unless
  *    query_positions places them); bit c of the others' mask rows still means draft token c, so those bits are not looked at.
  *  - A sink of +infinity: out = 0, lse = +infinity. Of -infinity: as if there were none.
@@ -229,7 +229,7 @@ typedef enum libdecode_dtype {
 } libdecode_dtype;
 
 typedef enum libdecode_op {
-    LIBDECODE_OP_BATCH_DECODE = 1 /* paged GQA/MHA, what trtllm_batch_decode_with_kv_cache does */
+    LIBDECODE_OP_BATCH_DECODE = 1 /* GQA/MHA over paged or contiguous KV: batch decode, and single decode as a batch of 1 */
 } libdecode_op;
 
 typedef enum libdecode_kv_layout {
@@ -252,14 +252,16 @@ typedef enum libdecode_features {
     LIBDECODE_FEATURE_RAGGED_Q = 1u << 3, /* tensors.cum_seq_lens_q is given; q_len is the largest */
     /* tensors.draft_mask replaces causality among the last q_len tokens, and kernels exist up to 64 of them */
     LIBDECODE_FEATURE_DRAFT_MASK = 1u << 4,
-    LIBDECODE_FEATURE_V_PAGE_TABLE = 1u << 5,    /* V has page ids of its own, page_table_v_offset elements after K's */
-    LIBDECODE_FEATURE_QUERY_POSITIONS = 1u << 6, /* tensors.query_positions is given */
-    LIBDECODE_FEATURE_SKIP_SOFTMAX = 1u << 7,    /* skip_softmax_threshold_scale_factor may be applied */
-    LIBDECODE_FEATURE_SOFT_CAP = 1u << 8,        /* logits_soft_cap applies */
-    LIBDECODE_FEATURE_ALIBI = 1u << 9,           /* tensors.alibi_slopes is given */
-    LIBDECODE_FEATURE_ROPE = 1u << 10,           /* query and K are given unrotated; rope_scale and rope_theta apply */
-    LIBDECODE_FEATURE_LSE_NATURAL = 1u << 11,    /* with FEATURE_LSE: base e instead of 2 */
-    LIBDECODE_FEATURE_BATCH_INVARIANT = 1u << 12 /* the bits of a request's result do not depend on its batch: see the top */
+    LIBDECODE_FEATURE_V_PAGE_TABLE = 1u << 5,     /* V has page ids of its own, page_table_v_offset elements after K's */
+    LIBDECODE_FEATURE_QUERY_POSITIONS = 1u << 6,  /* tensors.query_positions is given */
+    LIBDECODE_FEATURE_SKIP_SOFTMAX = 1u << 7,     /* skip_softmax_threshold_scale_factor may be applied */
+    LIBDECODE_FEATURE_SOFT_CAP = 1u << 8,         /* logits_soft_cap applies */
+    LIBDECODE_FEATURE_ALIBI = 1u << 9,            /* tensors.alibi_slopes is given */
+    LIBDECODE_FEATURE_ROPE = 1u << 10,            /* query and K are given unrotated; rope_scale and rope_theta apply */
+    LIBDECODE_FEATURE_LSE_NATURAL = 1u << 11,     /* with FEATURE_LSE: base e instead of 2 */
+    LIBDECODE_FEATURE_BATCH_INVARIANT = 1u << 12, /* the bits of a request's result do not depend on its batch: see the top */
+    LIBDECODE_FEATURE_CONTIGUOUS_KV =
+        1u << 13 /* no pages: request b has kv_capacity_tokens rows of its own, one after the other */
 } libdecode_features;
 
 typedef struct libdecode_problem {
@@ -271,11 +273,12 @@ typedef struct libdecode_problem {
     uint32_t features;           /* LIBDECODE_FEATURE_* */
     int32_t batch_size;          /* requests; 0: nothing is launched */
     int32_t num_qo_heads;
-    int32_t num_kv_heads;    /* divides num_qo_heads */
-    int32_t head_dim;        /* a multiple of 16 up to 512; with NVFP4 KV of 64, and kernels exist up to 256 */
-    int32_t page_size;       /* KV tokens a page: 1 to 1024; powers of two from 16 on are copied whole, others row by row */
-    int32_t q_len;           /* query tokens a request; default 1, and kernels exist up to 1024 */
-    int32_t max_seq_len;     /* a hint for the choice of kernel; default: page_table_request_stride * page_size */
+    int32_t num_kv_heads; /* divides num_qo_heads */
+    int32_t head_dim;     /* a multiple of 16 up to 512; with NVFP4 KV of 64, and kernels exist up to 256 */
+    int32_t page_size;    /* KV tokens a page: 1 to 1024; powers of two from 16 on are copied whole, others row by row */
+    int32_t q_len;        /* query tokens a request; default 1, and kernels exist up to 1024 */
+    int32_t
+        max_seq_len; /* a hint for the choice of kernel; default: page_table_request_stride * page_size, or kv_capacity_tokens */
     int32_t window_left;     /* with FEATURE_WINDOW: the query's own position and this many before it; >= 0 */
     int32_t position_stride; /* default 1 */
     int32_t position_offset; /* >= 0 */
@@ -317,9 +320,15 @@ typedef struct libdecode_problem {
      * a = p / rope_scale * rope_theta^(-i / h): x[i] becomes x[i] cos a - x[i + h] sin a, and x[i + h] becomes
      * x[i + h] cos a + x[i] sin a. Kernels round what comes out to 16 bits: bf16 with bf16 KV, else fp16.
      */
-    float rope_scale;  /* default 1 */
-    float rope_theta;  /* default 10000 */
-    uint32_t reserved; /* 0 */
+    float rope_scale; /* default 1 */
+    float rope_theta; /* default 10000 */
+    /*
+     * With FEATURE_CONTIGUOUS_KV, >= 0: the KV tokens that each request has room for, any number. The cache is then
+     * [batch_size, num_kv_heads, kv_capacity_tokens, head_dim], or in NHD [batch_size, kv_capacity_tokens, num_kv_heads, head_dim]:
+     * what is said of a page is so of a request, k_page_stride is its stride, and page_size, num_pages and page_table... stay 0.
+     * Rows from a request's length on never influence the result; with a length beyond the capacity none behind it is read.
+     */
+    int32_t kv_capacity_tokens;
 } libdecode_problem;
 
 typedef enum libdecode_launch_flags {
@@ -340,9 +349,11 @@ typedef struct libdecode_tensors {
     const void *k_sf, *v_sf; /* NVFP4: e4m3 [pages, num_kv_heads, page_size, head_dim / 16] */
     /* [batch_size, page_table_request_stride]; a negative id gives zero rows; entries past the last live page are never
      * read */
-    const int32_t *page_table;
-    const int32_t *seq_lens; /* [batch_size] KV tokens of each request, the q_len new ones included */
-    void *out;               /* out_dtype [tokens, num_qo_heads, head_dim] */
+    const int32_t *page_table; /* NULL with FEATURE_CONTIGUOUS_KV */
+    /* [batch_size] KV tokens of each request, the q_len new ones included. With FEATURE_CONTIGUOUS_KV it may be NULL: every request has
+     * kv_capacity_tokens of them, and nothing is read before the first KV row */
+    const int32_t *seq_lens;
+    void *out; /* out_dtype [tokens, num_qo_heads, head_dim] */
     /* NVFP4 out: e4m3 scales, 128x4 swizzle, [round_up(tokens, 128), round_up(num_qo_heads * head_dim / 16, 4)] */
     void *out_sf;
     float *lse;                     /* f32 [tokens, num_qo_heads], base 2 or, with FEATURE_LSE_NATURAL, e */

@@ -39,7 +39,8 @@ enum {
     CONTRACT_FEATURE_ALIBI = 1u << 9,
     CONTRACT_FEATURE_ROPE = 1u << 10,
     CONTRACT_FEATURE_LSE_NATURAL = 1u << 11,
-    CONTRACT_FEATURE_BATCH_INVARIANT = 1u << 12
+    CONTRACT_FEATURE_BATCH_INVARIANT = 1u << 12,
+    CONTRACT_FEATURE_CONTIGUOUS_KV = 1u << 13
 };
 
 /* What takes time of those who do not ask for it: kernels are built with all of these, or with none. */
@@ -110,10 +111,10 @@ enum {
 /* What is read of every sequence, and how the work is cut. */
 struct schedule_params {
     /* What is read before the first copy can start: two lines of 64 bytes. An SM fetches parameters by such lines, and waits. */
-    const int32_t *seq_lens;
-    const int32_t *page_table;
-    int32_t row_passes; /* ceil(q_len * group_size / row_tile) */
-    uint32_t rare;      /* SCHEDULE_* */
+    const int32_t *seq_lens;   /* or NULL: every sequence has max_tokens */
+    const int32_t *page_table; /* or NULL: page b is all that request b has, and page_size is 1 << 31 */
+    int32_t row_passes;        /* ceil(q_len * group_size / row_tile) */
+    uint32_t rare;             /* SCHEDULE_* */
     int64_t seq_lens_request_stride, seq_lens_head_stride;
     int64_t page_table_request_stride, page_table_head_stride, page_table_v_offset;
     int32_t batch_size;
@@ -124,7 +125,7 @@ struct schedule_params {
     uint32_t min_boxes_per_worker;                  /* at least 1; fewer workers take part when there is less work */
     struct libdecode_divisor page_size;
     int32_t box_tokens;     /* as contract.max_box_tokens says */
-    int32_t max_tokens;     /* of a sequence, by the width of the page table: longer ones count as this */
+    int32_t max_tokens;     /* of a sequence, by the width of the page table or the capacity: longer ones count as this */
     int32_t window_reach;   /* tokens before the newest that the first of q_len query tokens sees, or INT32_MAX */
     int32_t copies_per_box; /* 1, or the kernel's lines of a row */
     int32_t head_shift;     /* workers come in groups of 1 << head_shift, which share every range of work: a KV head each */

@@ -17,7 +17,8 @@ _Static_assert((int)CONTRACT_FEATURE_WINDOW == (int)LIBDECODE_FEATURE_WINDOW &&
                    (int)CONTRACT_FEATURE_SOFT_CAP == (int)LIBDECODE_FEATURE_SOFT_CAP &&
                    (int)CONTRACT_FEATURE_ALIBI == (int)LIBDECODE_FEATURE_ALIBI &&
                    (int)CONTRACT_FEATURE_LSE_NATURAL == (int)LIBDECODE_FEATURE_LSE_NATURAL &&
-                   (int)CONTRACT_FEATURE_BATCH_INVARIANT == (int)LIBDECODE_FEATURE_BATCH_INVARIANT,
+                   (int)CONTRACT_FEATURE_BATCH_INVARIANT == (int)LIBDECODE_FEATURE_BATCH_INVARIANT &&
+                   (int)CONTRACT_FEATURE_CONTIGUOUS_KV == (int)LIBDECODE_FEATURE_CONTIGUOUS_KV,
                "features in kernels/abi.h and libdecode.h");
 _Static_assert((int)KERNEL_DTYPE_BF16 == (int)LIBDECODE_DTYPE_BF16 && (int)KERNEL_DTYPE_FP16 == (int)LIBDECODE_DTYPE_FP16 &&
                    (int)KERNEL_DTYPE_E4M3 == (int)LIBDECODE_DTYPE_E4M3 && (int)KERNEL_DTYPE_NVFP4 == (int)LIBDECODE_DTYPE_NVFP4,
@@ -38,7 +39,8 @@ static const struct {
                 {LIBDECODE_FEATURE_ALIBI, "alibi"},
                 {LIBDECODE_FEATURE_ROPE, "rope"},
                 {LIBDECODE_FEATURE_LSE_NATURAL, "lse_natural"},
-                {LIBDECODE_FEATURE_BATCH_INVARIANT, "batch_invariant"}};
+                {LIBDECODE_FEATURE_BATCH_INVARIANT, "batch_invariant"},
+                {LIBDECODE_FEATURE_CONTIGUOUS_KV, "contiguous_kv"}};
 
 static void name_features(uint32_t bits, char *text) {
     const char *separator = "";
@@ -119,6 +121,8 @@ const struct axis axis_head_dim = {"head_dim", fits_head_dim, asks_head_dim, off
 
 static bool fits_page_size(const struct problem *problem, const contract_t *contract) {
     uint32_t page_size = (uint32_t)problem->given.page_size;
+    if (problem_is_contiguous(&problem->given))
+        return true; /* as axis_features says */
     if (page_size < contract->min_page_size || page_size > contract->max_page_size)
         return false;
     return (contract->flags & CONTRACT_FLAG_ROW_GATHER) != 0 || (page_size & (page_size - 1)) == 0;

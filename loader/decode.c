@@ -210,7 +210,7 @@ static void round_hints(libdecode_problem *problem) {
     int64_t rounded = 1, stride = problem->position_stride > 0 ? problem->position_stride : 1;
     if (problem->total_kv_tokens > 0 && problem->total_kv_tokens < INT64_MAX / 2)
         problem->total_kv_tokens = round_up(problem->total_kv_tokens);
-    if (problem->max_seq_len <= 0 || problem->page_table_request_stride == 0)
+    if (problem->max_seq_len <= 0 || (problem->page_table_request_stride == 0 && !problem_is_contiguous(problem)))
         return;
     while (rounded < problem->max_seq_len)
         rounded *= 2;

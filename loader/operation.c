@@ -24,6 +24,13 @@
 #define NVFP4_OUT                                                                                                                \
     { .kind = RULE_NVFP4_OUT }
 
+#define PAGED                                                                                                                    \
+    { .kind = RULE_PAGED }
+#define PAGED_REQUIRED                                                                                                           \
+    { .kind = RULE_PAGED_REQUIRED }
+#define REQUIRED_OF_PAGED                                                                                                        \
+    { .kind = RULE_REQUIRED_OF_PAGED }
+
 static const struct operation_rules operations[] = {
     {
         .op = LIBDECODE_OP_BATCH_DECODE,
@@ -31,7 +38,8 @@ static const struct operation_rules operations[] = {
         .features = LIBDECODE_FEATURE_WINDOW | LIBDECODE_FEATURE_SINKS | LIBDECODE_FEATURE_LSE | LIBDECODE_FEATURE_RAGGED_Q |
                     LIBDECODE_FEATURE_DRAFT_MASK | LIBDECODE_FEATURE_V_PAGE_TABLE | LIBDECODE_FEATURE_QUERY_POSITIONS |
                     LIBDECODE_FEATURE_SKIP_SOFTMAX | LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_ALIBI |
-                    LIBDECODE_FEATURE_ROPE | LIBDECODE_FEATURE_LSE_NATURAL | LIBDECODE_FEATURE_BATCH_INVARIANT,
+                    LIBDECODE_FEATURE_ROPE | LIBDECODE_FEATURE_LSE_NATURAL | LIBDECODE_FEATURE_BATCH_INVARIANT |
+                    LIBDECODE_FEATURE_CONTIGUOUS_KV,
         .fields =
             {
                 [PROBLEM_FIELD_op] = OPTIONAL,
@@ -43,14 +51,14 @@ static const struct operation_rules operations[] = {
                 [PROBLEM_FIELD_num_qo_heads] = REQUIRED,
                 [PROBLEM_FIELD_num_kv_heads] = REQUIRED,
                 [PROBLEM_FIELD_head_dim] = REQUIRED,
-                [PROBLEM_FIELD_page_size] = REQUIRED,
+                [PROBLEM_FIELD_page_size] = PAGED_REQUIRED,
                 [PROBLEM_FIELD_q_len] = OPTIONAL,
                 [PROBLEM_FIELD_max_seq_len] = OPTIONAL,
                 [PROBLEM_FIELD_window_left] = OPTIONAL, /* -1 says "none" without the feature too */
                 [PROBLEM_FIELD_position_stride] = OPTIONAL,
                 [PROBLEM_FIELD_position_offset] = OPTIONAL,
                 [PROBLEM_FIELD_skip_softmax_threshold_scale_factor] = WITH(SKIP_SOFTMAX),
-                [PROBLEM_FIELD_num_pages] = OPTIONAL,
+                [PROBLEM_FIELD_num_pages] = PAGED,
                 [PROBLEM_FIELD_kv_layout] = OPTIONAL,
                 [PROBLEM_FIELD_v_sf_layout] = NVFP4_KV,
                 [PROBLEM_FIELD_query_token_stride] = OPTIONAL,
@@ -71,8 +79,8 @@ static const struct operation_rules operations[] = {
                 [PROBLEM_FIELD_v_sf_page_stride] = NVFP4_KV,
                 [PROBLEM_FIELD_v_sf_head_stride] = NVFP4_KV,
                 [PROBLEM_FIELD_v_sf_token_stride] = NVFP4_KV,
-                [PROBLEM_FIELD_page_table_request_stride] = OPTIONAL,
-                [PROBLEM_FIELD_page_table_head_stride] = OPTIONAL,
+                [PROBLEM_FIELD_page_table_request_stride] = PAGED,
+                [PROBLEM_FIELD_page_table_head_stride] = PAGED,
                 [PROBLEM_FIELD_page_table_v_offset] = WITH(V_PAGE_TABLE),
                 [PROBLEM_FIELD_seq_lens_request_stride] = OPTIONAL,
                 [PROBLEM_FIELD_seq_lens_head_stride] = OPTIONAL,
@@ -80,6 +88,7 @@ static const struct operation_rules operations[] = {
                 [PROBLEM_FIELD_logits_soft_cap] = WITH(SOFT_CAP),
                 [PROBLEM_FIELD_rope_scale] = WITH(ROPE),
                 [PROBLEM_FIELD_rope_theta] = WITH(ROPE),
+                [PROBLEM_FIELD_kv_capacity_tokens] = WITH(CONTIGUOUS_KV),
             },
         .pointers =
             {
@@ -88,8 +97,8 @@ static const struct operation_rules operations[] = {
                 [TENSOR_POINTER_v_cache] = REQUIRED,
                 [TENSOR_POINTER_k_sf] = NVFP4_KV,
                 [TENSOR_POINTER_v_sf] = NVFP4_KV,
-                [TENSOR_POINTER_page_table] = REQUIRED,
-                [TENSOR_POINTER_seq_lens] = REQUIRED,
+                [TENSOR_POINTER_page_table] = PAGED_REQUIRED,
+                [TENSOR_POINTER_seq_lens] = REQUIRED_OF_PAGED,
                 [TENSOR_POINTER_out] = REQUIRED,
                 [TENSOR_POINTER_out_sf] = NVFP4_OUT,
                 [TENSOR_POINTER_lse] = WITH(LSE),
@@ -192,13 +201,19 @@ libdecode_status operation_refuse_field(enum problem_field field_index, const li
                 text_of(field, problem, text), field->kind, (long long)field->least, (long long)field->most, field->note);
 }
 
+static bool is_paged(const libdecode_problem *problem) { return (problem->features & LIBDECODE_FEATURE_CONTIGUOUS_KV) == 0; }
+
 static bool is_announced(const struct rule *rule, const libdecode_problem *problem) {
     switch (rule->kind) {
     case RULE_UNKNOWN:
         return false;
     case RULE_OPTIONAL:
     case RULE_REQUIRED:
+    case RULE_REQUIRED_OF_PAGED:
         return true;
+    case RULE_PAGED:
+    case RULE_PAGED_REQUIRED:
+        return is_paged(problem);
     case RULE_FEATURE:
         return (problem->features & rule->feature) != 0;
     case RULE_NVFP4_KV:
@@ -209,6 +224,12 @@ static bool is_announced(const struct rule *rule, const libdecode_problem *probl
     return false;
 }
 
+/* Of what is announced: whether it must be given. */
+static bool must_be_given(const struct rule *rule, const libdecode_problem *problem) {
+    return rule->kind == RULE_REQUIRED ||
+           ((rule->kind == RULE_PAGED_REQUIRED || rule->kind == RULE_REQUIRED_OF_PAGED) && is_paged(problem));
+}
+
 static const char *announcement(const struct rule *rule) {
     switch (rule->kind) {
     case RULE_FEATURE:
@@ -217,6 +238,10 @@ static const char *announcement(const struct rule *rule) {
         return "kv_dtype nvfp4";
     case RULE_NVFP4_OUT:
         return "out_dtype nvfp4";
+    case RULE_PAGED:
+    case RULE_PAGED_REQUIRED:
+    case RULE_REQUIRED_OF_PAGED:
+        return "pages, which a problem without LIBDECODE_FEATURE_CONTIGUOUS_KV has";
     case RULE_UNKNOWN:
     case RULE_OPTIONAL:
     case RULE_REQUIRED:
@@ -235,11 +260,15 @@ libdecode_status operation_check_fields(const struct operation_rules *operation,
         const struct field *field = &fields[i];
         const struct rule *rule = &operation->fields[i];
         int64_t value = value_of(field, problem);
-        if (value == 0 && rule->kind != RULE_REQUIRED)
+        if (value == 0 && !must_be_given(rule, problem))
             continue;
         if (rule->kind == RULE_UNKNOWN)
             return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "problem.%s is %s: %s does not know this field, leave it 0",
                         field->name, text_of(field, problem, text), operation->name);
+        if ((rule->kind == RULE_PAGED || rule->kind == RULE_PAGED_REQUIRED) && !is_paged(problem))
+            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
+                        "problem.%s is %s with LIBDECODE_FEATURE_CONTIGUOUS_KV: there are no pages, leave the field 0",
+                        field->name, text_of(field, problem, text));
         if (value < field->least || value > field->most)
             return operation_refuse_field((enum problem_field)i, problem);
         if (!is_announced(rule, problem))
@@ -272,7 +301,8 @@ struct pointer_set operation_pointers(const struct operation_rules *operation, c
         const struct rule *rule = &operation->pointers[i];
         bool is_known = is_announced(rule, problem);
         set.known |= (uint32_t)is_known << i;
-        set.needed |= (uint32_t)(is_known && rule->kind != RULE_OPTIONAL && problem->batch_size > 0) << i;
+        bool is_needed = is_known && rule->kind != RULE_OPTIONAL && (rule->kind != RULE_REQUIRED_OF_PAGED || is_paged(problem));
+        set.needed |= (uint32_t)(is_needed && problem->batch_size > 0) << i;
     }
     return set;
 }

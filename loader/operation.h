@@ -66,7 +66,7 @@ enum { PROBLEM_MAX_HEADS = 65535, PROBLEM_MAX_HEAD_DIM = 512, PROBLEM_MAX_PAGE_S
     OTHER(logits_soft_cap)                                                                                                       \
     OTHER(rope_scale)                                                                                                            \
     OTHER(rope_theta)                                                                                                            \
-    OTHER(reserved)
+    RANGE(kv_capacity_tokens, 0, INT32_MAX, "", "")
 
 /* Every pointer of libdecode_tensors but the workspace, which launch.c checks: POINTER(name, alignment in bytes). */
 #define TENSOR_POINTERS(POINTER)                                                                                                 \
@@ -103,7 +103,10 @@ enum rule_kind {
     RULE_REQUIRED,
     RULE_FEATURE,  /* only with `feature` */
     RULE_NVFP4_KV, /* only with such a dtype */
-    RULE_NVFP4_OUT
+    RULE_NVFP4_OUT,
+    RULE_PAGED,            /* without FEATURE_CONTIGUOUS_KV, and then it may be given */
+    RULE_PAGED_REQUIRED,   /* likewise, and then it must be */
+    RULE_REQUIRED_OF_PAGED /* always, and without that feature it must be */
 };
 struct rule {
     enum rule_kind kind;

@@ -113,6 +113,9 @@ static libdecode_status check_rope(const char *name, float missing, float *value
 }
 
 static libdecode_status check_features(libdecode_problem *given) {
+    REQUIRE(!problem_is_contiguous(given) || (given->features & LIBDECODE_FEATURE_V_PAGE_TABLE) == 0,
+            "problem.features has LIBDECODE_FEATURE_V_PAGE_TABLE with LIBDECODE_FEATURE_CONTIGUOUS_KV: there is no page table, "
+            "leave one of the two out");
     if (given->features & LIBDECODE_FEATURE_WINDOW) {
         REQUIRE(given->window_left >= 0,
                 "problem.window_left is %d with FEATURE_WINDOW: it must be 0 or more; leave the feature out for no window",
@@ -142,11 +145,11 @@ static libdecode_status check_features(libdecode_problem *given) {
 
 static libdecode_status check_layouts(const libdecode_problem *given) {
     if (given->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4) {
+        const char *size = problem_is_contiguous(given) ? "kv_capacity_tokens" : "page_size";
         REQUIRE(
             given->page_size % 4 == 0 && given->head_dim % 64 == 0,
-            "problem.v_sf_layout is 1 (V_INTERLEAVE4) with page_size %d and head_dim %d: page_size must be a multiple of 4 and "
-            "head_dim of 64",
-            given->page_size, given->head_dim);
+            "problem.v_sf_layout is 1 (V_INTERLEAVE4) with %s %d and head_dim %d: %s must be a multiple of 4 and head_dim of 64",
+            size, given->page_size, given->head_dim, size);
     }
     return LIBDECODE_OK;
 }
@@ -278,6 +281,15 @@ static int64_t page_table_width(const libdecode_problem *given) {
     return width;
 }
 
+/* A page for each request, and what is said of pages holds of requests. */
+static void describe_as_pages(libdecode_problem *given) {
+    given->page_size = given->kv_capacity_tokens;
+    given->num_pages = given->batch_size;
+    given->page_table_request_stride = 1;
+    if (given->max_seq_len == 0 || given->max_seq_len > given->kv_capacity_tokens)
+        given->max_seq_len = given->kv_capacity_tokens;
+}
+
 static libdecode_status check_page_table(libdecode_problem *given) {
     REQUIRE(
         (given->features & LIBDECODE_FEATURE_V_PAGE_TABLE) == 0 ||
@@ -302,6 +314,10 @@ static libdecode_status check_page_table(libdecode_problem *given) {
     if (given->max_seq_len == 0)
         given->max_seq_len = (int32_t)smaller(smaller(page_table_width(given), INT32_MAX) * given->page_size, INT32_MAX);
 
+    return LIBDECODE_OK;
+}
+
+static libdecode_status check_lengths(libdecode_problem *given) {
     FORWARD(check_stride("seq_lens_request_stride", given->batch_size, 1, not_aligned, &given->seq_lens_request_stride));
     return check_stride("seq_lens_head_stride", given->num_kv_heads, 0, not_aligned, &given->seq_lens_head_stride);
 }
@@ -347,6 +363,7 @@ static void derive(struct problem *problem) {
     derive_rope(problem);
     problem->kv_token_bytes = row_bytes(given->kv_dtype, problem->qk_dim) + row_bytes(given->kv_dtype, problem->v_dim);
     problem->page_table_width = page_table_width(given);
+    problem->max_tokens = (int32_t)smaller(smaller(problem->page_table_width, INT32_MAX) * given->page_size, INT32_MAX);
     problem->planned_kv_tokens = given->total_kv_tokens != 0 ? smaller(given->total_kv_tokens, most_tokens) : most_tokens;
 }
 
@@ -361,11 +378,15 @@ libdecode_status problem_check(const libdecode_problem *problem, struct problem 
     FORWARD(check_shape(given));
     FORWARD(check_dtypes(given));
     FORWARD(check_features(given));
+    if (problem_is_contiguous(given))
+        describe_as_pages(given);
     FORWARD(check_layouts(given));
     FORWARD(check_row_strides(given));
     FORWARD(check_kv(given));
     FORWARD(check_kv_scales(given));
-    FORWARD(check_page_table(given));
+    if (!problem_is_contiguous(given))
+        FORWARD(check_page_table(given));
+    FORWARD(check_lengths(given));
     FORWARD(check_positions(given));
     derive(&checked);
     *ret_problem = checked;

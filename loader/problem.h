@@ -6,6 +6,8 @@
 #ifndef LIBDECODE_PROBLEM_H
 #define LIBDECODE_PROBLEM_H
 
+#include <stdbool.h>
+
 #include "libdecode.h"
 #include "operation.h"
 
@@ -20,6 +22,7 @@ struct problem {
     int32_t v_dim;               /* elements of a V row and an output row */
     int64_t kv_token_bytes;      /* read for one token and KV head: its rows of K and V, with their NVFP4 scales */
     int64_t page_table_width;    /* entries of a row that belong to one request, KV head and tensor */
+    int32_t max_tokens;          /* of a request: what its row of the page table has room for, or its capacity */
     double rope_frequency;       /* with FEATURE_ROPE: revolutions a position of the first pair of dims */
     double rope_ratio;           /* likewise: of a pair's frequency to that of the pair before it; both 0 without */
     int64_t planned_kv_tokens; /* sum of the lengths: total_kv_tokens, or what max_seq_len allows if that is less or not known */
@@ -40,6 +43,11 @@ libdecode_status problem_check(const libdecode_problem *problem, struct problem 
  * workspace is launch.c's own. Errors: INVALID_ARGUMENT, STRUCT_SIZE.
  */
 libdecode_status tensors_check(const struct problem *problem, const libdecode_tensors *tensors, libdecode_tensors *ret_tensors);
+
+/* Of a checked problem with contiguous KV page_size is the capacity, num_pages batch_size, and the width of the page table 1. */
+static inline bool problem_is_contiguous(const libdecode_problem *problem) {
+    return (problem->features & LIBDECODE_FEATURE_CONTIGUOUS_KV) != 0;
+}
 
 /* "bf16"; "?" for a number that is no dtype. Bits per element: 16, 8, 4. */
 const char *dtype_name(libdecode_dtype dtype);

@@ -162,8 +162,11 @@ static bool walk_next(const struct operation *operation, struct token_walk *walk
 static void load_kv_row(const struct operation *operation, const struct sequence *sequence, const struct cache *cache,
                         int64_t token, double *ret_row) {
     const libdecode_problem *problem = operation->problem;
-    int64_t page = sequence->page_ids[cache->page_table_offset + token / problem->page_size];
-    int64_t page_token = token % problem->page_size;
+    int64_t page = sequence->request, page_token = token;
+    if (sequence->page_ids != NULL) {
+        page = sequence->page_ids[cache->page_table_offset + token / problem->page_size];
+        page_token = token % problem->page_size;
+    }
 
     if (page < 0 || (problem->num_pages != 0 && page >= problem->num_pages)) {
         memset(ret_row, 0, cache->dim * sizeof *ret_row); /* it still counts, with logit 0 */
@@ -496,19 +499,20 @@ static struct sequence find_sequence(const struct reference *reference, int64_t 
     const libdecode_problem *problem = &reference->problem.given;
     const libdecode_tensors *tensors = &reference->tensors;
     const int32_t *cum_seq_lens_q = tensors->cum_seq_lens_q;
-    int64_t seq_len = tensors->seq_lens[request * problem->seq_lens_request_stride + kv_head * problem->seq_lens_head_stride];
-    struct sequence sequence = {.request = request,
-                                .kv_head = kv_head,
-                                .q_len = problem->q_len,
-                                .first_token = request * problem->q_len,
-                                .page_ids = tensors->page_table + request * problem->page_table_request_stride +
-                                            kv_head * problem->page_table_head_stride};
+    int64_t seq_len = reference->problem.max_tokens; /* without lengths, of contiguous KV */
+    if (tensors->seq_lens != NULL)
+        seq_len = tensors->seq_lens[request * problem->seq_lens_request_stride + kv_head * problem->seq_lens_head_stride];
+    struct sequence sequence = {
+        .request = request, .kv_head = kv_head, .q_len = problem->q_len, .first_token = request * problem->q_len};
+    if (tensors->page_table != NULL)
+        sequence.page_ids =
+            tensors->page_table + request * problem->page_table_request_stride + kv_head * problem->page_table_head_stride;
     if (cum_seq_lens_q != NULL) {
         sequence.first_token = cum_seq_lens_q[request];
         sequence.q_len = cum_seq_lens_q[request + 1] - sequence.first_token;
     }
-    if (seq_len / problem->page_size >= reference->problem.page_table_width)
-        seq_len = reference->problem.page_table_width * problem->page_size;
+    if (seq_len > reference->problem.max_tokens)
+        seq_len = reference->problem.max_tokens;
     sequence.seq_len = seq_len > 0 ? seq_len : 0;
     return sequence;
 }

@@ -2,7 +2,7 @@
 /*
  * page_stream.cuh: the pieces of a worker, in order, as batches of up to 32 boxes with the page ids of one tensor already on
  * the way: lane i holds the page of box i. A cold line of the page table costs as much as a cold KV page, so ids are fetched one
- * batch ahead, across pieces.
+ * batch ahead, across pieces. Contiguous KV is a page for each request, larger than any length, and no table.
  */
 #pragma once
 
@@ -52,8 +52,8 @@ class PageStream {
         batch.piece = piece_;
         batch.first_box = box_;
         batch.num_boxes = min(piece_.end_box - box_, 32);
-        batch.page = 0;
-        if (lane_ < batch.num_boxes)
+        batch.page = piece_.request; /* where there is no table */
+        if (lane_ < batch.num_boxes && params_.page_table != nullptr)
             batch.page = table_[piece_.request * params_.page_table_request_stride +
                                 piece_.kv_head * params_.page_table_head_stride + ((box_ + lane_) >> pages_shift_)];
         box_ += batch.num_boxes;

@@ -58,10 +58,12 @@ struct Sequences {
         return (sequence - request * static_cast<int>(per_request.value)) * heads_per_sequence;
     }
 
-    /* The length that the caller wrote; 0 past the last sequence. */
+    /* The length that the caller wrote, or all that there is room for; 0 past the last sequence. */
     __device__ __forceinline__ int load_length(int sequence) const {
         if (sequence >= count)
             return 0;
+        if (seq_lens == nullptr)
+            return max_tokens;
         const int request = request_of(sequence);
         __builtin_assume(__isGlobal(seq_lens)); /* which a function that is not inlined cannot tell */
         return seq_lens[request * request_stride + first_head_of(sequence, request) * head_stride];

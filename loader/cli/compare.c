@@ -118,7 +118,7 @@ static double skipped_weight(const struct problem *problem, const libdecode_tens
     const double factor = (double)given->skip_softmax_threshold_scale_factor;
     if (!(factor > 0) || tensors->seq_lens == NULL)
         return 0.0;
-    const int64_t most = problem->page_table_width * given->page_size;
+    const int64_t most = problem->max_tokens;
     const int64_t length =
         tensors->seq_lens[request * given->seq_lens_request_stride + head / problem->group_size * given->seq_lens_head_stride];
     return factor < (double)(length < most ? length : most) ? factor : 0.0;

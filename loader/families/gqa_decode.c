@@ -93,7 +93,7 @@ static void offers_strides(const contract_t *contract, char *text) {
 static const struct axis axis_kv_strides = {"K and V strides", fits_strides, asks_strides, offers_strides};
 
 static uint32_t box_tokens(const struct problem *problem, const contract_t *contract) {
-    if (gathers_rows(contract))
+    if (gathers_rows(contract) || problem_is_contiguous(&problem->given))
         return contract->max_box_tokens;
     return (uint32_t)smaller(contract->max_box_tokens, problem->given.page_size);
 }
@@ -118,8 +118,7 @@ static bool fits_boxes(const struct problem *problem, const contract_t *contract
     return most_boxes(problem, contract) <= INT32_MAX;
 }
 static void asks_boxes(const struct problem *problem, char *text) {
-    text_append(text, AXIS_TEXT_BYTES, "%d requests of up to %lld pages", problem->given.batch_size,
-                (long long)problem->given.page_table_request_stride);
+    text_append(text, AXIS_TEXT_BYTES, "%d requests of up to %d tokens", problem->given.batch_size, problem->max_tokens);
 }
 static void offers_boxes(const contract_t *contract, char *text) {
     text_append(text, AXIS_TEXT_BYTES, "less than 2^31 boxes of up to %u tokens", contract->max_box_tokens);
@@ -202,10 +201,10 @@ static struct libdecode_divisor divisor(int32_t value) {
     return (struct libdecode_divisor){.value = (uint32_t)value, .reciprocal = UINT32_MAX / (uint32_t)value};
 }
 
-/* The page table has entries for no more. */
-static int32_t max_tokens(const struct problem *problem) {
-    int32_t page_size = problem->given.page_size;
-    return problem->page_table_width < INT32_MAX / page_size ? (int32_t)problem->page_table_width * page_size : INT32_MAX;
+/* Of contiguous KV a page has no end: no division by it, no mask with it ever finds another one. */
+static struct libdecode_divisor page_size(const libdecode_problem *given) {
+    const uint32_t endless = UINT32_C(1) << 31;
+    return problem_is_contiguous(given) ? (struct libdecode_divisor){endless, UINT32_MAX / endless} : divisor(given->page_size);
 }
 
 /*
@@ -244,7 +243,7 @@ static struct schedule_params schedule_params(const struct problem *problem, con
         .rare = rare(problem, tensors),
         .seq_lens_request_stride = given->seq_lens_request_stride,
         .seq_lens_head_stride = given->seq_lens_head_stride,
-        .page_table_request_stride = given->page_table_request_stride,
+        .page_table_request_stride = tensors->page_table != NULL ? given->page_table_request_stride : 0,
         .page_table_head_stride = given->page_table_head_stride,
         .page_table_v_offset = given->page_table_v_offset,
         .batch_size = given->batch_size,
@@ -253,10 +252,10 @@ static struct schedule_params schedule_params(const struct problem *problem, con
         .heads_per_worker = divisor(problem->heads_per_sequence >> shift),
         .num_workers = divisor(selection->num_workers >> shift),
         .min_boxes_per_worker = min_boxes > 0 ? min_boxes : 1,
-        .page_size = divisor(given->page_size),
+        .page_size = page_size(given),
         .box_tokens = (int32_t)box,
         .head_shift = shift,
-        .max_tokens = max_tokens(problem),
+        .max_tokens = problem->max_tokens,
         .window_reach = (int32_t)smaller(window_reach(given) + given->q_len - 1, INT32_MAX),
         .query_positions = tensors->query_positions,
         .cum_seq_lens_q = tensors->cum_seq_lens_q,
@@ -319,7 +318,7 @@ static struct paged_cache paged_cache(const struct problem *problem, const contr
     const libdecode_problem *given = &problem->given;
     return (struct paged_cache){.dtype = given->kv_dtype,
                                 .head_dim = given->head_dim,
-                                .page_size = given->page_size,
+                                .page_size = (int32_t)larger(given->page_size, 1),
                                 .num_kv_heads = given->num_kv_heads,
                                 .num_pages = given->num_pages,
                                 .kernel_head_dim = contract->head_dim,
@@ -351,17 +350,23 @@ static int32_t map_rows(const struct problem *problem, const contract_t *contrac
 /* Strides of KV are given in elements. */
 static int64_t row_bytes(libdecode_dtype dtype, int64_t elements) { return elements / 8 * dtype_bits(dtype); }
 
-/* Whether one copy, of multiples of 16 bytes, can bring the scales of a box: those of a page's tokens lie without a gap. */
-static bool has_scale_blocks(const struct problem *problem, uint32_t kernel_head_dim) {
+/*
+ * Whether one copy, of multiples of 16 bytes, can bring the scales of a box: those of a page's tokens lie without a gap, and the page
+ * is whole boxes.
+ */
+static bool has_scale_blocks(const struct problem *problem, const contract_t *contract) {
     const libdecode_problem *given = &problem->given;
+    const uint32_t kernel_head_dim = contract->head_dim;
     const int64_t row = kernel_head_dim / 16;
+    if (problem_is_contiguous(given) && (uint32_t)given->page_size % box_tokens(problem, contract) != 0)
+        return false;
     const int64_t strides = given->k_sf_page_stride | given->v_sf_page_stride | given->k_sf_head_stride | given->v_sf_head_stride;
     return given->kv_dtype == LIBDECODE_DTYPE_NVFP4 && given->head_dim == (int32_t)kernel_head_dim &&
            given->k_sf_token_stride == row && given->v_sf_token_stride == row && strides % 16 == 0;
 }
 
 /* What a kernel that gathers rows needs instead of maps, and of NVFP4 every kernel beside them. */
-static void name_rows(const struct problem *problem, uint32_t kernel_head_dim, const libdecode_tensors *tensors,
+static void name_rows(const struct problem *problem, const contract_t *contract, const libdecode_tensors *tensors,
                       struct gqa_decode_params *params) {
     const libdecode_problem *given = &problem->given;
     libdecode_dtype dtype = given->kv_dtype;
@@ -374,7 +379,7 @@ static void name_rows(const struct problem *problem, uint32_t kernel_head_dim, c
         (struct row_source){tensors->k_sf, given->k_sf_page_stride, given->k_sf_head_stride, given->k_sf_token_stride};
     params->v_scales =
         (struct row_source){tensors->v_sf, given->v_sf_page_stride, given->v_sf_head_stride, given->v_sf_token_stride};
-    params->scale_blocks = has_scale_blocks(problem, kernel_head_dim);
+    params->scale_blocks = has_scale_blocks(problem, contract);
     params->v_scales_interleaved = given->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4;
 }
 
@@ -387,7 +392,7 @@ static void fill(const struct problem *problem, const struct selection *selectio
                                        .records = tensors->workspace};
     ret->num_maps = 0;
     params.schedule.copies_per_box = gathers_rows(contract) ? 1 : map_rows(problem, contract, tensors, ret);
-    name_rows(problem, contract->head_dim, tensors, &params);
+    name_rows(problem, contract, tensors, &params);
     memcpy(ret->block, &params, sizeof params);
 }
 
@@ -406,7 +411,8 @@ const struct family family_gqa_decode = {
               .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
                           CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
                           CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI |
-                          CONTRACT_FEATURE_ROPE | CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT,
+                          CONTRACT_FEATURE_ROPE | CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT |
+                          CONTRACT_FEATURE_CONTIGUOUS_KV,
               .flags = CONTRACT_FLAG_MAY_SPILL | CONTRACT_FLAG_ROW_GATHER},
     .narrow = narrow,
     .serves = serves,

@@ -114,8 +114,10 @@ static struct kv_row kv_row(const struct sequence *sequence, int of_v, int token
     const struct gqa_decode_params *params = sequence->params;
     const struct row_source *source = of_v != 0 ? &params->v_rows : &params->k_rows;
     const struct row_source *scales = of_v != 0 ? &params->v_scales : &params->k_scales;
-    const int page_size = (int)params->schedule.page_size.value;
-    const int64_t page = (of_v != 0 ? sequence->v_ids : sequence->k_ids)[token / page_size], page_token = token % page_size;
+    const uint32_t page_size = params->schedule.page_size.value;
+    const int32_t *const ids = of_v != 0 ? sequence->v_ids : sequence->k_ids;
+    const int64_t page = params->schedule.page_table != NULL ? ids[(uint32_t)token / page_size] : sequence->request;
+    const int64_t page_token = (uint32_t)token % page_size;
     struct host_gpu_map map;
     struct kv_row found = {.scale_step = 1};
     memcpy(&map, of_v != 0 ? params->v_map.opaque : params->k_map.opaque, sizeof map);
@@ -418,7 +420,7 @@ static void attend(const struct sequence *sequence) {
         begin_row(sequence, row / group_size, sequence->kv_head * group_size + row % group_size, &rows[row]);
     if (host_gpu_has_defect("skip_token") && end > 40)
         end--;
-    if (host_gpu_has_defect("leak"))
+    if (host_gpu_has_defect("leak") && schedule->page_table != NULL)
         end = (end + page_size - 1) / page_size * page_size;
     /* as if the cuts of a request lay where the workers' share of the batch has them */
     const int tile_tokens = host_gpu_has_defect("neighbours") ? TILE_TOKENS - schedule->batch_size % 7 * 8
@@ -451,7 +453,8 @@ static void damage(const struct gqa_decode_params *params) {
         memset((char *)params->output.rows + end, 0, 2);
     if (host_gpu_has_defect("workspace"))
         memset((char *)params->records - 4, 0, 4);
-    if (host_gpu_has_defect("input")) /* behind the last page of the first request: no result changes */
+    if (host_gpu_has_defect("input") &&
+        params->schedule.page_table != NULL) /* behind the last page of the first request: no result changes */
         ((int32_t *)(uintptr_t)params->schedule.page_table)[params->schedule.page_table_request_stride - 1] = 0;
 }
 
@@ -459,7 +462,9 @@ static void damage(const struct gqa_decode_params *params) {
 static void begin_sequence(struct sequence *sequence, int request, int kv_head) {
     const struct schedule_params *schedule = &sequence->params->schedule;
     const int32_t *cum_seq_lens_q = schedule->cum_seq_lens_q;
-    int seq_len = schedule->seq_lens[request * schedule->seq_lens_request_stride + kv_head * schedule->seq_lens_head_stride];
+    int seq_len = schedule->max_tokens;
+    if (schedule->seq_lens != NULL)
+        seq_len = schedule->seq_lens[request * schedule->seq_lens_request_stride + kv_head * schedule->seq_lens_head_stride];
     if (seq_len > schedule->max_tokens)
         seq_len = schedule->max_tokens + (host_gpu_has_defect("read_on") ? 1 : 0);
     sequence->request = request;

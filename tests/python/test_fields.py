@@ -281,7 +281,7 @@ class RefusalsTest(unittest.TestCase):
         def refuse(words, error=NotImplementedError, **changes):
             self.refuse(words, error, CUDNN, **changes)
 
-        refuse("block_tables=None .contiguous KV.", block_tables=None)
+        refuse(r"actual_seq_lens_kv has shape .3,.: it must be .batch. = .9,.", ValueError, block_tables=None)
         refuse("actual_seq_lens_kv=None", actual_seq_lens_kv=None)
         refuse("an NVFP4 KV cache", k_cache=zeros(9, 2, 16, 32, dtype=np.uint8))
         refuse(r"q has shape \(3, 8, 2, 64\)", ValueError, q=zeros(3, 8, 2, 64))

@@ -32,7 +32,7 @@ static const struct {
     SAYING(parameter_bytes, sizeof(struct gqa_decode_params) + 64, "takes a parameter block of"),
     SAYING(reserved[0], 1, "reserved words"),
     SAYING(flags, CONTRACT_FLAG_MAY_SPILL | 1u << 2, "has flags 0x4"),
-    SAYING(features, CONTRACT_FEATURE_LSE | 1u << 13, "computes features 0x2000"),
+    SAYING(features, CONTRACT_FEATURE_LSE | 1u << 14, "computes features 0x4000"),
     SAYING(out_dtypes, 1u << KERNEL_DTYPE_BF16 | 1u << 5, "writes dtypes 0x20"),
     SAYING(out_dtypes, 1u << 31, "writes dtypes 0x80000000"),
     SAYING(max_q_len, 1025, "up to 1025 query tokens"),

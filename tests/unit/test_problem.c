@@ -54,7 +54,7 @@ static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(voi
         {FIELD(out_dtype), 5, "nvfp4"},
         {FIELD(out_dtype), LIBDECODE_DTYPE_E4M3, "one of the two must be e4m3"},
         {FIELD(out_dtype), LIBDECODE_DTYPE_NVFP4, "needs an e4m3 query"},
-        {FIELD(features), 1 << 13, "0x1fff"},
+        {FIELD(features), 1 << 14, "0x3fff"},
         {FIELD(batch_size), -1, "0 to 2147483647"},
         {FIELD(num_qo_heads), 0, "1 to 65535"},
         {FIELD(num_qo_heads), -8, "1 to 65535"},
@@ -123,7 +123,8 @@ static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(voi
         {FIELD(seq_lens_request_stride), -1, "or more"},
         {FIELD(seq_lens_head_stride), -1, "or more"},
         {FIELD(total_kv_tokens), -1, "0 for not known"},
-        {FIELD(reserved), 1, "leave it 0"},
+        {FIELD(kv_capacity_tokens), 1, "without LIBDECODE_FEATURE_CONTIGUOUS_KV"},
+        {FIELD(kv_capacity_tokens), -1, "0 to 2147483647"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         libdecode_problem problem = llama3_8b();
@@ -504,6 +505,57 @@ static void a_checked_problem_checks_to_itself(void **state) {
     assert_memory_equal(&once, &twice, sizeof once);
 }
 
+static libdecode_problem contiguous(int32_t kv_capacity_tokens) {
+    libdecode_problem problem = llama3_8b();
+    problem.features |= LIBDECODE_FEATURE_CONTIGUOUS_KV;
+    problem.page_size = 0;
+    problem.num_pages = problem.page_table_request_stride = 0;
+    problem.max_seq_len = 0;
+    problem.kv_capacity_tokens = kv_capacity_tokens;
+    return problem;
+}
+
+static void contiguous_kv_is_a_page_for_each_request(void **state) {
+    (void)state;
+    libdecode_problem problem = contiguous(1237);
+    struct problem checked = expect_accepted(&problem);
+    assert_int_equal(checked.given.k_token_stride, 128);
+    assert_int_equal(checked.given.k_head_stride, 1237 * 128);
+    assert_int_equal(checked.given.v_page_stride, 8 * 1237 * 128);
+    assert_int_equal(checked.given.max_seq_len, 1237);
+    assert_int_equal(checked.max_tokens, 1237);
+    problem.kv_layout = LIBDECODE_KV_NHD;
+    problem.max_seq_len = 5000; /* a hint, and no more than there is room for */
+    checked = expect_accepted(&problem);
+    assert_int_equal(checked.given.k_head_stride, 128);
+    assert_int_equal(checked.given.k_token_stride, 8 * 128);
+    assert_int_equal(checked.given.max_seq_len, 1237);
+    problem = contiguous(INT32_MAX);
+    assert_int_equal(expect_accepted(&problem).max_tokens, INT32_MAX);
+    problem = contiguous(0);
+    assert_int_equal(expect_accepted(&problem).max_tokens, 0);
+}
+
+static void contiguous_kv_has_no_pages(void **state) {
+    (void)state;
+    libdecode_problem problem = contiguous(64);
+    problem.page_size = 16;
+    expect_refused(&problem, "problem.page_size is 16", "no pages");
+    problem = contiguous(64);
+    problem.num_pages = 9;
+    expect_refused(&problem, "problem.num_pages is 9", "no pages");
+    problem = contiguous(64);
+    problem.page_table_request_stride = 4;
+    expect_refused(&problem, "problem.page_table_request_stride is 4", "no pages");
+    problem = contiguous(64);
+    problem.features |= LIBDECODE_FEATURE_V_PAGE_TABLE;
+    expect_refused(&problem, "LIBDECODE_FEATURE_V_PAGE_TABLE", "leave one of the two out");
+    problem = contiguous(62);
+    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
+    expect_refused(&problem, "kv_capacity_tokens 62", "multiple of 4");
+}
+
 static void what_follows_from_a_problem_is_derived_once(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
@@ -552,6 +604,8 @@ int main(void) {
         cmocka_unit_test(interleaved_v_scales_are_one_block_to_a_head_in_either_kv_layout),
         cmocka_unit_test(heads_whose_interleaved_v_scales_would_overlap_are_refused),
         cmocka_unit_test(a_checked_problem_checks_to_itself),
+        cmocka_unit_test(contiguous_kv_is_a_page_for_each_request),
+        cmocka_unit_test(contiguous_kv_has_no_pages),
         cmocka_unit_test(what_follows_from_a_problem_is_derived_once),
         cmocka_unit_test(dtypes_have_names_and_widths),
     };

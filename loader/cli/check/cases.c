@@ -55,6 +55,32 @@ static void settle_odd_lengths(struct making *making, int32_t *given, int32_t nu
         making->result->longest = held;
 }
 
+/* Contiguous KV is made as a page for each request. Without lengths all of it counts. */
+static void settle_capacity(struct making *making, int32_t num_sequences) {
+    libdecode_problem *problem = making->problem;
+    problem->page_size = making->result->longest + making->test->page_size;
+    if (problem->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4)
+        problem->page_size = (problem->page_size + 3) / 4 * 4;
+    for (int32_t sequence = 0; has(making, CASE_NO_LENGTHS) && sequence < num_sequences; sequence++)
+        making->seq_lens[sequence] = problem->page_size;
+    if (has(making, CASE_NO_LENGTHS)) {
+        making->result->longest = problem->page_size;
+        free(making->result->buffers[--making->result->num_buffers].data);
+        making->result->tensors.seq_lens = NULL;
+    }
+}
+
+/* What was made as pages, in the words of contiguous KV. */
+static void drop_pages(struct making *making) {
+    libdecode_problem *problem = making->problem;
+    problem->features |= LIBDECODE_FEATURE_CONTIGUOUS_KV;
+    problem->kv_capacity_tokens = problem->page_size;
+    problem->page_size = 0;
+    problem->num_pages = problem->page_table_request_stride = 0;
+    free(making->page_table);
+    making->page_table = NULL;
+}
+
 static bool make_lengths(struct making *making, int sm_count) {
     libdecode_problem *problem = making->problem;
     problem->batch_size = has(making, CASE_PAGE_EDGES) ? 9 : making->test->num_lens;
@@ -79,6 +105,8 @@ static bool make_lengths(struct making *making, int sm_count) {
         }
     }
     settle_odd_lengths(making, given, num_sequences);
+    if (has(making, CASE_CONTIGUOUS))
+        settle_capacity(making, num_sequences);
     return true;
 }
 
@@ -113,8 +141,20 @@ static bool fill_page_ids(struct making *making, size_t first_entry) {
     return true;
 }
 
+static bool make_page_of_each_request(struct making *making) {
+    libdecode_problem *problem = making->problem;
+    problem->num_pages = problem->batch_size;
+    problem->page_table_request_stride = 1;
+    making->page_table = malloc((size_t)problem->batch_size * sizeof making->page_table[0]);
+    for (int32_t request = 0; making->page_table != NULL && request < problem->batch_size; request++)
+        making->page_table[request] = request;
+    return making->page_table != NULL;
+}
+
 static bool make_page_table(struct making *making) {
     libdecode_problem *problem = making->problem;
+    if (has(making, CASE_CONTIGUOUS))
+        return make_page_of_each_request(making);
     const int32_t num_sequences = problem->batch_size * making->tables_per_request;
     int64_t used = 0;
     for (int32_t sequence = 0; sequence < num_sequences; sequence++)
@@ -365,6 +405,8 @@ bool host_case_make(const struct test_case *test, const struct case_kind *kind, 
                                                               : 1;
     if (has(&making, CASE_UNKNOWN_POOL))
         result->problem.num_pages = 0;
+    if (has(&making, CASE_CONTIGUOUS))
+        drop_pages(&making);
     return true;
 }
 

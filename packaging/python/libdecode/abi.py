@@ -24,7 +24,7 @@ KV_HND, KV_NHD = 0, 1
 SF_LINEAR, SF_V_INTERLEAVE4 = 0, 1
 (FEATURE_WINDOW, FEATURE_SINKS, FEATURE_LSE, FEATURE_RAGGED_Q, FEATURE_DRAFT_MASK, FEATURE_V_PAGE_TABLE, FEATURE_QUERY_POSITIONS,
  FEATURE_SKIP_SOFTMAX, FEATURE_SOFT_CAP, FEATURE_ALIBI, FEATURE_ROPE, FEATURE_LSE_NATURAL,
- FEATURE_BATCH_INVARIANT) = (1 << bit for bit in range(13))
+ FEATURE_BATCH_INVARIANT, FEATURE_CONTIGUOUS_KV) = (1 << bit for bit in range(14))
 OPEN_IGNORE_ENVIRONMENT, OPEN_BUNDLES_ONLY, OPEN_STRICT = 1, 2, 4
 LOG_DEFAULT, LOG_NONE, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG = range(6)
 LAUNCH_PROGRAMMATIC = 1
@@ -57,7 +57,7 @@ class Problem(Sized):
         + [("page_table_v_offset", c_int64)]
         + _strides("seq_lens_request", "seq_lens_head")
         + [("total_kv_tokens", c_int64)]
-        + [("logits_soft_cap", c_float), ("rope_scale", c_float), ("rope_theta", c_float), ("reserved", c_uint32)]
+        + [("logits_soft_cap", c_float), ("rope_scale", c_float), ("rope_theta", c_float), ("kv_capacity_tokens", c_int32)]
     )
 
 

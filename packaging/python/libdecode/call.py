@@ -147,6 +147,25 @@ class Call:
         problem.seq_lens_request_stride = lens.stride(request)
         self.tensors.page_table, self.tensors.seq_lens = table.address, lens.address
 
+    def contiguous_kv(self, k: View, v: View, kv_layout: str) -> None:
+        """Of one request, all of whose tokens count: [tokens, num_kv_heads, head_dim], or in HND with the first two exchanged."""
+        choice("kv_layout", kv_layout, KV_LAYOUTS)
+        axes = "[tokens, num_kv_heads, head_dim]" if kv_layout == "NHD" else "[num_kv_heads, tokens, head_dim]"
+        for seen in (k, v):
+            require_rank(seen, 3, axes)
+        self.kv_cache(tuple(_batch_of_one(seen) for seen in (k, v)), kv_layout)
+        self.requests_for_pages(None, self.problem.page_size)
+
+    def requests_for_pages(self, seq_lens: Any, most_tokens: int) -> None:
+        """What `kv_cache` took for pages is a request each, with room for that many tokens at most. seq_lens i32 [batch]; None: all
+        of them count."""
+        problem = self.problem
+        problem.features |= abi.FEATURE_CONTIGUOUS_KV
+        problem.batch_size, problem.kv_capacity_tokens = problem.num_pages, min(problem.page_size, most_tokens)
+        problem.page_size = problem.num_pages = 0
+        if seq_lens is not None:
+            self.tensors.seq_lens = self._vector(seq_lens, "actual_seq_lens_kv", "i32", "[batch]", problem.batch_size)
+
     def query_tokens(self, q_len_per_req: int | None, max_q_len: int | None, cum_seq_lens_q: Any) -> None:
         """As many for each request, or i32 [batch + 1] that says which are whose, of which none has more than max_q_len."""
         problem, batch = self.problem, self.problem.batch_size
@@ -223,6 +242,22 @@ class Call:
             if o_scale == 0:
                 raise InvalidArgumentError("o_scale is 0: the library takes that for 1")
             self.tensors.o_scale = o_scale
+
+    def soft_cap(self, logits_soft_cap: float | None) -> None:
+        """None and what is not more than 0: off."""
+        if logits_soft_cap is not None and logits_soft_cap > 0:
+            self.problem.features |= abi.FEATURE_SOFT_CAP
+            self.problem.logits_soft_cap = logits_soft_cap
+
+    def positions(self, mode: str, rope_scale: float | None, rope_theta: float | None) -> None:
+        """NONE or ROPE_LLAMA, whose scale and theta are 1 and 10000 where they are None."""
+        if mode not in ("NONE", "ROPE_LLAMA", "ALIBI"):
+            raise InvalidArgumentError(f"pos_encoding_mode is {mode!r}: accepted are 'NONE', 'ROPE_LLAMA'")
+        if mode == "ALIBI":
+            raise refuse("single_decode_with_kv_cache", "pos_encoding_mode='ALIBI' from Python")
+        if mode == "ROPE_LLAMA":
+            self.problem.features |= abi.FEATURE_ROPE
+            self.problem.rope_scale, self.problem.rope_theta = rope_scale or 1.0, rope_theta or 1e4
 
     def sinks(self, sinks: Any) -> None:
         """f32 [num_qo_heads], or a list of that one tensor."""
@@ -377,6 +412,12 @@ class Call:
 
 
 # ----------------------------------------------------------------------------------------------------------------- helpers
+
+
+def _batch_of_one(seen: View) -> View:
+    """Of an array without elements strides say nothing."""
+    strides = seen.strides if 0 not in seen.shape else (seen.shape[-1],) * (len(seen.shape) - 1) + (1,)
+    return seen._replace(shape=(1, *seen.shape), strides=(0, *strides))
 
 
 def _page_axes(kv_layout: str, last: str) -> str:

@@ -139,31 +139,33 @@ def cudnn_batch_decode_with_kv_cache(
     stream: Optional[int] = None,
     context: Optional[Context] = None,
 ) -> Any:
-    """The same attention in cuDNN's words, over a paged KV cache.
+    """The same attention in cuDNN's words, over a KV cache with pages or, without block_tables, of a stretch for each request.
 
     q                   [tokens, num_qo_heads, head_dim] or [batch, num_qo_heads, 1, head_dim], bf16, fp16 or e4m3
-    k_cache, v_cache    [pages, num_kv_heads, page_size, head_dim], of any strides but the last, which is 1
+    k_cache, v_cache    [pages, num_kv_heads, page_size, head_dim], of any strides but the last, which is 1; without block_tables
+                        [batch, num_kv_heads, tokens, head_dim]
     scale               of the logits
-    max_sequence_kv     a hint, as max_seq_len of `trtllm_batch_decode_with_kv_cache`
-    actual_seq_lens_kv  i32 [batch] or [batch, 1, 1, 1], on the device of q
+    max_sequence_kv     a hint, as max_seq_len of `trtllm_batch_decode_with_kv_cache`; without block_tables no request is longer
+    actual_seq_lens_kv  i32 [batch] or [batch, 1, 1, 1], on the device of q; without block_tables also None: every request is
+                        max_sequence_kv long
     block_tables        i32 [batch, pages of the longest], or with two axes of 1 between
     out                 as q; None: a new one
     lse, return_lse     f32 [tokens, num_qo_heads], base 2
 
-    Returns out, or (out, lse) with return_lse. Raises NotImplementedError for a KV cache without block_tables, for
-    actual_seq_lens_kv that is None or on the host beside a q on a GPU, and for batch_offsets_*; else as this module says.
+    Returns out, or (out, lse) with return_lse. Raises NotImplementedError for actual_seq_lens_kv that is None with block_tables or on
+    the host beside a q on a GPU, and for batch_offsets_*; else as this module says.
     """
     del is_cuda_graph_compatible  # every call may be captured
     for name, offsets in (("batch_offsets_q", batch_offsets_q), ("batch_offsets_o", batch_offsets_o),
                           ("batch_offsets_k", batch_offsets_k), ("batch_offsets_v", batch_offsets_v)):
         if offsets is not None:
             raise refuse(_CUDNN, f"{name} (an offset for each request; requests lie one behind the other)")
-    if block_tables is None:
-        raise refuse(_CUDNN, "block_tables=None (contiguous KV)")
-    if actual_seq_lens_kv is None:
-        raise refuse(_CUDNN, "actual_seq_lens_kv=None (every request max_sequence_kv long); give the lengths")
-    seen, lens = view(q, "q"), view(actual_seq_lens_kv, "actual_seq_lens_kv")
-    if seen.device != lens.device and lens.device[0] == "cpu":
+    if block_tables is not None and actual_seq_lens_kv is None:
+        raise refuse(_CUDNN, "actual_seq_lens_kv=None with block_tables (every request max_sequence_kv long); give the lengths")
+    seen, lens = view(q, "q"), None
+    if actual_seq_lens_kv is not None:
+        lens = _without_axes_of_one(view(actual_seq_lens_kv, "actual_seq_lens_kv"), 1, "[batch] or [batch, 1, 1, 1]")
+    if lens is not None and seen.device != lens.device and lens.device[0] == "cpu":
         raise refuse(_CUDNN, "actual_seq_lens_kv on the host (kernels read the lengths on the device)")
     k, v = view(k_cache, "k_cache"), view(v_cache, "v_cache")
     if k.dtype == "u8":
@@ -173,8 +175,11 @@ def cudnn_batch_decode_with_kv_cache(
     call = Call()
     call.query(_without_axes_of_one(seen, 3, "[tokens, num_qo_heads, head_dim] or [batch, num_qo_heads, 1, head_dim]"))
     call.kv_cache((k, v), "HND")
-    call.tables(_without_axes_of_one(view(block_tables, "block_tables"), 2, "[batch, width] or [batch, 1, width, 1]"),
-                _without_axes_of_one(lens, 1, "[batch] or [batch, 1, 1, 1]"), max_sequence_kv, shared=True, per_head=False)
+    if block_tables is None:
+        call.requests_for_pages(lens, max_sequence_kv)
+    else:
+        call.tables(_without_axes_of_one(view(block_tables, "block_tables"), 2, "[batch, width] or [batch, 1, width, 1]"), lens,
+                    max_sequence_kv, shared=True, per_head=False)
     call.query_tokens(q_len_per_req, None, None)
     call.window(window_left)
     call.scale("bmm1_scale", scale)
@@ -251,5 +256,47 @@ def single_decode_with_kv_cache(
     rope_theta: Optional[float] = None,
     return_lse: bool = False,
 ) -> Any:
-    """One request over a contiguous KV cache. Raises NotImplementedError: libdecode has no kernel for contiguous KV yet."""
-    raise refuse("single_decode_with_kv_cache", "contiguous KV (a cache without pages)")
+    """One query token of one request over a contiguous KV cache, all of whose tokens it sees.
+
+    q                    [num_qo_heads, head_dim], bf16, fp16 or e4m3
+    k, v                 [tokens, num_kv_heads, head_dim], or with kv_layout "HND" [num_kv_heads, tokens, head_dim]; q's dtype or
+                         e4m3
+    pos_encoding_mode    "NONE", or "ROPE_LLAMA": q and k are given unrotated
+    use_tensor_cores     no effect: every kernel does, with groups of any size
+    q_scale, k_scale     multiply sm_scale, whose default is 1 / sqrt(head_dim)
+    v_scale              multiplies the result, which is rounded once
+    window_left          -1: no window
+    logits_soft_cap      None, or not more than 0: none
+    return_lse           also f32 [num_qo_heads], base 2
+
+    Returns out, or (out, lse). Raises NotImplementedError for ALiBi and for NVFP4 KV; else as this module says.
+    """
+    del use_tensor_cores
+    seen, k_seen, v_seen = view(q, "q"), view(k, "k"), view(v, "v")
+    if k_seen.dtype == "u8":
+        raise refuse("single_decode_with_kv_cache", "an NVFP4 KV cache (there is no parameter for its scales)")
+    if len(seen.shape) != 2:
+        raise InvalidArgumentError(f"q has shape {seen.shape}: it must be [num_qo_heads, head_dim]")
+    out = empty_like(seen, seen.shape, seen.dtype, "out")
+    call = Call()
+    call.query(_one_token(seen))
+    call.contiguous_kv(k_seen, v_seen, kv_layout)
+    call.query_tokens(1, None, None)
+    call.window(window_left)
+    call.soft_cap(logits_soft_cap)
+    call.positions(pos_encoding_mode, rope_scale, rope_theta)
+    natural = seen.shape[1] ** -0.5 if sm_scale is None else sm_scale
+    call.scale("bmm1_scale", natural * (1.0 if q_scale is None else q_scale) * (1.0 if k_scale is None else k_scale))
+    call.scale("bmm2_scale", v_scale)
+    call.out(_one_token(view(out, "out")), None, None, None)
+    lse = None
+    if return_lse:
+        lse = empty_like(seen, seen.shape[:1], "f32", "lse")
+        call.lse(_one_token(view(lse, "lse")), True)
+    call.run(None, None, None, None)
+    return (out, lse) if return_lse else out
+
+
+def _one_token(seen: View) -> View:
+    """An axis of one query token before the others."""
+    return seen._replace(shape=(1, *seen.shape), strides=(0, *seen.strides))
