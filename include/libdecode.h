@@ -224,8 +224,9 @@ typedef enum libdecode_dtype {
     LIBDECODE_DTYPE_DEFAULT = 0, /* what the field's comment says */
     LIBDECODE_DTYPE_BF16 = 1,
     LIBDECODE_DTYPE_FP16 = 2,
-    LIBDECODE_DTYPE_E4M3 = 3, /* 8 bits, finite, largest 448 */
-    LIBDECODE_DTYPE_NVFP4 = 4 /* e2m1, two to a byte (even element in the low nibble), one e4m3 scale to 16 of head_dim */
+    LIBDECODE_DTYPE_E4M3 = 3,  /* 8 bits, finite, largest 448 */
+    LIBDECODE_DTYPE_NVFP4 = 4, /* e2m1, two to a byte (even element in the low nibble), one e4m3 scale to 16 of head_dim */
+    LIBDECODE_DTYPE_FP32 = 5   /* of partial results only */
 } libdecode_dtype;
 
 typedef enum libdecode_op {
@@ -443,6 +444,68 @@ LIBDECODE_API libdecode_status libdecode_decode(libdecode_context *context, cons
 LIBDECODE_API libdecode_status libdecode_decode_workspace_bytes(libdecode_context *context, const libdecode_problem *problem,
                                                                 size_t *ret_bytes);
 
+/* ---------------------------------------------------------------------------------------------------- merging of states */
+
+typedef enum libdecode_merge_flags {
+    LIBDECODE_MERGE_LSE_NATURAL = 1u << 0 /* every lse is base e, not base 2 */
+} libdecode_merge_flags;
+
+/*
+ * Partial results of attention, each over KV tokens that no other one has seen: parts of a KV cache that is spread over several GPUs,
+ * or a shared prefix and what follows it. Of every query token and head, over its states s:
+ *
+ *     w_s = 2^(lse_s - max lse),   out = sum_s w_s out_s / sum_s w_s,   lse = max lse + log2(sum_s w_s)
+ *
+ * in float32, in the order of the states: equal inputs give equal bits, wherever they lie and whatever else is merged.
+ *
+ * At the edges: a state of lse -infinity has no part in the result, NaN in its row does not leak; where all are -infinity, or there is
+ * no state, out = 0 and lse = -infinity. Beside a state of lse +infinity (an infinite sink) only such states count. A NaN lse gives
+ * NaN. A sink belongs to one of the partial results, not to all.
+ *
+ * Pointers are device memory for libdecode_merge_states, host memory for libdecode_merge_states_reference. Rows must be 16-byte
+ * aligned: base addresses, and strides in bytes. Strides count elements; state strides may be negative, so two tensors anywhere are
+ * two states whose stride is the difference of their addresses.
+ */
+typedef struct libdecode_states {
+    size_t struct_size;
+    libdecode_dtype dtype;     /* of partial_out: bf16, fp16, fp32; no default */
+    libdecode_dtype out_dtype; /* bf16, fp16, fp32; default: dtype */
+    uint32_t flags;            /* LIBDECODE_MERGE_* */
+    uint32_t launch_flags;     /* LIBDECODE_LAUNCH_PROGRAMMATIC */
+    int32_t num_states;        /* of every query token, at least 1; 0 with state_offsets */
+    int32_t num_tokens;        /* query tokens; num_tokens * num_heads is less than 2^31 */
+    int32_t num_heads;
+    int32_t head_dim; /* a multiple of 8 up to 1024 */
+    const void *
+        partial_out; /* dtype [num_tokens, num_states, num_heads, head_dim], or with state_offsets [states, num_heads, head_dim] */
+    const float *partial_lse; /* [num_tokens, num_states, num_heads], or with state_offsets [states, num_heads] */
+    /* [num_tokens + 1], or NULL: the states of token t are numbers state_offsets[t] to state_offsets[t + 1] - 1 of all */
+    const int32_t *state_offsets;
+    const uint8_t *token_mask; /* [num_tokens], or NULL: of a token whose byte is 0, out and lse stay as they are */
+    /* out_dtype [num_tokens, num_heads, head_dim]; may be where the rows of one state are, with their dtype and strides */
+    void *out;
+    float *lse; /* f32 [num_tokens, num_heads], or NULL; may be where the lse of that state is, with its strides */
+    int64_t partial_state_stride; /* default num_heads * head_dim */
+    int64_t partial_token_stride; /* default num_states * num_heads * head_dim; 0 with state_offsets */
+    int64_t partial_head_stride;  /* default head_dim */
+    int64_t partial_lse_state_stride, partial_lse_token_stride,
+        partial_lse_head_stride;               /* default: likewise, of 1 for head_dim */
+    int64_t out_token_stride, out_head_stride; /* default [num_tokens, num_heads, head_dim] */
+    int64_t lse_token_stride, lse_head_stride; /* default [num_tokens, num_heads] */
+} libdecode_states;
+
+/*
+ * Enqueues one kernel. The first call in a CUDA context loads it: with num_tokens 0 that is all a call does, so that a later one may
+ * be captured. After that it neither allocates, locks, reads files, logs nor synchronises. No plan, no workspace; kernel policies do
+ * not concern it.
+ * Errors: INVALID_ARGUMENT, STRUCT_SIZE, NOT_IN_BUNDLE, COLD_IN_CAPTURE, 3xx, 4xx, FORKED, OUT_OF_MEMORY.
+ */
+LIBDECODE_API libdecode_status libdecode_merge_states(libdecode_context *context, const libdecode_states *states,
+                                                      libdecode_stream stream);
+
+/* The same on host memory, in float64. Needs no context, no bundle, no GPU. Errors: INVALID_ARGUMENT, STRUCT_SIZE. */
+LIBDECODE_API libdecode_status libdecode_merge_states_reference(const libdecode_states *states);
+
 /* ----------------------------------------------------------------------------------------------------- looking inside */
 
 /* One kernel of the bundles at hand. Strings live as long as the context. */
@@ -517,6 +580,7 @@ LIBDECODE_API libdecode_status libdecode_reference(const libdecode_problem *prob
 #define LIBDECODE_DEVICE_INIT LIBDECODE_INIT_(libdecode_device)
 #define LIBDECODE_PROBLEM_INIT LIBDECODE_INIT_(libdecode_problem)
 #define LIBDECODE_TENSORS_INIT LIBDECODE_INIT_(libdecode_tensors)
+#define LIBDECODE_STATES_INIT LIBDECODE_INIT_(libdecode_states)
 #define LIBDECODE_PLAN_INFO_INIT LIBDECODE_INIT_(libdecode_plan_info)
 #define LIBDECODE_KERNEL_INFO_INIT LIBDECODE_INIT_(libdecode_kernel_info)
 #define LIBDECODE_BUNDLE_INFO_INIT LIBDECODE_INIT_(libdecode_bundle_info)

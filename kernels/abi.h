@@ -20,10 +20,10 @@
 #endif
 
 /* Element types as kernels see them; the numbers of libdecode_dtype in libdecode.h. */
-enum { KERNEL_DTYPE_BF16 = 1, KERNEL_DTYPE_FP16 = 2, KERNEL_DTYPE_E4M3 = 3, KERNEL_DTYPE_NVFP4 = 4 };
+enum { KERNEL_DTYPE_BF16 = 1, KERNEL_DTYPE_FP16 = 2, KERNEL_DTYPE_E4M3 = 3, KERNEL_DTYPE_NVFP4 = 4, KERNEL_DTYPE_FP32 = 5 };
 
 /* Numbers are permanent: they stand in bundles. */
-enum { KERNEL_FAMILY_GQA_DECODE = 1, KERNEL_FAMILY_READ_CEILING = 2 };
+enum { KERNEL_FAMILY_GQA_DECODE = 1, KERNEL_FAMILY_READ_CEILING = 2, KERNEL_FAMILY_MERGE_STATES = 3 };
 
 /* LIBDECODE_FEATURE_* of libdecode.h, which devices do not include; axis.c asserts that the two agree. */
 enum {
@@ -203,6 +203,27 @@ struct gqa_decode_params {
     struct row_source k_scales, v_scales; /* NVFP4 only: head_dim / 16 bytes a token */
     int32_t v_scales_interleaved; /* LIBDECODE_SF_V_INTERLEAVE4: token_stride is head_dim / 16, bytes permuted within 4 tokens */
     int32_t scale_blocks; /* not 0: the NVFP4 scales of a page's tokens lie without a gap, from multiples of 16 bytes on */
+};
+
+/* Merging of states: libdecode_states of libdecode.h, its defaults made explicit. Strides count elements. */
+struct merge_states_params {
+    const void *partial_out;
+    const float *partial_lse;
+    const int32_t *state_offsets; /* or NULL: every token has num_states */
+    const uint8_t *token_mask;    /* or NULL: all tokens are merged */
+    void *out;
+    float *lse; /* or NULL */
+    int64_t partial_state_stride, partial_token_stride, partial_head_stride;
+    int64_t partial_lse_state_stride, partial_lse_token_stride, partial_lse_head_stride;
+    int64_t out_token_stride, out_head_stride;
+    int64_t lse_token_stride, lse_head_stride;
+    struct libdecode_divisor num_heads;
+    uint32_t num_rows; /* num_tokens * num_heads */
+    int32_t num_states;
+    int32_t head_dim;               /* a multiple of 8 */
+    int32_t log2_lanes;             /* of a warp, 1 << log2_lanes lanes share a row */
+    int32_t dtype, out_dtype;       /* KERNEL_DTYPE_BF16, _FP16 or _FP32 */
+    float lse_to_log2, log2_to_lse; /* 1 and 1, or log2(e) and ln(2) where the lse is base e */
 };
 
 /* Read ceiling: every CTA streams its share of `bytes` through shared memory by 16 KiB bulk copies. */

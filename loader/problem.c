@@ -36,6 +36,8 @@ const char *dtype_name(libdecode_dtype dtype) {
         return "e4m3";
     case LIBDECODE_DTYPE_NVFP4:
         return "nvfp4";
+    case LIBDECODE_DTYPE_FP32:
+        return "fp32";
     case LIBDECODE_DTYPE_DEFAULT:
         break;
     }
@@ -44,6 +46,8 @@ const char *dtype_name(libdecode_dtype dtype) {
 
 int dtype_bits(libdecode_dtype dtype) {
     switch (dtype) {
+    case LIBDECODE_DTYPE_FP32:
+        return 32;
     case LIBDECODE_DTYPE_BF16:
     case LIBDECODE_DTYPE_FP16:
         return 16;

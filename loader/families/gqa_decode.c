@@ -198,10 +198,6 @@ static bool cost(const struct problem *problem, const libdecode_device *device, 
 
 /* ------------------------------------------------------------------------------------------------------- parameters */
 
-static struct libdecode_divisor divisor(int32_t value) {
-    return (struct libdecode_divisor){.value = (uint32_t)value, .reciprocal = UINT32_MAX / (uint32_t)value};
-}
-
 /* The page table has entries for no more. */
 static int32_t max_tokens(const struct problem *problem) {
     int32_t page_size = problem->given.page_size;

@@ -38,6 +38,7 @@ TRIGGER = {"PREEXIT"}  # lets a dependent grid begin early, where it is crowded 
 OF_FAMILY = {
     # mbarriers, ldmatrix, exp2, the wait of a programmatic dependent launch
     "gqa_decode": {"SYNCS", "LDSM", "MUFU.EX2", "ACQBULK"},
+    "merge_states": {"MUFU.EX2", "ACQBULK", "LDG.E.128", "STG.E.128"},
     "read_ceiling": {"UBLKCP", "SYNCS"},
 }
 

@@ -23,6 +23,8 @@
 size_t host_gpu_parameter_bytes(const char *kernel) {
     if (strncmp(kernel, "gqa_decode_", 11) == 0)
         return sizeof(struct gqa_decode_params);
+    if (strncmp(kernel, "merge_states_", 13) == 0)
+        return sizeof(struct merge_states_params);
     if (strncmp(kernel, "read_ceiling_", 13) == 0)
         return sizeof(struct read_ceiling_params);
     return 0;
@@ -498,6 +500,10 @@ static void gqa_decode(const char *kernel, const struct gqa_decode_params *param
 void host_gpu_execute(const char *kernel, const void *parameters) {
     if (strncmp(kernel, "gqa_decode_", 11) == 0) {
         gqa_decode(kernel, parameters);
+        return;
+    }
+    if (strncmp(kernel, "merge_states_", 13) == 0) {
+        host_gpu_merge_states(parameters);
         return;
     }
     /* the read ceiling: both ends must be there */

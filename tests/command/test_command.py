@@ -22,6 +22,7 @@ PASSED, FAILED, USAGE, NO_GPU = 0, 1, 2, 77
 COMMANDS = ["list", "explain", "check", "bench", "doctor", "demo"]
 GPUS = {"sm_90": "sm90", "sm_100": "sm100", "sm_103": "sm100", "sm_120": "sm120", "sm_121": "sm120"}
 ONE_KERNEL = "gqa_decode_kvbf16_d64_r8_p16_c1_o1_sm90"
+MERGE_KERNEL = "merge_states_sm90"
 SMALL = ["--heads", "4/1", "--lens", "10,30"]
 
 folder = tempfile.TemporaryDirectory()
@@ -400,6 +401,19 @@ class OnHostGpu(CommandTest):
         self.assertTrue(result.stdout.endswith("\n1 without a case\n0 passed, 0 failed\n"), result.stdout)
         report = self.check(ONE_KERNEL, ONE_KERNEL.replace("bf16", "fp16"), "--random", 1, "--seed", 5)  # for one of the two
         self.assertEqual((report["passed"], report["failed"], report["without_case"]), (1, 0, 1))
+
+    def test_check_merges_partial_results(self):
+        report = self.check(MERGE_KERNEL, "--repeat", 2)
+        self.assertEqual((report["passed"], report["kernels"][0]["cases_failed"]), (1, 0))
+        self.assertGreaterEqual(report["kernels"][0]["cases_passed"], 20)
+        for defect, case, kind, tensor in [
+            ("merge_nan", "merge_extreme", "wrong", "out"), ("lse_base", "merge_natural", "wrong", "out"),
+            ("merge_mask", "merge_masked", "bounds", None), ("merge_mask", "merge_in_place_masked", "bounds", None),
+        ]:
+            with self.subTest(defect=defect, case=case):
+                (failure,) = self.check(MERGE_KERNEL, "--case", case, "--repeat", 1, code=FAILED, HOST_GPU_DEFECT=defect)["failures"]
+                self.assertEqual((failure["kernel"], failure["case"], failure["kind"]), (MERGE_KERNEL, case, kind))
+                self.assertEqual(failure.get("tensor"), tensor)
 
     def test_check_needs_a_kernel_and_a_case(self):
         self.check_run(run("check", "no_such_*", gpu=True), FAILED)

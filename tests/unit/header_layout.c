@@ -19,6 +19,7 @@ SIZE(libdecode_plan_info, 88);
 SIZE(libdecode_kernel_info, 120);
 SIZE(libdecode_bundle_info, 72);
 SIZE(libdecode_verdict, 32);
+SIZE(libdecode_states, 168);
 #endif
 
 int main(void) { return 0; }

@@ -6,31 +6,21 @@
 
 #include "context.h"
 #include "device.h"
+#include "family.h"
 #include "options.h"
 #include "target.h"
 
 #define STEP_BYTES (16u << 10) /* the kernel copies such pieces */
 
-static const struct kernel_record *find_record(const libdecode_context *context, uint32_t gpu_bit_wanted) {
-    for (size_t index = 0; index < context->table.count; index++) {
-        const struct kernel_record *record = &context->table.records[index];
-        if (record->kernel->contract.family == KERNEL_FAMILY_READ_CEILING && (context->table.gpus[index] & gpu_bit_wanted) != 0)
-            return record;
-    }
-    return NULL;
-}
-
 bool ceiling_open(struct gpu *gpu, libdecode_context *context, const libdecode_device *device, struct ceiling *ret_ceiling) {
     struct ceiling ceiling = {0};
-    const struct kernel_record *record = find_record(context, gpu_bit(device->compute_capability));
+    const struct kernel_record *record =
+        kernel_table_find(&context->table, &family_read_ceiling, gpu_bit(device->compute_capability));
     if (record == NULL)
         return complain("the bundles hold no read_ceiling kernel for sm_%d, so no ceiling stands beside the times "
                         "(-Dvariants=...,read_ceiling* builds it)",
                         device->compute_capability);
     const struct libdecode_launch_contract *contract = &record->kernel->contract;
-    if (contract->parameter_bytes != sizeof(struct read_ceiling_params))
-        return complain("%s takes %u bytes of parameters, this command knows %zu", record->name, contract->parameter_bytes,
-                        sizeof(struct read_ceiling_params));
     uint64_t context_id;
     if (driver_get(&ceiling.driver) != LIBDECODE_OK || device_context_id(ceiling.driver, &context_id) != LIBDECODE_OK ||
         module_function(context->modules, ceiling.driver, context_id, record, NULL, 0, 1, &ceiling.function) != LIBDECODE_OK)

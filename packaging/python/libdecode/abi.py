@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from libdecode import errors
 
-DTYPE_DEFAULT, DTYPE_BF16, DTYPE_FP16, DTYPE_E4M3, DTYPE_NVFP4 = range(5)
+DTYPE_DEFAULT, DTYPE_BF16, DTYPE_FP16, DTYPE_E4M3, DTYPE_NVFP4, DTYPE_FP32 = range(6)
 OP_BATCH_DECODE = 1
 KV_HND, KV_NHD = 0, 1
 SF_LINEAR, SF_V_INTERLEAVE4 = 0, 1
@@ -28,6 +28,7 @@ SF_LINEAR, SF_V_INTERLEAVE4 = 0, 1
 OPEN_IGNORE_ENVIRONMENT, OPEN_BUNDLES_ONLY, OPEN_STRICT = 1, 2, 4
 LOG_DEFAULT, LOG_NONE, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG = range(6)
 LAUNCH_PROGRAMMATIC = 1
+MERGE_LSE_NATURAL = 1
 
 
 class Sized(ctypes.Structure):
@@ -132,12 +133,24 @@ class Verdict(ctypes.Structure):
                 ("reserved0", c_uint32)]
 
 
+class States(Sized):
+    _fields_ = (
+        [("struct_size", c_size_t), ("dtype", c_int32), ("out_dtype", c_int32), ("flags", c_uint32), ("launch_flags", c_uint32)]
+        + [(name, c_int32) for name in ("num_states", "num_tokens", "num_heads", "head_dim")]
+        + [(name, c_void_p) for name in ("partial_out", "partial_lse", "state_offsets", "token_mask", "out", "lse")]
+        + _strides("partial_state", "partial_token", "partial_head")
+        + _strides("partial_lse_state", "partial_lse_token", "partial_lse_head")
+        + _strides("out_token", "out_head", "lse_token", "lse_head")
+    )
+
+
 VERDICT_FUNCTION = CFUNCTYPE(None, c_void_p, POINTER(Verdict))
 
 C_NAMES = {
     Problem: "libdecode_problem", Tensors: "libdecode_tensors", MemoryBundle: "libdecode_memory_bundle",
     OpenOptions: "libdecode_open_options", Device: "libdecode_device", PlanInfo: "libdecode_plan_info",
     KernelInfo: "libdecode_kernel_info", BundleInfo: "libdecode_bundle_info", Verdict: "libdecode_verdict",
+    States: "libdecode_states",
 }
 
 # Every function of the header: what it returns, and what it takes. A status is an int.
@@ -166,6 +179,8 @@ PROTOTYPES = {
     "libdecode_verify": (c_int, [c_void_p]),
     "libdecode_explain": (c_int, [c_void_p, POINTER(Problem), POINTER(Device), VERDICT_FUNCTION, c_void_p]),
     "libdecode_reference": (c_int, [POINTER(Problem), POINTER(Tensors)]),
+    "libdecode_merge_states": (c_int, [c_void_p, POINTER(States), c_void_p]),
+    "libdecode_merge_states_reference": (c_int, [POINTER(States)]),
 }
 
 
