@@ -37,6 +37,7 @@ struct node {
 struct graph {
     struct node *nodes[512];
     size_t num_nodes;
+    int execs; /* what was made of it, and is not destroyed */
 };
 struct CUstream_st {
     struct graph *capture;
@@ -421,7 +422,8 @@ CALL cuGraphKernelNodeGetAttribute(struct node *node, int attribute, void *value
 }
 CALL cuGraphInstantiateWithFlags(struct graph **exec, struct graph *graph, unsigned long long flags);
 CALL cuGraphInstantiateWithFlags(struct graph **exec, struct graph *graph, unsigned long long flags) {
-    *exec = graph; /* the command keeps a graph for as long as what it made of it */
+    *exec = graph;
+    graph->execs++;
     return answer(flags == 0 ? SUCCESS : INVALID_VALUE);
 }
 CALL cuGraphLaunch(struct graph *exec, libdecode_stream stream);
@@ -433,13 +435,15 @@ CALL cuGraphLaunch(struct graph *exec, libdecode_stream stream) {
 }
 CALL cuGraphDestroy(struct graph *graph);
 CALL cuGraphDestroy(struct graph *graph) {
+    if (graph->execs-- > 0)
+        return answer(SUCCESS);
     for (size_t index = 0; index < graph->num_nodes; index++)
         free(graph->nodes[index]);
     free(graph);
     return answer(SUCCESS);
 }
 CALL cuGraphExecDestroy(struct graph *exec);
-CALL cuGraphExecDestroy(struct graph *exec) { return answer(exec != NULL ? SUCCESS : INVALID_VALUE); }
+CALL cuGraphExecDestroy(struct graph *exec) { return exec != NULL ? cuGraphDestroy(exec) : INVALID_VALUE; }
 
 struct event {
     struct timespec time;
@@ -460,6 +464,11 @@ CALL cuEventElapsedTime(float *milliseconds, struct event *begin, struct event *
     *milliseconds =
         (float)(1e3 * (double)(end->time.tv_sec - begin->time.tv_sec) + 1e-6 * (double)(end->time.tv_nsec - begin->time.tv_nsec));
     return answer(SUCCESS);
+}
+/* The name that cuda.h of CUDA 13 gives it. */
+CALL cuEventElapsedTime_v2(float *milliseconds, struct event *begin, struct event *end);
+CALL cuEventElapsedTime_v2(float *milliseconds, struct event *begin, struct event *end) {
+    return cuEventElapsedTime(milliseconds, begin, end);
 }
 CALL cuEventDestroy_v2(struct event *event);
 CALL cuEventDestroy_v2(struct event *event) {
