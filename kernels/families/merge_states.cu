@@ -112,43 +112,55 @@ struct Sum {
     float values[Traits::elements] = {};
     float weight = 0.f, largest = -infinity;
 
-    /* A state of lse -infinity, or beside one of +infinity, has no part in it, whatever its elements are. A NaN stays. */
-    __device__ __forceinline__ void add(const float (&elements)[Traits::elements], float lse) {
-        if (lse == -infinity)
-            return;
-        const float next = fmaxf(largest, lse); /* not the NaN */
-        const float kept = largest == next ? 1.f : exp2f(largest - next);
-        const float own = lse == next ? 1.f : exp2f(lse - next);
+    /* Makes room for states of such lse; returns what each of them weighs. */
+    __device__ __forceinline__ void raise(const float (&lse)[Traits::batch_states], float (&weights)[Traits::batch_states]) {
+        float next = largest;
 #pragma unroll
-        for (int i = 0; i < Traits::elements; ++i) {
+        for (int i = 0; i < Traits::batch_states; ++i)
+            next = fmaxf(next, lse[i]); /* not the NaN: its weight is NaN */
+#pragma unroll
+        for (int i = 0; i < Traits::batch_states; ++i)
+            weights[i] = lse[i] == -infinity ? 0.f : weight_of(lse[i], next);
+        const float kept = weight_of(largest, next);
+#pragma unroll
+        for (int i = 0; i < Traits::elements; ++i)
             values[i] = kept == 0.f ? 0.f : values[i] * kept;
-            values[i] = own == 0.f ? values[i] : fmaf(own, elements[i], values[i]);
-        }
-        weight = fmaf(weight, kept, own);
+        weight *= kept;
         largest = next;
+    }
+
+  private:
+    /* Two infinities have no difference. */
+    static __device__ __forceinline__ float weight_of(float lse, float largest) {
+        return lse == largest ? 1.f : ptx::exp2_approx(lse - largest);
     }
 };
 
-/* Elements first .. first + 7 of a row, over all of its states. */
+/* Elements first .. first + 7 of a row, over all of its states. Those of no weight have no part, whatever their elements are. */
 template <int dtype>
 __device__ __forceinline__ void add_states(Sum &sum, const merge_states_params &params, const Row &row, int first) {
     for (int state = 0; state < row.num_states; state += Traits::batch_states) {
         Elements<dtype> elements[Traits::batch_states];
-        float lse[Traits::batch_states];
+        float lse[Traits::batch_states], weights[Traits::batch_states];
 #pragma unroll
         for (int i = 0; i < Traits::batch_states; ++i) {
-            if (state + i >= row.num_states)
-                break;
-            lse[i] = params.partial_lse[row.partial_lse + (state + i) * params.partial_lse_state_stride];
-            elements[i].load(params.partial_out, row.partial + (state + i) * params.partial_state_stride + first);
+            lse[i] = -infinity;
+            if (state + i < row.num_states) {
+                lse[i] = params.partial_lse[row.partial_lse + (state + i) * params.partial_lse_state_stride] * params.lse_to_log2;
+                elements[i].load(params.partial_out, row.partial + (state + i) * params.partial_state_stride + first);
+            }
         }
+        sum.raise(lse, weights);
 #pragma unroll
         for (int i = 0; i < Traits::batch_states; ++i) {
-            if (state + i >= row.num_states)
-                break;
+            if (weights[i] == 0.f)
+                continue;
             float values[Traits::elements];
             elements[i].unpack(values);
-            sum.add(values, lse[i] * params.lse_to_log2);
+#pragma unroll
+            for (int element = 0; element < Traits::elements; ++element)
+                sum.values[element] = fmaf(weights[i], values[element], sum.values[element]);
+            sum.weight += weights[i];
         }
     }
 }
