@@ -104,7 +104,10 @@ struct libdecode_divisor {
 /* Of schedule_params.rare: what most launches do without. */
 enum {
     SCHEDULE_EXACT_RANGES = 1u << 0, /* positions or the number of its query tokens say what a request sees */
-    SCHEDULE_FIXED_CHUNKS = 1u << 1  /* units are cut at places of their own, not where the ranges of workers end */
+    SCHEDULE_FIXED_CHUNKS = 1u << 1, /* units are cut at places of their own, not where the ranges of workers end */
+    /* lengths, page table, query_positions, cum_seq_lens_q and all but the newest q_len rows are final before the kernel ahead ends */
+    SCHEDULE_HISTORY_FINAL = 1u << 2,
+    SCHEDULE_LETS_NEXT_BEGIN = 1u << 3 /* what is launched behind this one, programmatic, may begin on SMs that it has left */
 };
 
 /* What is read of every sequence, and how the work is cut. */

@@ -44,6 +44,7 @@
 #include "abi.h"
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/epilogue.cuh"
+#include "pipeline/history.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/page_stream.cuh"
 #include "pipeline/piece_queue.cuh"
@@ -453,7 +454,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     const int rank = cluster_rank();
     const int worker = blockIdx.x / Traits::cluster_size;
 
-    ptx::wait_for_preceding_kernel();
+    if (!pipeline::is_history_final(params.schedule))
+        ptx::wait_for_preceding_kernel();
     const bool is_consumer = warp < Traits::consumer_warps;
     const int producer = warp - Traits::consumer_warps;
     const pipeline::Tensor tensor = producer < Traits::tensor_warps ? pipeline::tensor_k : pipeline::tensor_v;
@@ -464,7 +466,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
         if (!Traits::gathers_rows)
             ptx::prefetch_tensor_map(map);
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
-        shared.sequences = pipeline::Sequences(params.schedule);
+        if (pipeline::rarely(pipeline::needs_shared_sequences(params.schedule)))
+            shared.sequences = pipeline::Sequences(params.schedule);
         Ring::initialise(shared.barriers, producers_of_a_tile(params), Traits::team_warps);
         if (Traits::skips && params.query.skip_factor > 0.f)
             shared.votes.initialise(Traits::team_warps);
