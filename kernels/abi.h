@@ -23,7 +23,7 @@
 enum { KERNEL_DTYPE_BF16 = 1, KERNEL_DTYPE_FP16 = 2, KERNEL_DTYPE_E4M3 = 3, KERNEL_DTYPE_NVFP4 = 4 };
 
 /* Numbers are permanent: they stand in bundles. */
-enum { KERNEL_FAMILY_GQA_DECODE = 1, KERNEL_FAMILY_READ_CEILING = 2 };
+enum { KERNEL_FAMILY_GQA_DECODE = 1, KERNEL_FAMILY_READ_CEILING = 2, KERNEL_FAMILY_LATE_COPY = 8 };
 
 /* LIBDECODE_FEATURE_* of libdecode.h, which devices do not include; axis.c asserts that the two agree. */
 enum {
@@ -213,6 +213,19 @@ struct read_ceiling_params {
     const void *data; /* 16-byte aligned */
     uint64_t bytes;   /* a multiple of 16 KiB */
     uint32_t *sink;   /* one word, never written unless the data is all of one pattern that random data has not */
+};
+
+/* Late copy: what was launched behind it may begin at once; `delay_clocks` of an SM later it copies the ranges, one after the other. */
+struct late_copy_range {
+    const uint8_t *source;
+    uint8_t *destination;
+    uint64_t bytes;
+};
+enum { LATE_COPY_MAX_RANGES = 16 };
+struct late_copy_params {
+    struct late_copy_range ranges[LATE_COPY_MAX_RANGES];
+    uint32_t num_ranges;
+    uint32_t delay_clocks;
 };
 
 #endif

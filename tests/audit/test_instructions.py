@@ -39,6 +39,7 @@ OF_FAMILY = {
     # mbarriers, ldmatrix, exp2, both halves of programmatic dependent launch
     "gqa_decode": {"SYNCS", "LDSM", "MUFU.EX2", "ACQBULK"} | TRIGGER,
     "read_ceiling": {"UBLKCP", "SYNCS"},
+    "late_copy": {"ACQBULK"} | TRIGGER,
 }
 
 

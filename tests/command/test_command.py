@@ -273,10 +273,17 @@ class OnHostGpu(CommandTest):
             ("read_on", "odd_lengths_per_head", ONE_KERNEL), ("read_on", "odd_lengths_v_page_table", ONE_KERNEL),
             ("read_on", "odd_lengths_unknown_pool", ONE_KERNEL), ("huge_scores", "huge_scores", fp16_kernel),
             ("huge_scores", "huge_negative_scores", fp16_kernel), ("early", "programmatic", ONE_KERNEL),
+            ("unwritten", "programmatic", ONE_KERNEL), ("unwritten", "q_len_programmatic", fp16_kernel),
         ]:
             with self.subTest(defect=defect, case=case):
                 report = self.check(kernel, "--case", case, "--repeat", 1, code=FAILED, HOST_GPU_DEFECT=defect)
-                self.assertEqual(report["failures"][0]["kind"], "bits" if defect == "early" else "wrong")
+                self.assertEqual(report["failures"][0]["kind"], "bits" if defect in ("early", "unwritten") else "wrong")
+
+    def test_without_a_late_copy_check_says_what_it_does_not_check(self):
+        attention_only = ":".join(map(str, sorted(bundles.glob("libdecode-*.bundle"))))
+        result = self.check_run(run("check", ONE_KERNEL, "--case", "programmatic", "--repeat", 1, gpu=True, bundle=attention_only,
+                                    HOST_GPU_DEFECT="unwritten"), PASSED)
+        self.assertEqual(result.stderr.count("no late_copy kernel for sm_90, so launches with LIBDECODE_LAUNCH_HISTORY_FINAL"), 1)
 
     def test_random_problems_pass_and_a_failure_says_how_to_see_it_again(self):
         report = self.check("*16_d64_r8_p16_c1_o1_*", "--random", 12, "--seed", 5)
@@ -497,7 +504,8 @@ class OnHostGpu(CommandTest):
 
     def test_programmatic_launches_are_timed_beside_plain_ones_and_beside_held_sms(self):
         result = self.check_run(run("bench", *SMALL, "--programmatic", gpu=True), PASSED)
-        self.assertRegex(result.stdout, r"programmatic \d+\.\d+ us \([+-]\d+\.\d %\); beside 4 held SMs plain")
+        self.assertRegex(result.stdout, r"programmatic \d+\.\d+ us \([+-]\d+\.\d %\), history final \d+\.\d+ us \([+-]\d+\.\d %\); "
+                                        "beside 4 held SMs plain")
 
     def test_bench_refuses_a_wrong_result(self):
         for defect in ("skip_token", "crash"):

@@ -12,14 +12,16 @@
 #include "bundle_fixture.h"
 #include "decode_fixture.h"
 
-static void write_read_ceiling(const char *folder, uint32_t target) {
+/* A kernel that no problem asks for. */
+static void write_instrument(const char *folder, const char *family_name, uint32_t family, size_t parameter_bytes,
+                             uint32_t target) {
     char name[64], path[512];
     size_t bytes;
-    (void)snprintf(name, sizeof name, "read_ceiling_sm%u", target);
-    (void)snprintf(path, sizeof path, "%s/read-ceiling-sm%u.bundle", folder, target);
+    (void)snprintf(name, sizeof name, "%s_sm%u", family_name, target);
+    (void)snprintf(path, sizeof path, "%s/%s-sm%u.bundle", folder, family_name, target);
     struct fixture_kernel kernel = {.name = name, .target = target, .contract = fixture_contract()};
-    kernel.contract.family = KERNEL_FAMILY_READ_CEILING;
-    kernel.contract.parameter_bytes = sizeof(struct read_ceiling_params);
+    kernel.contract.family = family;
+    kernel.contract.parameter_bytes = (uint32_t)parameter_bytes;
     uint8_t *data = fixture_bundle(&kernel, 1, &bytes);
     fixture_write_file(path, data, bytes);
     free(data);
@@ -73,7 +75,8 @@ int main(int argc, char **argv) {
         char path[512];
         (void)snprintf(path, sizeof path, "%s/libdecode-sm%u.bundle", argv[1], targets[index]);
         fixture_write_file(path, grid->data[index], grid->bytes[index]);
-        write_read_ceiling(argv[1], targets[index]);
+        write_instrument(argv[1], "read_ceiling", KERNEL_FAMILY_READ_CEILING, sizeof(struct read_ceiling_params), targets[index]);
+        write_instrument(argv[1], "late_copy", KERNEL_FAMILY_LATE_COPY, sizeof(struct late_copy_params), targets[index]);
     }
     grid_destroy(grid);
     char path[512];

@@ -29,7 +29,9 @@ static const struct option bench_options[] = {
     {"--all-kernels", NULL, OPTION_FLAG, offsetof(struct bench_args, all_kernels), 0, 0,
      "time every kernel that can do the problem"},
     {"--programmatic", NULL, OPTION_FLAG, offsetof(struct bench_args, programmatic), 0, 0,
-     "also with programmatic dependent launch, in turns with plain launches, and both beside a kernel that holds 20 SMs"},
+     "also with programmatic dependent launch, without and with the promise that older KV is final, in turns with plain "
+     "launches; and "
+     "plain and programmatic ones beside a kernel that holds 20 SMs"},
     {"--regret", NULL, OPTION_FLAG, offsetof(struct bench_args, regret), 0, 0,
      "instead: over a grid of problems (or for that of --lens or --trace), the time of the chosen kernel over that of the best"},
     {"--cells", "GLOB", OPTION_TEXT, offsetof(struct bench_args, regret_args.cells), 0, 0,
@@ -95,7 +97,7 @@ static void begin_output(struct bench *bench) {
     if (bench->args->csv) {
         printf("label,batch_size,tokens,num_qo_heads,num_kv_heads,head_dim,kv_dtype,page_size,kv_bytes,kernel,us,fastest_us,"
                "slowest_us,terabytes_per_second,ceiling_us,percent_of_ceiling,launch_us,bare_us%s,q_len\n",
-               bench->args->programmatic ? ",programmatic_us,held_us,held_programmatic_us" : "");
+               bench->args->programmatic ? ",programmatic_us,history_final_us,held_us,held_programmatic_us" : "");
     } else if (bench->session->json) {
         json_begin(&bench->json, NULL, '{');
         json_text(&bench->json, "libdecode", libdecode_version());
@@ -127,7 +129,7 @@ static void print_csv(const struct bench_batch *batch, const char *label, const 
     if (result->has_host && !isnan(result->host.bare_us))
         printf("%.3f", result->host.bare_us);
     if (result->has_programmatic)
-        printf(",%.3f,", result->programmatic.median_us);
+        printf(",%.3f,%.3f,", result->programmatic.median_us, result->history_final.median_us);
     if (result->has_held)
         printf("%.3f,%.3f", result->held.median_us, result->held_programmatic.median_us);
     else if (result->has_programmatic)
@@ -165,6 +167,7 @@ static void print_json(struct json *json, const struct bench_batch *batch, const
     json_number(json, "bare_us", result->has_host ? result->host.bare_us : (double)NAN);
     if (result->has_programmatic) {
         json_number(json, "programmatic_us", result->programmatic.median_us);
+        json_number(json, "history_final_us", result->history_final.median_us);
         json_number(json, "held_us", result->has_held ? result->held.median_us : (double)NAN);
         json_number(json, "held_programmatic_us", result->has_held ? result->held_programmatic.median_us : (double)NAN);
     }
@@ -192,8 +195,9 @@ static void print_text(const struct bench_batch *batch, const struct bench_resul
     putchar('\n');
     if (!result->has_programmatic)
         return;
-    printf("    programmatic %.2f us (%+.1f %%)", result->programmatic.median_us,
-           more_percent(&result->programmatic, &result->timing));
+    printf("    programmatic %.2f us (%+.1f %%), history final %.2f us (%+.1f %%)", result->programmatic.median_us,
+           more_percent(&result->programmatic, &result->timing), result->history_final.median_us,
+           more_percent(&result->history_final, &result->timing));
     if (result->has_held)
         printf("; beside %d held SMs plain %.2f us, programmatic %.2f us (%+.1f %%)", result->held_sms, result->held.median_us,
                result->held_programmatic.median_us, more_percent(&result->held_programmatic, &result->held));
