@@ -23,7 +23,12 @@
 enum { KERNEL_DTYPE_BF16 = 1, KERNEL_DTYPE_FP16 = 2, KERNEL_DTYPE_E4M3 = 3, KERNEL_DTYPE_NVFP4 = 4 };
 
 /* Numbers are permanent: they stand in bundles. */
-enum { KERNEL_FAMILY_GQA_DECODE = 1, KERNEL_FAMILY_READ_CEILING = 2, KERNEL_FAMILY_LATE_COPY = 8 };
+enum {
+    KERNEL_FAMILY_GQA_DECODE = 1,
+    KERNEL_FAMILY_READ_CEILING = 2,
+    KERNEL_FAMILY_LATE_COPY = 8,
+    KERNEL_FAMILY_PAGE_CEILING = 9
+};
 
 /* LIBDECODE_FEATURE_* of libdecode.h, which devices do not include; axis.c asserts that the two agree. */
 enum {

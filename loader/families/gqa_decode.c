@@ -403,6 +403,12 @@ static void fill(const struct problem *problem, const struct selection *selectio
     memcpy(ret->block, &params, sizeof params);
 }
 
+#define FEATURES                                                                                                                 \
+    (CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |                       \
+     CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |                            \
+     CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI | CONTRACT_FEATURE_ROPE |                \
+     CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT)
+
 const struct family family_gqa_decode = {
     .number = KERNEL_FAMILY_GQA_DECODE,
     .name = "gqa_decode",
@@ -415,15 +421,22 @@ const struct family family_gqa_decode = {
               .min_page_size = 1,
               .max_page_size = 1024,
               .max_q_len = 1024,
-              .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
-                          CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
-                          CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI |
-                          CONTRACT_FEATURE_ROPE | CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT,
+              .features = FEATURES,
               .flags = CONTRACT_FLAG_MAY_SPILL | CONTRACT_FLAG_ROW_GATHER},
     .narrow = narrow,
     .serves = serves,
     .axes = axes,
     .row_passes = row_passes,
     .cost = cost,
+    .fill = fill,
+};
+
+/* kernels/families/page_ceiling.cu: no problem asks for it; `libdecode bench` launches it with the plan of a kernel of the same axes. */
+const struct family family_page_ceiling = {
+    .number = KERNEL_FAMILY_PAGE_CEILING,
+    .name = "page_ceiling",
+    .op = (libdecode_op)0,
+    .parameter_bytes = sizeof(struct gqa_decode_params),
+    .reach = {.features = FEATURES, .flags = CONTRACT_FLAG_MAY_SPILL | CONTRACT_FLAG_ROW_GATHER},
     .fill = fill,
 };

@@ -419,6 +419,16 @@ class OnHostGpu(CommandTest):
         for key in ("us", "terabytes_per_second", "ceiling_us", "percent_of_ceiling", "launch_us", "bare_us"):
             self.assertGreater(row[key], 0, key)
 
+    def test_copies_alone_are_measured_where_there_is_a_kernel_for_that(self):
+        for cluster_size, is_there in ((1, True), (2, False)):
+            kernel = f"*_kvbf16_d128_r8_p16_c{cluster_size}_o0_*"
+            (row,) = self.json_of(run("bench", *SMALL, "--kernel", kernel, "--json", gpu=True))["results"]
+            self.assertEqual((row["page_ceiling_us"] or 0) > 0, is_there, row)
+            (row,) = csv.DictReader(io.StringIO(run("bench", *SMALL, "--kernel", kernel, "--csv", gpu=True).stdout))
+            self.assertEqual(row["page_ceiling_us"] != "", is_there, row)
+            text = self.check_run(run("bench", *SMALL, "--kernel", kernel, gpu=True), PASSED).stdout
+            self.assertEqual(re.search(r"% of its copies alone \(\d+\.\d+ us\)", text) is not None, is_there, text)
+
     def test_bench_measures_several_query_tokens_with_a_cap_and_biases(self):
         options = ["--heads", "4/1", "--lens", "10,70", "--q-len", 3, "--soft-cap", 5, "--alibi"]
         (row,) = self.json_of(run("bench", *options, "--json", gpu=True))["results"]

@@ -27,6 +27,19 @@ static void write_instrument(const char *folder, const char *family_name, uint32
     free(data);
 }
 
+/* Of one kernel: bf16 KV, head_dim 128, 8 rows a pass, pages from 16 tokens on, no cluster. */
+static void write_page_ceiling(const char *folder, uint32_t target) {
+    char name[64], path[512];
+    size_t bytes;
+    (void)snprintf(name, sizeof name, "page_ceiling_kvbf16_d128_r8_p16_c1_o0_sm%u", target);
+    (void)snprintf(path, sizeof path, "%s/page_ceiling-sm%u.bundle", folder, target);
+    struct fixture_kernel kernel = {.name = name, .target = target, .contract = fixture_contract()};
+    kernel.contract.family = KERNEL_FAMILY_PAGE_CEILING;
+    uint8_t *data = fixture_bundle(&kernel, 1, &bytes);
+    fixture_write_file(path, data, bytes);
+    free(data);
+}
+
 /* 8 rows a pass, no cluster. */
 static struct libdecode_launch_contract format_contract(size_t format, uint32_t head_dim, uint32_t min_page_size) {
     struct libdecode_launch_contract contract = fixture_contract();
@@ -76,6 +89,7 @@ int main(int argc, char **argv) {
         (void)snprintf(path, sizeof path, "%s/libdecode-sm%u.bundle", argv[1], targets[index]);
         fixture_write_file(path, grid->data[index], grid->bytes[index]);
         write_instrument(argv[1], "read_ceiling", KERNEL_FAMILY_READ_CEILING, sizeof(struct read_ceiling_params), targets[index]);
+        write_page_ceiling(argv[1], targets[index]);
         write_instrument(argv[1], "late_copy", KERNEL_FAMILY_LATE_COPY, sizeof(struct late_copy_params), targets[index]);
     }
     grid_destroy(grid);

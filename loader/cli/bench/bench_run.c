@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "page_ceiling.h"
 #include "report.h"
 
 #define MIN_CALLS 10
@@ -156,6 +157,8 @@ static bool measure_plan(struct bench_machine *machine, struct bench_batch *batc
                 time_plan(machine, batch, launcher, programmatic, result) &&
                 device_batch_check(&machine->gpu, &batch->device, batch->region, batch->first_checked, batch->num_checked,
                                    &batch->expectation, &result->accuracy);
+    if (good && batch->kv_bytes > 0)
+        result->has_page_ceiling = page_ceiling_time(machine, batch, context, launcher, &result->page_ceiling);
     if (good && host_time)
         good = result->has_host = time_host(&machine->gpu, machine->stream, enqueue_plan, launcher, &result->host);
     progress_clear();

@@ -57,6 +57,8 @@ struct bench_result {
     int32_t held_sms;
     struct timing programmatic, history_final; /* the latter programmatic, too */
     struct timing held, held_programmatic;     /* while SMs are busy with something else */
+    struct timing page_ceiling;                /* of the same copies alone */
+    bool has_page_ceiling;
     struct host_timing host;
     bool has_host;
     double terabytes_per_second, percent_of_ceiling; /* the latter NaN without a ceiling */
