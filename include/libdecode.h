@@ -324,7 +324,15 @@ typedef struct libdecode_problem {
 } libdecode_problem;
 
 typedef enum libdecode_launch_flags {
-    LIBDECODE_LAUNCH_PROGRAMMATIC = 1u << 0 /* may begin before the preceding kernel ends; reads nothing before it has */
+    LIBDECODE_LAUNCH_PROGRAMMATIC = 1u << 0, /* may begin before the preceding kernel ends; reads nothing before it has */
+    /*
+     * With LAUNCH_PROGRAMMATIC, a promise: seq_lens, page_table, cum_seq_lens_q, query_positions and all KV rows with their scales, but
+     * those of the last q_len tokens of each sequence (problem.q_len, also with FEATURE_RAGGED_Q), were written by what had ended when
+     * the preceding kernel began. They are then read before it ends, the other rows after. As without the flag it may write the query,
+     * the newest rows, scales on the device, sinks, slopes and masks, and use out, out_sf, lse and the workspace. A broken promise is
+     * not found: old values are read.
+     */
+    LIBDECODE_LAUNCH_HISTORY_FINAL = 1u << 1
 } libdecode_launch_flags;
 
 /*

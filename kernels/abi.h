@@ -23,7 +23,13 @@
 enum { KERNEL_DTYPE_BF16 = 1, KERNEL_DTYPE_FP16 = 2, KERNEL_DTYPE_E4M3 = 3, KERNEL_DTYPE_NVFP4 = 4, KERNEL_DTYPE_FP32 = 5 };
 
 /* Numbers are permanent: they stand in bundles. */
-enum { KERNEL_FAMILY_GQA_DECODE = 1, KERNEL_FAMILY_READ_CEILING = 2, KERNEL_FAMILY_MERGE_STATES = 3 };
+enum {
+    KERNEL_FAMILY_GQA_DECODE = 1,
+    KERNEL_FAMILY_READ_CEILING = 2,
+    KERNEL_FAMILY_MERGE_STATES = 3,
+    KERNEL_FAMILY_LATE_COPY = 8,
+    KERNEL_FAMILY_PAGE_CEILING = 9
+};
 
 /* LIBDECODE_FEATURE_* of libdecode.h, which devices do not include; axis.c asserts that the two agree. */
 enum {
@@ -104,7 +110,10 @@ struct libdecode_divisor {
 /* Of schedule_params.rare: what most launches do without. */
 enum {
     SCHEDULE_EXACT_RANGES = 1u << 0, /* positions or the number of its query tokens say what a request sees */
-    SCHEDULE_FIXED_CHUNKS = 1u << 1  /* units are cut at places of their own, not where the ranges of workers end */
+    SCHEDULE_FIXED_CHUNKS = 1u << 1, /* units are cut at places of their own, not where the ranges of workers end */
+    /* lengths, page table, query_positions, cum_seq_lens_q and all but the newest q_len rows are final before the kernel ahead ends */
+    SCHEDULE_HISTORY_FINAL = 1u << 2,
+    SCHEDULE_LETS_NEXT_BEGIN = 1u << 3 /* what is launched behind this one, programmatic, may begin on SMs that it has left */
 };
 
 /* What is read of every sequence, and how the work is cut. */
@@ -231,6 +240,19 @@ struct read_ceiling_params {
     const void *data; /* 16-byte aligned */
     uint64_t bytes;   /* a multiple of 16 KiB */
     uint32_t *sink;   /* one word, never written unless the data is all of one pattern that random data has not */
+};
+
+/* Late copy: what was launched behind it may begin at once; `delay_clocks` of an SM later it copies the ranges, one after the other. */
+struct late_copy_range {
+    const uint8_t *source;
+    uint8_t *destination;
+    uint64_t bytes;
+};
+enum { LATE_COPY_MAX_RANGES = 16 };
+struct late_copy_params {
+    struct late_copy_range ranges[LATE_COPY_MAX_RANGES];
+    uint32_t num_ranges;
+    uint32_t delay_clocks;
 };
 
 #endif

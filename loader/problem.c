@@ -412,9 +412,15 @@ libdecode_status tensors_check(const struct problem *problem, const libdecode_te
     REQUIRE(checked.out_sf_start_token <= INT32_MAX - tokens,
             "tensors.out_sf_start_token is %d with %lld query tokens: the rows of out_sf must be less than 2^31",
             checked.out_sf_start_token, (long long)tokens);
-    REQUIRE((checked.launch_flags & ~(uint32_t)LIBDECODE_LAUNCH_PROGRAMMATIC) == 0,
-            "tensors.launch_flags has unknown bits 0x%x: accepted is 0x1 (LIBDECODE_LAUNCH_PROGRAMMATIC)",
-            checked.launch_flags & ~(uint32_t)LIBDECODE_LAUNCH_PROGRAMMATIC);
+    const uint32_t known_flags = (uint32_t)LIBDECODE_LAUNCH_PROGRAMMATIC | (uint32_t)LIBDECODE_LAUNCH_HISTORY_FINAL;
+    REQUIRE((checked.launch_flags & ~known_flags) == 0,
+            "tensors.launch_flags has unknown bits 0x%x: accepted are 0x1 (LIBDECODE_LAUNCH_PROGRAMMATIC) and 0x2 "
+            "(LIBDECODE_LAUNCH_HISTORY_FINAL)",
+            checked.launch_flags & ~known_flags);
+    REQUIRE(
+        checked.launch_flags != LIBDECODE_LAUNCH_HISTORY_FINAL,
+        "tensors.launch_flags is 0x2: LIBDECODE_LAUNCH_HISTORY_FINAL says what a launch with LIBDECODE_LAUNCH_PROGRAMMATIC may "
+        "read early, give both (0x3)");
     *ret_tensors = checked;
     return LIBDECODE_OK;
 }

@@ -84,10 +84,13 @@ static void word_choice(const struct problem *problem, const struct judgement *c
                    by_policy[chosen->verb]);
 }
 
-static void fill_selection(const struct problem *problem, const struct judgement *chosen, struct selection *ret_selection) {
+static void fill_selection(const struct problem *problem, const libdecode_device *device, const struct judgement *chosen,
+                           struct selection *ret_selection) {
+    const uint32_t ctas_per_sm = chosen->record->kernel->contract.ctas_per_sm;
     struct selection selection = {.record = chosen->record,
                                   .row_passes = chosen->cost.row_passes,
                                   .num_workers = chosen->cost.num_workers,
+                                  .most_ctas = saturated((int64_t)device->sm_count * ctas_per_sm),
                                   .min_tiles_per_worker = chosen->cost.min_tiles_per_worker,
                                   .predicted_ns = saturated(chosen->cost.predicted_ns),
                                   .records_bytes = chosen->cost.records_bytes};
@@ -204,6 +207,6 @@ libdecode_status select_kernel(const struct problem *problem, const libdecode_de
         return refuse(&question, forcing);
     if (policy->strict)
         FORWARD(check_strict(&question, chosen));
-    fill_selection(problem, chosen, ret_selection);
+    fill_selection(problem, device, chosen, ret_selection);
     return LIBDECODE_OK;
 }

@@ -44,6 +44,7 @@
 #include "abi.h"
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/epilogue.cuh"
+#include "pipeline/history.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/page_stream.cuh"
 #include "pipeline/piece_queue.cuh"
@@ -348,6 +349,17 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
         catch_up();
 }
 
+/* The page ceiling's: every tile is given back as it came. */
+__device__ __forceinline__ void release_tiles(const pipeline::AnnouncedPiece<Traits::row_tile> &piece, Ring &ring,
+                                              const Place &place, int lane) {
+    for (TileWalk walk(piece.rows, piece.first_team, place, ring); walk.has_tile(); walk.next()) {
+        for (const pipeline::Tensor tensor : {pipeline::tensor_k, pipeline::tensor_v}) {
+            ring.wait_full(tensor);
+            ring.release(tensor, lane);
+        }
+    }
+}
+
 __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int warp, int lane) {
     const Place place(warp);
     const TokenFragments fragments(place.first_token(), params.schedule.box_tokens, params.v_scales_interleaved != 0, lane);
@@ -358,6 +370,12 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         const auto &unit = announced.rows;
         if (piece.end_of_work)
             break;
+        if (variant::only_copies) {
+            shared.pieces.wait_described(number);
+            release_tiles(announced, ring, place, lane);
+            shared.pieces.pop(number);
+            continue;
+        }
         const auto row_map = [&] {
             return tile::RowMap(params.schedule.group_size, unit.first_query_token, piece.kv_head,
                                 piece.row_pass * Traits::row_tile);
@@ -453,7 +471,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     const int rank = cluster_rank();
     const int worker = blockIdx.x / Traits::cluster_size;
 
-    ptx::wait_for_preceding_kernel();
+    if (!pipeline::is_history_final(params.schedule))
+        ptx::wait_for_preceding_kernel();
     const bool is_consumer = warp < Traits::consumer_warps;
     const int producer = warp - Traits::consumer_warps;
     const pipeline::Tensor tensor = producer < Traits::tensor_warps ? pipeline::tensor_k : pipeline::tensor_v;
@@ -464,7 +483,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
         if (!Traits::gathers_rows)
             ptx::prefetch_tensor_map(map);
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
-        shared.sequences = pipeline::Sequences(params.schedule);
+        if (pipeline::rarely(pipeline::needs_shared_sequences(params.schedule)))
+            shared.sequences = pipeline::Sequences(params.schedule);
         Ring::initialise(shared.barriers, producers_of_a_tile(params), Traits::team_warps);
         if (Traits::skips && params.query.skip_factor > 0.f)
             shared.votes.initialise(Traits::team_warps);
@@ -496,7 +516,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .magic = LIBDECODE_CONTRACT_MAGIC,
     .abi = LIBDECODE_KERNEL_ABI,
-    .family = KERNEL_FAMILY_GQA_DECODE,
+    .family = variant::only_copies ? KERNEL_FAMILY_PAGE_CEILING : KERNEL_FAMILY_GQA_DECODE,
     .parameter_bytes = sizeof(gqa_decode_params),
     .threads = Traits::threads,
     .dynamic_shared_bytes = Fold::shared_bytes,

@@ -9,6 +9,7 @@
 
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/describe_rows.cuh"
+#include "pipeline/history.cuh"
 #include "pipeline/skip_votes.cuh"
 #include "pipeline/split_schedule.cuh"
 #include "ptx/mbarrier.cuh"
@@ -83,6 +84,8 @@ __device__ __forceinline__ void announce(const gqa_decode_params &params, SplitS
         if (!piece.end_of_work)
             schedule.find_parts(piece);
         const QueryTokens query(schedule.sequences(), piece.request);
+        if (rarely(number == 0 && is_history_final(params.schedule)))
+            await_the_rest(params.schedule);
         AnnouncedPiece<row_tile> &slot = pieces.wait_empty(number);
         if (lane == 0) {
             slot.piece = piece;

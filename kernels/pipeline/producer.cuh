@@ -13,6 +13,7 @@
 #include "pipeline/page_stream.cuh"
 #include "pipeline/skip_votes.cuh"
 #include "ptx/async_copy.cuh"
+#include "ptx/memory.cuh"
 
 namespace pipeline {
 
@@ -32,11 +33,13 @@ class Producer {
 
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
         schedule.begin();
-        PageStream<cluster_size> stream(params_, schedule, tensor_ == tensor_v ? params_.page_table_v_offset : 0);
+        PageStream<cluster_size, tile_tokens> stream(params_, schedule, tensor_ == tensor_v ? params_.page_table_v_offset : 0);
         const int boxes_per_tile = tile_tokens >> (__ffs(params_.box_tokens) - 1);
         PageBatch batch = stream.next();
         meet_cluster<cluster_size>(); /* while the page ids are on their way */
         while (!batch.piece.end_of_work) {
+            if (rarely(batch.has_newest))
+                ptx::wait_for_preceding_kernel();
             /*
              * Where the next page ids are sent for: they hold up the copies that follow, since a warp that waits for any page id
              * waits for all. So once the ring is full, or else after the last tile of the batch.

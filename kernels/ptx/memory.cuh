@@ -76,9 +76,11 @@ __device__ __forceinline__ void named_barrier() {
 }
 
 /*
- * Programmatic dependent launch, PTX ISA 9.7.13.13 "griddepcontrol"; without the launch attribute it does nothing. Nobody calls the
- * other half, launch_dependents: a grid that begins early is crowded into the SMs that this one leaves.
+ * Programmatic dependent launch, PTX ISA 9.7.13.13 "griddepcontrol"; without the launch attribute it does nothing. The kernel ahead
+ * has ended, and what it wrote is visible; a second time nothing is waited for.
  */
 __device__ __forceinline__ void wait_for_preceding_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+/* The kernel behind this one may begin where there is room, once one thread of every CTA has said so. */
+__device__ __forceinline__ void let_next_kernel_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 } // namespace ptx

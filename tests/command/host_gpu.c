@@ -279,7 +279,7 @@ static void execute(const struct node *node) {
         broken = 1;
 }
 
-/* With the defect "early": the last launch, which has not begun yet. */
+/* With the defects "early" and "unwritten": the last launch, which has not begun yet. */
 static struct node *held;
 
 static void flush(void) {
@@ -291,8 +291,14 @@ static void flush(void) {
     free(node);
 }
 
+static int may_begin_early(const struct node *node) {
+    if (node->config.num_attributes == 0 || node->attributes[node->config.num_attributes - 1].id != PROGRAMMATIC)
+        return 0;
+    return host_gpu_has_defect("early") || host_gpu_knows_history(node->function->name, node->parameters);
+}
+
 static void execute_late(struct node *node) {
-    if (held != NULL && node->config.num_attributes > 0 && node->attributes[node->config.num_attributes - 1].id == PROGRAMMATIC) {
+    if (held != NULL && may_begin_early(node)) {
         execute(node);
         flush();
         free(node);
@@ -321,7 +327,7 @@ CALL cuLaunchKernelEx(const struct cuda_launch_config *config, cuda_function fun
         stream->capture->nodes[stream->capture->num_nodes++ % 512] = node;
         return answer(SUCCESS);
     }
-    if (host_gpu_has_defect("early")) {
+    if (host_gpu_has_defect("early") || host_gpu_has_defect("unwritten")) {
         execute_late(node);
         return SUCCESS;
     }

@@ -41,6 +41,7 @@
  *     HOST_GPU_DEFECT=merge_nan       a partial result of no weight is multiplied by 0
  *     HOST_GPU_DEFECT=merge_mask      masked tokens are merged, too
  *     HOST_GPU_DEFECT=early           a programmatic launch is over before the one ahead of it begins
+ *     HOST_GPU_DEFECT=unwritten       a launch whose history is final is over before the one ahead of it begins
  *     HOST_GPU_DEFECT=crash           every call after the first launch answers CUDA_ERROR_ILLEGAL_ADDRESS
  *     HOST_GPU_DEFECT=endless         what was launched is still running, however often cuStreamQuery is asked
  *     HOST_GPU_CAPABILITY=120         another GPU than an H200
@@ -65,6 +66,9 @@ int host_gpu_has_defect(const char *name);
 
 /* Bytes of the parameter block of the kernel of that name; 0: no kernel of libdecode. */
 size_t host_gpu_parameter_bytes(const char *kernel);
+
+/* Whether it was launched with LIBDECODE_LAUNCH_HISTORY_FINAL. */
+int host_gpu_knows_history(const char *kernel, const void *parameters);
 
 /* Computes. `row_tile`, `cluster_size` and the rest of the contract play no role. */
 void host_gpu_execute(const char *kernel, const void *parameters);

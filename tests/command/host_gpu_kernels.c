@@ -21,13 +21,20 @@
 #define TWO_PI 6.283185307179586
 
 size_t host_gpu_parameter_bytes(const char *kernel) {
-    if (strncmp(kernel, "gqa_decode_", 11) == 0)
+    if (strncmp(kernel, "gqa_decode_", 11) == 0 || strncmp(kernel, "page_ceiling_", 13) == 0)
         return sizeof(struct gqa_decode_params);
     if (strncmp(kernel, "merge_states_", 13) == 0)
         return sizeof(struct merge_states_params);
     if (strncmp(kernel, "read_ceiling_", 13) == 0)
         return sizeof(struct read_ceiling_params);
+    if (strncmp(kernel, "late_copy_", 10) == 0)
+        return sizeof(struct late_copy_params);
     return 0;
+}
+
+int host_gpu_knows_history(const char *kernel, const void *parameters) {
+    const struct gqa_decode_params *params = parameters;
+    return strncmp(kernel, "gqa_decode_", 11) == 0 && (params->schedule.rare & SCHEDULE_HISTORY_FINAL) != 0;
 }
 
 /* One KV head of one request. */
@@ -506,6 +513,14 @@ void host_gpu_execute(const char *kernel, const void *parameters) {
         host_gpu_merge_states(parameters);
         return;
     }
+    if (strncmp(kernel, "late_copy_", 10) == 0) {
+        const struct late_copy_params *copy = parameters;
+        for (uint32_t index = 0; index < copy->num_ranges; index++)
+            memcpy(copy->ranges[index].destination, copy->ranges[index].source, copy->ranges[index].bytes);
+        return;
+    }
+    if (strncmp(kernel, "page_ceiling_", 13) == 0) /* it writes nothing */
+        return;
     /* the read ceiling: both ends must be there */
     const struct read_ceiling_params *ceiling = parameters;
     const volatile char *data = ceiling->data;

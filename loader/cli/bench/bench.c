@@ -29,7 +29,9 @@ static const struct option bench_options[] = {
     {"--all-kernels", NULL, OPTION_FLAG, offsetof(struct bench_args, all_kernels), 0, 0,
      "time every kernel that can do the problem"},
     {"--programmatic", NULL, OPTION_FLAG, offsetof(struct bench_args, programmatic), 0, 0,
-     "also with programmatic dependent launch, in turns with plain launches, and both beside a kernel that holds 20 SMs"},
+     "also with programmatic dependent launch, without and with the promise that older KV is final, in turns with plain "
+     "launches; and "
+     "plain and programmatic ones beside a kernel that holds 20 SMs"},
     {"--regret", NULL, OPTION_FLAG, offsetof(struct bench_args, regret), 0, 0,
      "instead: over a grid of problems (or for that of --lens or --trace), the time of the chosen kernel over that of the best"},
     {"--cells", "GLOB", OPTION_TEXT, offsetof(struct bench_args, regret_args.cells), 0, 0,
@@ -65,7 +67,8 @@ void help_bench(void) {
            "Times a kernel as an engine meets it: the KV cache cold (calls rotate over page tables until 200 MB lie between\n"
            "two reads of the same page), random pages of one pool, 10 to 128 calls as nodes of one CUDA graph, median of 11\n"
            "replays. Beside it, in the same process, the read ceiling: how long this GPU takes to read as many bytes and do\n"
-           "nothing with them. Every result is checked: finite, and one request against the float64 reference.\n\n"
+           "nothing with them; and for the usual kernels the page ceiling: how long their copies take alone, by the same\n"
+           "schedule from the same pages. Every result is checked: finite, and one request against the float64 reference.\n\n"
            "  libdecode bench                                    Llama-3-8B, 64 requests of 8192 tokens\n"
            "  libdecode bench --set standard\n"
            "  libdecode bench --kv nvfp4 --query e4m3 --out nvfp4 --page-size 64 --sf-layout v_interleave4 --accuracy\n"
@@ -94,8 +97,8 @@ struct bench {
 static void begin_output(struct bench *bench) {
     if (bench->args->csv) {
         printf("label,batch_size,tokens,num_qo_heads,num_kv_heads,head_dim,kv_dtype,page_size,kv_bytes,kernel,us,fastest_us,"
-               "slowest_us,terabytes_per_second,ceiling_us,percent_of_ceiling,launch_us,bare_us%s,q_len\n",
-               bench->args->programmatic ? ",programmatic_us,held_us,held_programmatic_us" : "");
+               "slowest_us,terabytes_per_second,ceiling_us,percent_of_ceiling,launch_us,bare_us%s,q_len,page_ceiling_us\n",
+               bench->args->programmatic ? ",programmatic_us,history_final_us,held_us,held_programmatic_us" : "");
     } else if (bench->session->json) {
         json_begin(&bench->json, NULL, '{');
         json_text(&bench->json, "libdecode", libdecode_version());
@@ -127,12 +130,15 @@ static void print_csv(const struct bench_batch *batch, const char *label, const 
     if (result->has_host && !isnan(result->host.bare_us))
         printf("%.3f", result->host.bare_us);
     if (result->has_programmatic)
-        printf(",%.3f,", result->programmatic.median_us);
+        printf(",%.3f,%.3f,", result->programmatic.median_us, result->history_final.median_us);
     if (result->has_held)
         printf("%.3f,%.3f", result->held.median_us, result->held_programmatic.median_us);
     else if (result->has_programmatic)
         printf(",");
-    printf(",%d\n", problem->q_len);
+    printf(",%d,", problem->q_len);
+    if (result->has_page_ceiling)
+        printf("%.3f", result->page_ceiling.median_us);
+    putchar('\n');
 }
 
 static void print_json(struct json *json, const struct bench_batch *batch, const char *label, const char *description,
@@ -161,10 +167,12 @@ static void print_json(struct json *json, const struct bench_batch *batch, const
     json_number(json, "terabytes_per_second", result->terabytes_per_second);
     json_number(json, "ceiling_us", batch->has_ceiling ? batch->ceiling.median_us : (double)NAN);
     json_number(json, "percent_of_ceiling", result->percent_of_ceiling);
+    json_number(json, "page_ceiling_us", result->has_page_ceiling ? result->page_ceiling.median_us : (double)NAN);
     json_number(json, "launch_us", result->has_host ? result->host.launch_us : (double)NAN);
     json_number(json, "bare_us", result->has_host ? result->host.bare_us : (double)NAN);
     if (result->has_programmatic) {
         json_number(json, "programmatic_us", result->programmatic.median_us);
+        json_number(json, "history_final_us", result->history_final.median_us);
         json_number(json, "held_us", result->has_held ? result->held.median_us : (double)NAN);
         json_number(json, "held_programmatic_us", result->has_held ? result->held_programmatic.median_us : (double)NAN);
     }
@@ -183,6 +191,9 @@ static void print_text(const struct bench_batch *batch, const struct bench_resul
     printf("  %-44s %9.2f us %7.3f TB/s", result->kernel, result->timing.median_us, result->terabytes_per_second);
     if (batch->has_ceiling)
         printf(" %6.1f %% of the ceiling (%.2f us)", result->percent_of_ceiling, batch->ceiling.median_us);
+    if (result->has_page_ceiling)
+        printf(", %.1f %% of its copies alone (%.2f us)", 100.0 * result->page_ceiling.median_us / result->timing.median_us,
+               result->page_ceiling.median_us);
     if (result->has_host && !isnan(result->host.bare_us))
         printf("; launch %.2f us, bare %.2f us", result->host.launch_us, result->host.bare_us);
     else if (result->has_host)
@@ -192,8 +203,9 @@ static void print_text(const struct bench_batch *batch, const struct bench_resul
     putchar('\n');
     if (!result->has_programmatic)
         return;
-    printf("    programmatic %.2f us (%+.1f %%)", result->programmatic.median_us,
-           more_percent(&result->programmatic, &result->timing));
+    printf("    programmatic %.2f us (%+.1f %%), history final %.2f us (%+.1f %%)", result->programmatic.median_us,
+           more_percent(&result->programmatic, &result->timing), result->history_final.median_us,
+           more_percent(&result->history_final, &result->timing));
     if (result->has_held)
         printf("; beside %d held SMs plain %.2f us, programmatic %.2f us (%+.1f %%)", result->held_sms, result->held.median_us,
                result->held_programmatic.median_us, more_percent(&result->held_programmatic, &result->held));

@@ -342,7 +342,8 @@ static size_t find_kinds(const struct checker *checker, struct case_kind *kinds)
 static bool run_kinds(struct checker *checker) {
     struct case_kind *kinds = calloc(checker->num_variants, sizeof kinds[0]);
     const size_t num_kinds = kinds != NULL ? find_kinds(checker, kinds) : 0;
-    bool good = (kinds != NULL || complain("out of memory")) && check_rig_open(&checker->gpu, checker->context, &checker->rig);
+    bool good = (kinds != NULL || complain("out of memory")) &&
+                check_rig_open(&checker->gpu, checker->context, &checker->device, &checker->rig);
     for (size_t index = 0; good && index < num_kinds; index++) {
         struct case_palettes *palettes = case_palettes_make(kinds[index].kv_dtype);
         if (palettes == NULL)

@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "element.h"
+#include "family.h"
+#include "late_rows.h"
 #include "options.h"
 #include "problem.h"
 #include "reference.h"
@@ -20,6 +22,7 @@
 #define LOAD_LAUNCHES 3  /* on the second stream, for every repeated launch */
 #define ROW_LAUNCHES 16  /* back to back on one stream */
 #define CHAIN_ROUNDS 8
+#define LATE_ROUNDS 4
 
 /* -------------------------------------------------------------------------------------------------- guarded memory */
 
@@ -57,8 +60,10 @@ static bool grow_host(struct check_rig *rig, size_t bytes) {
     return rig->host_bytes > 0 || complain("out of memory");
 }
 
-bool check_rig_open(struct gpu *gpu, libdecode_context *context, struct check_rig *ret_rig) {
+bool check_rig_open(struct gpu *gpu, libdecode_context *context, const libdecode_device *device, struct check_rig *ret_rig) {
     *ret_rig = (struct check_rig){.gpu = gpu, .context = context};
+    ret_rig->has_late_copy = instrument_open(context, device, &family_late_copy,
+                                             "launches with LIBDECODE_LAUNCH_HISTORY_FINAL are not checked", &ret_rig->late_copy);
     return gpu_stream_create(gpu, &ret_rig->stream) && gpu_stream_create(gpu, &ret_rig->load_stream);
 }
 
@@ -400,6 +405,25 @@ static void run_in_a_row(struct check_rig *rig, const struct device_case *device
         same_bits(rig, device_case, &rig->load, "launches back to back", failure);
 }
 
+/* A launch that reads more than the history before the kernel ahead has written it gives other bits, or NaN. */
+static void run_behind_late_rows(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan,
+                                 struct failure *failure) {
+    struct late_rows rows;
+    libdecode_tensors tensors = tensors_with(device_case, &rig->results);
+    tensors.launch_flags = LIBDECODE_LAUNCH_PROGRAMMATIC | LIBDECODE_LAUNCH_HISTORY_FINAL;
+    bool good = late_rows_make(rig->gpu, device_case->host, device_case->buffers, &rows);
+    for (int round = 0; good && round < LATE_ROUNDS && !failed(failure); round++) {
+        good = poison_results(rig, &rig->results, failure) && late_rows_spoil(rig->gpu, &rows) &&
+               late_rows_write(rig->gpu, &rows, &rig->late_copy, rig->stream) &&
+               launch_with(plan, &tensors, rig->stream, failure) && gpu_wait(rig->gpu, rig->stream);
+        if (good)
+            same_bits(rig, device_case, &rig->results, "a launch that was promised a final history", failure);
+    }
+    if (!good && !failed(failure))
+        fail_as(failure, "launch", "inputs could not be written late");
+    late_rows_free(rig->gpu, &rows);
+}
+
 /* Two launches, the second with the result of the first as its query. */
 static bool launch_chain(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan,
                          uint32_t launch_flags, struct failure *failure) {
@@ -462,6 +486,8 @@ static void run_steps(struct check_rig *rig, const struct device_case *device_ca
         return;
     if ((flags & CASE_PROGRAMMATIC) != 0) {
         run_in_a_row(rig, device_case, plan, failure);
+        if (!failed(failure) && rig->has_late_copy)
+            run_behind_late_rows(rig, device_case, plan, failure);
         if (!failed(failure)) /* as the last step: it reads other results than the first launch's */
             run_chain(rig, device_case, plan, failure);
     }
