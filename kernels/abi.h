@@ -39,7 +39,8 @@ enum {
     CONTRACT_FEATURE_ALIBI = 1u << 9,
     CONTRACT_FEATURE_ROPE = 1u << 10,
     CONTRACT_FEATURE_LSE_NATURAL = 1u << 11,
-    CONTRACT_FEATURE_BATCH_INVARIANT = 1u << 12
+    CONTRACT_FEATURE_BATCH_INVARIANT = 1u << 12,
+    CONTRACT_FEATURE_QUERY_ROPE = 1u << 14 /* the query in two tensors */
 };
 
 /* What takes time of those who do not ask for it: kernels are built with all of these, or with none. */
