@@ -16,19 +16,26 @@
 
 namespace pipeline {
 
+/* NVFP4 scales of a tensor that come along with its boxes, where they can. */
+struct ScaleBlocks {
+    const row_source &source;
+    bool exist;
+    uint32_t num_pages;
+};
+
 template <class Format, class Ring, int tile_tokens, int warps, int cluster_size, class Votes>
 class Producer {
   public:
     static constexpr int scale_arrivals = 32; /* on the barrier of a tile whose scales come along: every lane's */
 
-    /* `map`: the tensor's. `warp`: of those that share it. With scale_blocks its NVFP4 scales come along. */
-    __device__ __forceinline__ Producer(const gqa_decode_params &params, const void *map, const row_source &scales, Tensor tensor,
-                                        uint32_t warp, Ring ring, Votes &votes)
-        : params_(params.schedule), map_(map), scales_(scales), has_scale_blocks_(params.scale_blocks != 0),
-          scale_page_stride_(scales.page_stride), num_pages_(params.num_pages), box_shift_(__ffs(params.schedule.box_tokens) - 1),
-          copies_shift_(__ffs(params.schedule.copies_per_box) - 1), tensor_(tensor), warp_(warp),
-          box_bytes_(params.schedule.box_tokens * Format::row_bytes), ring_(ring),
-          waits_for_votes_(Votes::exist && tensor == tensor_v && params.query.skip_factor > 0.f), votes_(votes) {}
+    /* `map`: the tensor's. `warp`: of those that share it. */
+    __device__ __forceinline__ Producer(const schedule_params &params, const void *map, const ScaleBlocks &scales,
+                                        float skip_factor, Tensor tensor, uint32_t warp, Ring ring, Votes &votes)
+        : params_(params), map_(map), scales_(scales.source), has_scale_blocks_(scales.exist),
+          scale_page_stride_(scales.source.page_stride), num_pages_(scales.num_pages), box_shift_(__ffs(params.box_tokens) - 1),
+          copies_shift_(__ffs(params.copies_per_box) - 1), tensor_(tensor), warp_(warp),
+          box_bytes_(params.box_tokens * Format::row_bytes), ring_(ring),
+          waits_for_votes_(Votes::exist && tensor == tensor_v && skip_factor > 0.f), votes_(votes) {}
 
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
         schedule.begin();

@@ -42,7 +42,7 @@ constexpr int fragment_tokens = 16; /* tokens of one matrix instruction; never s
  */
 template <int row_bytes>
 struct TileRows {
-    static constexpr int line_bytes = row_bytes < 128 ? row_bytes : 128;
+    static constexpr int line_bytes = row_bytes % 128 == 0 ? 128 : row_bytes % 64 == 0 ? 64 : 32; /* the widest that divides it */
     static constexpr int lines = row_bytes / line_bytes;
     static constexpr int chunk_pairs = row_bytes / 32;
     static_assert(row_bytes % line_bytes == 0 && row_bytes >= 32, "rows are whole lines");
