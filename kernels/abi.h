@@ -23,7 +23,7 @@
 enum { KERNEL_DTYPE_BF16 = 1, KERNEL_DTYPE_FP16 = 2, KERNEL_DTYPE_E4M3 = 3, KERNEL_DTYPE_NVFP4 = 4 };
 
 /* Numbers are permanent: they stand in bundles. */
-enum { KERNEL_FAMILY_GQA_DECODE = 1, KERNEL_FAMILY_READ_CEILING = 2 };
+enum { KERNEL_FAMILY_GQA_DECODE = 1, KERNEL_FAMILY_READ_CEILING = 2, KERNEL_FAMILY_MLA_DECODE = 3 };
 
 /* LIBDECODE_FEATURE_* of libdecode.h, which devices do not include; axis.c asserts that the two agree. */
 enum {
@@ -204,6 +204,24 @@ struct gqa_decode_params {
     struct row_source k_scales, v_scales; /* NVFP4 only: head_dim / 16 bytes a token */
     int32_t v_scales_interleaved; /* LIBDECODE_SF_V_INTERLEAVE4: token_stride is head_dim / 16, bytes permuted within 4 tokens */
     int32_t scale_blocks; /* not 0: the NVFP4 scales of a page's tokens lie without a gap, from multiples of 16 bytes on */
+};
+
+/*
+ * MLA decode. The map is one of struct gqa_decode_params, of rows that are K and, but for their last 64 elements, V; a line is the
+ * widest of 128, 64 and 32 bytes that divides the kernel's rows. Where a query token has more heads than rows fit a pass, the schedule
+ * may count heads in several groups as if each had a KV head of its own: all read the same rows.
+ */
+struct mla_decode_params {
+    LIBDECODE_ALIGNAS(64) struct schedule_params schedule;
+    struct query_params query;
+    struct libdecode_tensor_map map;
+    struct output_params output;
+    void *records; /* as of struct gqa_decode_params */
+    /* The elements of a query row from query_dim on, where they do not lie behind the others; else query_dim is query.head_dim. */
+    const void *query_rope;
+    int64_t query_rope_token_stride, query_rope_head_stride;
+    int32_t query_dim;
+    int32_t v_head_dim; /* of V and out */
 };
 
 /* Read ceiling: every CTA streams its share of `bytes` through shared memory by 16 KiB bulk copies. */

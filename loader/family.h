@@ -64,6 +64,6 @@ struct family {
 /* NULL: this library knows no family of that number. */
 const struct family *family_find(uint32_t number);
 
-extern const struct family family_gqa_decode, family_read_ceiling;
+extern const struct family family_gqa_decode, family_mla_decode, family_read_ceiling;
 
 #endif

@@ -439,7 +439,7 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedul
             .run(schedule, lane);
     else
         Producer(params.schedule, map,
-                 {tensor == pipeline::tensor_k ? params.k_scales : params.v_scales, params.scale_blocks != 0,
+                 {tensor == pipeline::tensor_k ? &params.k_scales : &params.v_scales, params.scale_blocks != 0,
                   static_cast<uint32_t>(params.num_pages)},
                  params.query.skip_factor, tensor, producer % Traits::tensor_warps, ring, votes)
             .run(schedule, lane);

@@ -29,7 +29,7 @@ struct KvRingBarriers {
 template <int stages, int tile_bytes, bool lanes_write, int tensors = 2>
 class KvRing {
   public:
-    static constexpr int num_stages = stages;
+    static constexpr int num_stages = stages, num_tensors = tensors;
 
     __device__ __forceinline__ KvRing(KvRingBarriers<stages, tensors> &barriers, const void *tiles)
         : full_(ptx::shared_address(barriers.full)), empty_(ptx::shared_address(barriers.empty)),

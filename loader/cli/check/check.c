@@ -149,8 +149,8 @@ static bool open_variants(struct checker *checker, const struct session_args *se
         return complain("out of memory");
     for (size_t index = 0; index < count; index++) {
         libdecode_kernel_info info = {.struct_size = sizeof info};
-        if (libdecode_kernel_get_info(checker->context, index, &info) != LIBDECODE_OK || info.op != LIBDECODE_OP_BATCH_DECODE ||
-            (info.gpus & bit) == 0 || !named(globs, info.name))
+        if (libdecode_kernel_get_info(checker->context, index, &info) != LIBDECODE_OK || info.op == 0 || (info.gpus & bit) == 0 ||
+            !named(globs, info.name))
             continue;
         if (!open_variant(session, &info, &checker->variants[checker->num_variants]))
             return false;
@@ -167,7 +167,7 @@ static bool open_variants(struct checker *checker, const struct session_args *se
 }
 
 static bool of_kind(const struct case_kind *kind, const libdecode_kernel_info *info) {
-    return kind->kv_dtype == info->kv_dtype && kind->head_dim == info->head_dim;
+    return kind->op == info->op && kind->kv_dtype == info->kv_dtype && kind->head_dim == info->head_dim;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- running */
@@ -326,7 +326,7 @@ static size_t find_kinds(const struct checker *checker, struct case_kind *kinds)
         for (size_t kind = 0; kind < count; kind++)
             known = known || of_kind(&kinds[kind], info);
         if (!known)
-            kinds[count++] = (struct case_kind){.kv_dtype = info->kv_dtype, .head_dim = info->head_dim};
+            kinds[count++] = (struct case_kind){.op = info->op, .kv_dtype = info->kv_dtype, .head_dim = info->head_dim};
     }
     return count;
 }
