@@ -138,6 +138,7 @@ static const struct operation_rules operations[] = {
                 [PROBLEM_FIELD_lse_token_stride] = OPTIONAL,
                 [PROBLEM_FIELD_lse_head_stride] = OPTIONAL,
                 [PROBLEM_FIELD_k_page_stride] = OPTIONAL,
+                [PROBLEM_FIELD_k_head_stride] = OPTIONAL, /* of the one head */
                 [PROBLEM_FIELD_k_token_stride] = OPTIONAL,
                 [PROBLEM_FIELD_page_table_request_stride] = OPTIONAL,
                 [PROBLEM_FIELD_seq_lens_request_stride] = OPTIONAL,

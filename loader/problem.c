@@ -245,7 +245,9 @@ static libdecode_status check_kv(libdecode_problem *given) {
     struct alignment alignment = row_alignment(given->kv_dtype);
     FORWARD(check_kv_strides(given, given->kv_layout, &k_names, given->head_dim, alignment, &given->k_page_stride,
                              &given->k_head_stride, &given->k_token_stride));
-    default_to(&given->v_page_stride, given->k_page_stride); /* of MLA there are no others: the rows are K's */
+    if (is_mla(given)) /* V lies in the same rows */
+        return LIBDECODE_OK;
+    default_to(&given->v_page_stride, given->k_page_stride);
     default_to(&given->v_head_stride, given->k_head_stride);
     default_to(&given->v_token_stride, given->k_token_stride);
     return check_kv_strides(given, given->kv_layout, &v_names, given->head_dim, alignment, &given->v_page_stride,
@@ -425,8 +427,6 @@ libdecode_status tensors_check(const struct problem *problem, const libdecode_te
     FORWARD(read_caller_struct(&checked, sizeof checked, tensors, TENSORS_MINIMUM_BYTES, "libdecode_tensors"));
     checked.struct_size = sizeof checked;
     FORWARD(operation_check_pointers(problem->operation, problem->pointers, &checked));
-    if (is_mla(given))
-        checked.v_cache = checked.k_cache;
 
     FORWARD(check_scale("bmm1_scale", &checked.bmm1_scale));
     FORWARD(check_scale("bmm2_scale", &checked.bmm2_scale));

@@ -37,7 +37,7 @@ libdecode_status problem_check(const libdecode_problem *problem, struct problem 
 
 /*
  * Checks the pointers of one launch against the problem: required ones present, none given that the problem does not
- * announce, alignment, o_scale. `ret_tensors` gets the defaults (scales 1; of MLA, whose V begins where K does, v_cache). Used by decode.c and reference.c alike; the
+ * announce, alignment, o_scale. `ret_tensors` gets the defaults (scales 1). Used by decode.c and reference.c alike; the
  * workspace is launch.c's own. Errors: INVALID_ARGUMENT, STRUCT_SIZE.
  */
 libdecode_status tensors_check(const struct problem *problem, const libdecode_tensors *tensors, libdecode_tensors *ret_tensors);

@@ -429,6 +429,12 @@ static libdecode_status check_query_lengths(const libdecode_problem *problem, co
     return LIBDECODE_OK;
 }
 
+/* Of MLA V has no strides of its own: its rows are K's. */
+static struct cache v_of_k(struct cache k, int32_t v_dim) {
+    k.dim = (size_t)v_dim;
+    return k;
+}
+
 static struct operation describe(const struct reference *reference) {
     const struct problem *problem = &reference->problem;
     const libdecode_tensors *tensors = &reference->tensors;
@@ -439,7 +445,7 @@ static struct operation describe(const struct reference *reference) {
     else if (tensors->bmm1_scale_device != NULL)
         bmm1_scale = (double)*tensors->bmm1_scale_device;
 
-    return (struct operation){
+    struct operation operation = {
         .reference = reference,
         .problem = given,
         .tensors = tensors,
@@ -472,6 +478,9 @@ static struct operation describe(const struct reference *reference) {
         .v_dim = (size_t)problem->v_dim,
         .group_size = (size_t)problem->group_size,
     };
+    if (given->op == LIBDECODE_OP_MLA_DECODE)
+        operation.v = v_of_k(operation.k, problem->v_dim);
+    return operation;
 }
 
 /* One block of memory, for up to `q_len` query tokens of a request; free(scratch.query) ends it. */

@@ -68,14 +68,17 @@ struct Traits {
     static constexpr int producer_warp = consumer_warps, announcer_warp = producer_warp + 1;
     static constexpr int threads = (announcer_warp + 1) * 32;
 
-    /* Clusters are for short pieces, and what they exchange takes the room; of 64 tokens and 32 rows scores take the registers. */
-    static constexpr int tile_tokens = small || cluster_size > 1 || row_tile == 32 ? 32 : 64;
+    /* Fewer where shared memory is small, and where a cluster exchanges 32 rows. */
+    static constexpr int tile_tokens = small || (row_tile == 32 && cluster_size > 1) ? 32 : 64;
     static constexpr int token_groups = 2, dim_groups = consumer_warps / token_groups; /* of the warps of qk */
     static constexpr int token_fragments = tile_tokens / token_groups / tile::fragment_tokens;
     static constexpr int warp_rows = row_tile / consumer_warps;
     static constexpr int warp_steps = v_dim / 16 / consumer_warps; /* over the dims of V */
-    /* Blocks of columns at a unit's end: so many vectors of each a thread, beside its output; and a block fits where scores lie, about. */
-    static constexpr int block_vectors = row_tile == 32 ? 2 : 4;
+    /*
+     * Blocks of columns at a unit's end, of a vector or two for each thread. What is executed once for a unit is fetched from memory,
+     * instruction by instruction, and takes longer than a loop of more rounds.
+     */
+    static constexpr int block_vectors = row_tile / 16;
     static constexpr int fold_blocks = std::max(row_tile * v_dim / (consumer_threads * 4 * block_vectors), small ? 2 : 1);
     static constexpr int most_stages = 8;
     /* Beside the output of 32 rows, and the scores, registers hold no queries. */

@@ -77,7 +77,8 @@ struct ClusterExchange {
                 continue;
             const uint32_t owner = (own.column(i) + first_column) / columns;
             const uint32_t record = ptx::map_shared_rank(own_record, owner), barrier = ptx::map_shared_rank(own_received, owner);
-            ptx::store_async(record + (own.row(i) * columns + (own.column(i) + first_column) % columns) * 4, own.value[i], barrier);
+            ptx::store_async(record + (own.row(i) * columns + (own.column(i) + first_column) % columns) * 4, own.value[i],
+                             barrier);
             if ((own.column(i) + first_column) % columns == 0)
                 ptx::store_async(record + offsetof(Record, statistics) + own.row(i) * 8, {own.reference[i], own.sum[i]}, barrier);
         }

@@ -145,6 +145,19 @@ static int64_t visible_tokens(const libdecode_problem *given, int64_t tokens) {
     return smaller(tokens, (int64_t)given->window_left / given->position_stride + given->q_len);
 }
 
+/* Records of MLA are eight times as large as those of 128 elements; a CTA of a cluster has its part of each. */
+enum { MLA_SPLIT_NS = 8000 };
+
+/*
+ * Of an MLA kernel, whose warps compute one tile together, step by step: measured on an H200 with 576 elements, 16 rows in tiles of 64
+ * tokens; in proportion for others.
+ */
+static int64_t mla_token_ps(const struct problem *problem, const contract_t *contract) {
+    enum { TILE_PS = 600000, TOKEN_16_BIT_PS = 13000, TOKEN_E4M3_PS = 14500, HEAD_DIM = 576 };
+    const int64_t token = contract->kv_dtype == KERNEL_DTYPE_E4M3 ? TOKEN_E4M3_PS : TOKEN_16_BIT_PS;
+    return TILE_PS / contract->tile_tokens + token * problem->qk_dim / HEAD_DIM * contract->row_tile / 16;
+}
+
 bool paged_cost(const struct problem *problem, const libdecode_device *device, const contract_t *contract,
                 struct cost *ret_cost) {
     const struct paged_units units = paged_units(problem, contract);
@@ -159,9 +172,15 @@ bool paged_cost(const struct problem *problem, const libdecode_device *device, c
                                   .total_tokens = total,
                                   .max_chunks = max_chunks(given),
                                   .min_chunk_tokens = MIN_CHUNK_TOKENS,
+                                  .token_ps = given->op == LIBDECODE_OP_MLA_DECODE ? mla_token_ps(problem, contract) : 0,
+                                  .split_ns =
+                                      given->op == LIBDECODE_OP_MLA_DECODE ? MLA_SPLIT_NS / (int64_t)contract->cluster_size : 0,
                                   .token_bytes = problem->kv_token_bytes,
                                   .computed_token_bytes = problem->kv_token_bytes * contract->head_dim / given->head_dim};
-    return cost_estimate(&work, device, contract, ret_cost);
+    if (!cost_estimate(&work, device, contract, ret_cost))
+        return false;
+    ret_cost->row_passes = (int32_t)smaller(paged_row_passes(problem, contract), INT32_MAX);
+    return true;
 }
 
 /* ------------------------------------------------------------------------------------------------------- parameters */
