@@ -230,7 +230,13 @@ typedef enum libdecode_dtype {
 } libdecode_dtype;
 
 typedef enum libdecode_op {
-    LIBDECODE_OP_BATCH_DECODE = 1 /* paged GQA/MHA, what trtllm_batch_decode_with_kv_cache does */
+    LIBDECODE_OP_BATCH_DECODE = 1, /* paged GQA/MHA, what trtllm_batch_decode_with_kv_cache does */
+    /*
+     * Paged MLA with absorbed weights, what trtllm_batch_decode_with_kv_cache_mla does: one KV head, whose cache has one row for a
+     * token, latent elements first and then those of RoPE. That row is the token's K, and its first v_head_dim elements are its V:
+     * there is no v_cache. head_dim / v_head_dim is 576 / 512 or 320 / 256.
+     */
+    LIBDECODE_OP_MLA_DECODE = 2
 } libdecode_op;
 
 typedef enum libdecode_kv_layout {
@@ -253,14 +259,16 @@ typedef enum libdecode_features {
     LIBDECODE_FEATURE_RAGGED_Q = 1u << 3, /* tensors.cum_seq_lens_q is given; q_len is the largest */
     /* tensors.draft_mask replaces causality among the last q_len tokens, and kernels exist up to 64 of them */
     LIBDECODE_FEATURE_DRAFT_MASK = 1u << 4,
-    LIBDECODE_FEATURE_V_PAGE_TABLE = 1u << 5,    /* V has page ids of its own, page_table_v_offset elements after K's */
-    LIBDECODE_FEATURE_QUERY_POSITIONS = 1u << 6, /* tensors.query_positions is given */
-    LIBDECODE_FEATURE_SKIP_SOFTMAX = 1u << 7,    /* skip_softmax_threshold_scale_factor may be applied */
-    LIBDECODE_FEATURE_SOFT_CAP = 1u << 8,        /* logits_soft_cap applies */
-    LIBDECODE_FEATURE_ALIBI = 1u << 9,           /* tensors.alibi_slopes is given */
-    LIBDECODE_FEATURE_ROPE = 1u << 10,           /* query and K are given unrotated; rope_scale and rope_theta apply */
-    LIBDECODE_FEATURE_LSE_NATURAL = 1u << 11,    /* with FEATURE_LSE: base e instead of 2 */
-    LIBDECODE_FEATURE_BATCH_INVARIANT = 1u << 12 /* the bits of a request's result do not depend on its batch: see the top */
+    LIBDECODE_FEATURE_V_PAGE_TABLE = 1u << 5,     /* V has page ids of its own, page_table_v_offset elements after K's */
+    LIBDECODE_FEATURE_QUERY_POSITIONS = 1u << 6,  /* tensors.query_positions is given */
+    LIBDECODE_FEATURE_SKIP_SOFTMAX = 1u << 7,     /* skip_softmax_threshold_scale_factor may be applied */
+    LIBDECODE_FEATURE_SOFT_CAP = 1u << 8,         /* logits_soft_cap applies */
+    LIBDECODE_FEATURE_ALIBI = 1u << 9,            /* tensors.alibi_slopes is given */
+    LIBDECODE_FEATURE_ROPE = 1u << 10,            /* query and K are given unrotated; rope_scale and rope_theta apply */
+    LIBDECODE_FEATURE_LSE_NATURAL = 1u << 11,     /* with FEATURE_LSE: base e instead of 2 */
+    LIBDECODE_FEATURE_BATCH_INVARIANT = 1u << 12, /* the bits of a request's result do not depend on its batch: see the top */
+    /* MLA_DECODE: the query comes in two tensors, its first v_head_dim elements and, as tensors.query_rope, the others */
+    LIBDECODE_FEATURE_QUERY_ROPE = 1u << 14
 } libdecode_features;
 
 typedef struct libdecode_problem {
@@ -272,8 +280,9 @@ typedef struct libdecode_problem {
     uint32_t features;           /* LIBDECODE_FEATURE_* */
     int32_t batch_size;          /* requests; 0: nothing is launched */
     int32_t num_qo_heads;
-    int32_t num_kv_heads;    /* divides num_qo_heads */
-    int32_t head_dim;        /* a multiple of 16 up to 512; with NVFP4 KV of 64, and kernels exist up to 256 */
+    int32_t num_kv_heads; /* divides num_qo_heads; MLA_DECODE: 1, and by default */
+    /* a multiple of 16 up to 512; with NVFP4 KV of 64, and kernels exist up to 256. MLA_DECODE: 576 or 320 */
+    int32_t head_dim;
     int32_t page_size;       /* KV tokens a page: 1 to 1024; powers of two from 16 on are copied whole, others row by row */
     int32_t q_len;           /* query tokens a request; default 1, and kernels exist up to 1024 */
     int32_t max_seq_len;     /* a hint for the choice of kernel; default: page_table_request_stride * page_size */
@@ -291,8 +300,8 @@ typedef struct libdecode_problem {
     int64_t num_pages;
     libdecode_kv_layout kv_layout;                 /* names the default strides of K and V, nothing else */
     libdecode_sf_layout v_sf_layout;               /* NVFP4 only */
-    int64_t query_token_stride, query_head_stride; /* default [tokens, num_qo_heads, head_dim] */
-    int64_t out_token_stride, out_head_stride;     /* default [tokens, num_qo_heads, head_dim] */
+    int64_t query_token_stride, query_head_stride; /* default [tokens, num_qo_heads, head_dim]; FEATURE_QUERY_ROPE: v_head_dim */
+    int64_t out_token_stride, out_head_stride;     /* default [tokens, num_qo_heads, v_head_dim] */
     int64_t lse_token_stride, lse_head_stride;     /* default [tokens, num_qo_heads] */
     /* default: kv_layout, dense over the strides inside; in elements */
     int64_t k_page_stride, k_head_stride, k_token_stride;
@@ -318,9 +327,11 @@ typedef struct libdecode_problem {
      * a = p / rope_scale * rope_theta^(-i / h): x[i] becomes x[i] cos a - x[i + h] sin a, and x[i + h] becomes
      * x[i + h] cos a + x[i] sin a. Kernels round what comes out to 16 bits: bf16 with bf16 KV, else fp16.
      */
-    float rope_scale;  /* default 1 */
-    float rope_theta;  /* default 10000 */
-    uint32_t reserved; /* 0 */
+    float rope_scale; /* default 1 */
+    float rope_theta; /* default 10000 */
+    /* elements of a row of V and of out; default head_dim, MLA_DECODE: head_dim - 64; nothing else is accepted */
+    int32_t v_head_dim;
+    int64_t query_rope_token_stride, query_rope_head_stride; /* default [tokens, num_qo_heads, head_dim - v_head_dim] */
 } libdecode_problem;
 
 typedef enum libdecode_launch_flags {
@@ -343,16 +354,16 @@ typedef enum libdecode_launch_flags {
  */
 typedef struct libdecode_tensors {
     size_t struct_size;
-    const void *query;       /* query_dtype [tokens, num_qo_heads, head_dim] */
+    const void *query;       /* query_dtype [tokens, num_qo_heads, head_dim], or v_head_dim with FEATURE_QUERY_ROPE */
     const void *k_cache;     /* kv_dtype [pages, num_kv_heads, page_size, head_dim] (or by strides) */
-    const void *v_cache;     /* likewise; may lie in the same pool */
+    const void *v_cache;     /* likewise; may lie in the same pool. MLA_DECODE: NULL */
     const void *k_sf, *v_sf; /* NVFP4: e4m3 [pages, num_kv_heads, page_size, head_dim / 16] */
     /* [batch_size, page_table_request_stride]; a negative id gives zero rows; entries past the last live page are never
      * read */
     const int32_t *page_table;
     const int32_t *seq_lens; /* [batch_size] KV tokens of each request, the q_len new ones included */
-    void *out;               /* out_dtype [tokens, num_qo_heads, head_dim] */
-    /* NVFP4 out: e4m3 scales, 128x4 swizzle, [round_up(tokens, 128), round_up(num_qo_heads * head_dim / 16, 4)] */
+    void *out;               /* out_dtype [tokens, num_qo_heads, v_head_dim] */
+    /* NVFP4 out: e4m3 scales, 128x4 swizzle, [round_up(tokens, 128), round_up(num_qo_heads * v_head_dim / 16, 4)] */
     void *out_sf;
     float *lse;                     /* f32 [tokens, num_qo_heads], base 2 or, with FEATURE_LSE_NATURAL, e */
     const float *sinks;             /* f32 [num_qo_heads], finished natural-log logits */
@@ -375,6 +386,7 @@ typedef struct libdecode_tensors {
     /* f32 [num_qo_heads]: of a KV token at position j and a query at p, slope * (j - p) is added to the natural-log logit, after
      * the soft cap */
     const float *alibi_slopes;
+    const void *query_rope; /* query_dtype [tokens, num_qo_heads, head_dim - v_head_dim] */
 } libdecode_tensors;
 
 /* --------------------------------------------------------------------------------------------------------------- plan */

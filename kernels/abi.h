@@ -27,6 +27,7 @@ enum {
     KERNEL_FAMILY_GQA_DECODE = 1,
     KERNEL_FAMILY_READ_CEILING = 2,
     KERNEL_FAMILY_MERGE_STATES = 3,
+    KERNEL_FAMILY_MLA_DECODE = 4,
     KERNEL_FAMILY_LATE_COPY = 8,
     KERNEL_FAMILY_PAGE_CEILING = 9
 };
@@ -45,7 +46,8 @@ enum {
     CONTRACT_FEATURE_ALIBI = 1u << 9,
     CONTRACT_FEATURE_ROPE = 1u << 10,
     CONTRACT_FEATURE_LSE_NATURAL = 1u << 11,
-    CONTRACT_FEATURE_BATCH_INVARIANT = 1u << 12
+    CONTRACT_FEATURE_BATCH_INVARIANT = 1u << 12,
+    CONTRACT_FEATURE_QUERY_ROPE = 1u << 14 /* the query in two tensors */
 };
 
 /* What takes time of those who do not ask for it: kernels are built with all of these, or with none. */
@@ -233,6 +235,24 @@ struct merge_states_params {
     int32_t log2_lanes;             /* of a warp, 1 << log2_lanes lanes share a row */
     int32_t dtype, out_dtype;       /* KERNEL_DTYPE_BF16, _FP16 or _FP32 */
     float lse_to_log2, log2_to_lse; /* 1 and 1, or log2(e) and ln(2) where the lse is base e */
+};
+
+/*
+ * MLA decode. The map is one of struct gqa_decode_params, of rows that are K and, but for their last 64 elements, V; a line is the
+ * widest of 128, 64 and 32 bytes that divides the kernel's rows. Where a query token has more heads than rows fit a pass, the schedule
+ * may count heads in several groups as if each had a KV head of its own: all read the same rows.
+ */
+struct mla_decode_params {
+    LIBDECODE_ALIGNAS(64) struct schedule_params schedule;
+    struct query_params query;
+    struct libdecode_tensor_map map;
+    struct output_params output;
+    void *records; /* as of struct gqa_decode_params */
+    /* The elements of a query row from query_dim on, where they do not lie behind the others; else query_dim is query.head_dim. */
+    const void *query_rope;
+    int64_t query_rope_token_stride, query_rope_head_stride;
+    int32_t query_dim;
+    int32_t v_head_dim; /* of V and out */
 };
 
 /* Read ceiling: every CTA streams its share of `bytes` through shared memory by 16 KiB bulk copies. */

@@ -127,6 +127,7 @@ struct launch {
     int64_t copy_permille; /* of that time, by what a copy brings */
     int64_t fixed_ns;      /* from the start of the kernel to the first byte, and from the last byte to the end */
     int64_t sm_pairs;
+    int64_t split_ns; /* where workers share a unit, beside the constants above */
 };
 
 static int64_t min_tiles(int64_t cluster) { return cluster == 1 ? CTA_MIN_TILES : CLUSTER_MIN_TILES; }
@@ -183,7 +184,9 @@ static int64_t rounds_ns(const struct launch *launch, int64_t workers, int64_t u
     return product(further, round_ns * HIDING_BYTES / (HIDING_BYTES + bytes));
 }
 
-static int64_t split_ns(int64_t parts) { return parts > 1 ? SPLIT_NS + parts * SPLIT_PART_NS : 0; }
+static int64_t split_ns(const struct launch *launch, int64_t parts) {
+    return parts > 1 ? SPLIT_NS + launch->split_ns + parts * SPLIT_PART_NS : 0;
+}
 
 /* Of all units; as many as can be doubled. */
 static int64_t all_chunks(const struct launch *launch) {
@@ -197,7 +200,7 @@ static int64_t predicted_ns_of_chunks(const struct launch *launch, int64_t worke
     int64_t most_halves = launch->even ? quotient_up(chunks, workers) * 2 : chunks * 2 / workers + 1;
     int64_t reading = scaled(reading_ns(launch, workers), product(most_halves, workers), chunks * 2);
     int64_t rounds = rounds_ns(launch, workers, chunks, launch->unit_bytes / launch->chunks);
-    return sum(sum(reading, rounds), launch->fixed_ns + split_ns(launch->chunks));
+    return sum(sum(reading, rounds), launch->fixed_ns + split_ns(launch, launch->chunks));
 }
 
 static int64_t predicted_ns(const struct launch *launch, int64_t workers) {
@@ -205,7 +208,7 @@ static int64_t predicted_ns(const struct launch *launch, int64_t workers) {
         return predicted_ns_of_chunks(launch, workers);
     bool evenly = cuts_evenly(launch, workers);
     int64_t shared_by = parts(launch, workers, evenly);
-    int64_t ns = launch->fixed_ns + split_ns(shared_by);
+    int64_t ns = launch->fixed_ns + split_ns(launch, shared_by);
     if (launch->cluster > 1)
         ns += CLUSTER_REDUCTION_NS;
     if (!evenly)
@@ -301,10 +304,12 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .chunks = chunks(work),
                            .unit_bytes = bytes / larger(product(work->num_sequences, work->row_passes), 1),
                            .memory_ns = bytes_ns(bytes, memory_mbps(device)),
-                           .cta_ns = cta_ns(contract, unit_tokens, work->computed_token_bytes),
+                           .cta_ns = work->token_ps > 0 ? product(unit_tokens, work->token_ps) / 1000
+                                                        : cta_ns(contract, unit_tokens, work->computed_token_bytes),
                            .copy_permille = contract->flags & CONTRACT_FLAG_ROW_GATHER ? ROW_GATHER_PERMILLE : 1000,
                            .fixed_ns = LAUNCH_NS + format_of(contract->kv_dtype)->end_ns,
-                           .sm_pairs = device->sm_count / 2};
+                           .sm_pairs = device->sm_count / 2,
+                           .split_ns = work->split_ns};
 }
 
 int64_t cost_predicted_ns(const struct workload *work, const libdecode_device *device,

@@ -186,7 +186,7 @@ libdecode_status select_kernel(const struct problem *problem, const libdecode_de
     struct judgement best = {.record = NULL};
     const struct kernel_key key = {.op = problem->given.op,
                                    .kv_dtype = (uint32_t)problem->given.kv_dtype,
-                                   .head_dim = kernel_head_dim(problem->qk_dim),
+                                   .head_dim = problem_kernel_head_dim(problem),
                                    .gpu = gpu_bit(device->compute_capability)};
     const uint32_t *candidates;
     size_t count = kernel_table_candidates(table, &key, &candidates);

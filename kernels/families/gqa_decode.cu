@@ -456,8 +456,10 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedul
                   params.query.head_dim, params.query.skip_factor, tensor, producer % Traits::tensor_warps, ring, votes)
             .run(schedule, lane);
     else
-        Producer(params, map, tensor == pipeline::tensor_k ? params.k_scales : params.v_scales, tensor,
-                 producer % Traits::tensor_warps, ring, votes)
+        Producer(params.schedule, map,
+                 {tensor == pipeline::tensor_k ? &params.k_scales : &params.v_scales, params.scale_blocks != 0,
+                  static_cast<uint32_t>(params.num_pages)},
+                 params.query.skip_factor, tensor, producer % Traits::tensor_warps, ring, votes)
             .run(schedule, lane);
 }
 
@@ -508,7 +510,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     if (is_consumer)
         consume(params, shared, ring, warp, lane);
     else if (warp == Traits::announcer_warp)
-        pipeline::announce<Traits::has_options, Traits::tile_tokens, Traits::teams>(params, schedule, shared.pieces, lane);
+        pipeline::announce<Traits::has_options, Traits::tile_tokens, Traits::teams>(params.schedule, params.query, schedule,
+                                                                                    shared.pieces, lane);
     else
         produce(params, schedule, map, tensor, producer, ring, shared.votes, lane);
 }

@@ -118,7 +118,7 @@ static void every_typo_is_an_error_that_quotes_it(void **state) {
     expect_error("force=*,", "item 2", "[op:]force=GLOB");
     expect_error(",force=*", "item 1", "[op:]force=GLOB");
     expect_error("Force=*", "'Force'", "prefer");
-    expect_error("mla_decode:force=*", "no op 'mla_decode'", "batch_decode");
+    expect_error("mla:force=*", "no op 'mla'", "batch_decode and mla_decode");
     expect_error(":force=*", "no op ''", "batch_decode");
     expect_error("force:gqa*", "'force:gqa*'", "[op:]force=GLOB");
 }

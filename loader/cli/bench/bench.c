@@ -22,7 +22,7 @@ struct bench_args {
 static const struct option bench_options[] = {
     {"--set", "NAME", OPTION_TEXT, offsetof(struct bench_args, set), 0, 0,
      "a list of problems instead of one: standard (the shapes that libdecode is measured by, with a ragged batch cut from a real "
-     "trace), e4m3 (the same with e4m3 KV), nvfp4 (beside e4m3), pages (of 1 and 8 tokens), head_dims (256 and 64)"},
+     "trace), e4m3 (the same with e4m3 KV), nvfp4 (beside e4m3), pages (of 1 and 8 tokens), head_dims (256 and 64), mla"},
     {"--accuracy", NULL, OPTION_FLAG, offsetof(struct bench_args, accuracy), 0, 0,
      "also the error of the request that is compared with the float64 reference: largest and rms, over the rms of out"},
     {"--kernel", "GLOB", OPTION_TEXT, offsetof(struct bench_args, kernel), 0, 0, "force a kernel of that name"},
@@ -288,13 +288,14 @@ static double bench_workload(struct bench *bench, const struct workload *workloa
 
 /*
  * Shapes of Llama-3-8B (32/8 heads), of one of its eight tensor-parallel parts (8/1), of Llama-3-70B (64/8), of Gemma (16/8 of
- * 256) and of gpt-oss (64/8 of 64, with sinks, every other layer with a window of 128). What a row leaves NULL or 0 is as the
+ * 256) of gpt-oss (64/8 of 64, with sinks, every other layer with a window of 128), and of
+ * DeepSeek-V3 (MLA with 128 heads, or the 16 of one of eight parts). What a row leaves NULL or 0 is as the
  * options say, or 128 elements and pages of 16. The time of the next row, in per cent of this one's, is shown where `beside_next`.
  */
 static const struct set_row {
     const char *set, *label, *heads, *kv;
     int32_t batch, len, page, head_dim, window;
-    bool sinks, beside_next;
+    bool sinks, beside_next, mla;
 } set_rows[] = {
     {"standard", "1x4k", "32/8", .batch = 1, .len = 4096},
     {"standard", "1x32k", "32/8", .batch = 1, .len = 32768},
@@ -324,6 +325,19 @@ static const struct set_row {
     {"head_dims", "16/8 of 256 64x4k bf16", "16/8", "bf16", 64, 4096, .head_dim = 256},
     {"head_dims", "16/8 of 256 64x4k e4m3", "16/8", "e4m3", 64, 4096, .head_dim = 256},
     {"head_dims", "64/8 of 64 64x8k sinks", "64/8", "bf16", 64, 8192, .head_dim = 64, .sinks = true},
+    {"mla", "16 heads 1x4k bf16", "16/1", "bf16", 1, 4096, 64, .mla = true},
+    {"mla", "16 heads 16x4k bf16", "16/1", "bf16", 16, 4096, 64, .mla = true},
+    {"mla", "16 heads 64x4k bf16", "16/1", "bf16", 64, 4096, 64, .mla = true},
+    {"mla", "16 heads 128x4k bf16", "16/1", "bf16", 128, 4096, 64, .mla = true},
+    {"mla", "16 heads 128x8k bf16", "16/1", "bf16", 128, 8192, 64, .mla = true},
+    {"mla", "16 heads 1x4k e4m3", "16/1", "e4m3", 1, 4096, 64, .mla = true},
+    {"mla", "16 heads 16x4k e4m3", "16/1", "e4m3", 16, 4096, 64, .mla = true},
+    {"mla", "16 heads 64x4k e4m3", "16/1", "e4m3", 64, 4096, 64, .mla = true},
+    {"mla", "16 heads 128x4k e4m3", "16/1", "e4m3", 128, 4096, 64, .mla = true},
+    {"mla", "16 heads 128x8k e4m3", "16/1", "e4m3", 128, 8192, 64, .mla = true},
+    {"mla", "128 heads 1x4k bf16", "128/1", "bf16", 1, 4096, 64, .mla = true},
+    {"mla", "128 heads 16x4k bf16", "128/1", "bf16", 16, 4096, 64, .mla = true},
+    {"mla", "128 heads 128x4k bf16", "128/1", "bf16", 128, 4096, 64, .mla = true},
     {"head_dims", "64/8 of 64 64x8k sinks window 128", "64/8", "bf16", 64, 8192, .head_dim = 64, .window = 128, .sinks = true},
 };
 #define NUM_SET_ROWS (sizeof set_rows / sizeof set_rows[0])
@@ -374,6 +388,7 @@ static double bench_set_row(struct bench *bench, const struct problem_args *args
     row_args.head_dim = row->head_dim > 0 ? row->head_dim : args->head_dim;
     row_args.kv = row->kv != NULL ? row->kv : args->kv;
     row_args.sinks = row->sinks || args->sinks;
+    row_args.mla = row->mla || args->mla;
     row_args.window = row->window > 0 ? row->window - 1 : args->window; /* the query's own position counts */
     return bench_args_row(bench, &row_args, row->label, false);
 }
@@ -430,7 +445,7 @@ static int run_opened(struct bench *bench, const struct problem_args *problem) {
 
 static bool usable(const struct bench_args *args, const struct session_args *session) {
     if (args->set != NULL && !is_set(args->set))
-        return complain("bench: --set %s: standard, e4m3, nvfp4, pages or head_dims is accepted", args->set);
+        return complain("bench: --set %s: standard, e4m3, nvfp4, pages, head_dims or mla is accepted", args->set);
     if (args->kernel != NULL && args->all_kernels)
         return complain("bench: --kernel and --all-kernels exclude each other");
     if (args->quiet_percent != 0 && args->regret)

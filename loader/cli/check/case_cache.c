@@ -43,6 +43,12 @@ static bool make_pools(struct making *making) {
                                  &problem->k_token_stride);
     int64_t v_page = set_strides(problem, nhd || padded, problem->head_dim, gap, &problem->v_page_stride, &problem->v_head_stride,
                                  &problem->v_token_stride);
+    if (is_mla(making)) { /* has none of these */
+        problem->k_head_stride = problem->v_page_stride = problem->v_head_stride = problem->v_token_stride = 0;
+        making->pools.k_cache =
+            new_pool(making, problem->num_pages * k_page, bits, is_e4m3, offsetof(libdecode_tensors, k_cache));
+        return making->pools.k_cache != NULL;
+    }
     problem->kv_layout = nhd ? LIBDECODE_KV_NHD : LIBDECODE_KV_HND;
     int64_t k_elements = problem->num_pages * k_page, v_elements = problem->num_pages * v_page;
     if (combined) {
@@ -217,7 +223,8 @@ static void write_sequence(struct making *making, int32_t request, int32_t head)
             continue;
         const bool beacon = is_beacon(making, request, sequence, token);
         const struct kv_row k = case_kv_row(problem, &making->pools, false, k_ids, token, head);
-        const struct kv_row v = case_kv_row(problem, &making->pools, true, v_ids, token, head);
+        const struct kv_row v =
+            is_mla(making) ? (struct kv_row){.elements = NULL} : case_kv_row(problem, &making->pools, true, v_ids, token, head);
         if (k.elements != NULL)
             write_row(making, k, making->palettes->k, factors->k, beacon && has(making, CASE_OUTLIERS));
         if (v.elements != NULL)

@@ -46,6 +46,9 @@ struct making {
     struct kv_pools pools;
 };
 
+/* K and V are one tensor. */
+static inline bool is_mla(const struct making *making) { return making->formats->op == LIBDECODE_OP_MLA_DECODE; }
+
 static inline bool has(const struct making *making, uint64_t flag) { return (making->test->flags & flag) != 0; }
 
 /* A poisoned buffer, and its place in the case's list; NULL: out of memory. */

@@ -269,6 +269,13 @@ const struct test_case test_cases[] = {
      CASE_LSE_NATURAL | CASE_WINDOW | CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_QUICK, QUERY_LENS, .q_len = 11, .soft_cap = 20},
     {"rope_ids",          2,  4,   16,   0, CASE_ROPE | CASE_NEGATIVE_IDS | CASE_FOREIGN_IDS | CASE_NEGATIVE_SCALE | CASE_LSE, MIXED_LENS},
     {"rope_long",         4,  4,   16,   0, CASE_ROPE | CASE_REPEAT | CASE_PROGRAMMATIC | CASE_LSE, LONG_AND_SHORT, .rope_scale = 4},
+    {"one_head",          1,  1,   64,   0, CASE_QUERY_ROPE | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"heads_16",          1, 16,   64,   0, CASE_QUERY_ROPE | CASE_LSE | CASE_QUICK | CASE_REPEAT, TILE_LENS},
+    {"heads_17",          1, 17,   32,   0, CASE_QUERY_ROPE | CASE_PADDED_STRIDES | CASE_LSE, MIXED_LENS},
+    {"heads_64_drafts",   1, 64,   64,   0, CASE_QUERY_ROPE | CASE_DRAFT_MASK | CASE_LSE, QUERY_LENS, .q_len = 3},
+    {"heads_128",         1, 128,  64,   0, CASE_LSE | CASE_SINKS | CASE_REPEAT, RAGGED_LENS},
+    {"heads_192_ragged",  1, 192,  64,   0, CASE_RAGGED_Q | CASE_LSE, LENS(100, 3, 700, 64), .q_len = 2},
+    {"heads_96_long",     1, 96,  128,   0, CASE_LSE | CASE_SOFT_CAP, LENS(5000), .soft_cap = 30},
     {"random_1",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_2",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_3",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
@@ -326,7 +333,8 @@ static const struct {
                    {CASE_SKIP_SOFTMAX, 5},
                    {CASE_BATCH_INVARIANT, 4},
                    {CASE_ROPE, 4},
-                   {CASE_FAR_POSITIONS, 5}};
+                   {CASE_FAR_POSITIONS, 5},
+                   {CASE_QUERY_ROPE, 3}};
 
 /* What excludes each other, or does nothing alone. */
 static uint64_t reconciled(uint64_t flags) {
@@ -429,6 +437,13 @@ void draw_test_case(const struct test_case *test, uint64_t seed, struct test_cas
     while (drawn.q_len > 1 && work_of(&drawn) > MAX_DRAWN_WORK)
         drawn.q_len /= 2;
     *ret_drawn = drawn;
+}
+
+void make_mla_case(struct test_case *test) {
+    test->group_size *= test->num_kv_heads;
+    test->num_kv_heads = 1;
+    test->flags &=
+        ~(CASE_COMBINED_POOL | CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_NARROW_HEAD | CASE_INTERLEAVED | CASE_ALIBI | CASE_ROPE);
 }
 
 bool random_case_named(const char *name, struct test_case *ret_test) {

@@ -159,7 +159,7 @@ static bool open_variants(struct checker *checker, const struct session_args *se
             !named(globs, info.name))
             continue;
         const bool merges = checker->context->table.records[index].family == &family_merge_states;
-        if (info.op != LIBDECODE_OP_BATCH_DECODE && !merges)
+        if (info.op == 0 && !merges)
             continue;
         if (!open_variant(session, &info, merges, &checker->variants[checker->num_variants]))
             return false;
@@ -176,7 +176,8 @@ static bool open_variants(struct checker *checker, const struct session_args *se
 }
 
 static bool of_kind(const struct case_kind *kind, const struct variant *variant) {
-    return !variant->merges && kind->kv_dtype == variant->info.kv_dtype && kind->head_dim == variant->info.head_dim;
+    const libdecode_kernel_info *info = &variant->info;
+    return !variant->merges && kind->op == info->op && kind->kv_dtype == info->kv_dtype && kind->head_dim == info->head_dim;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- running */
@@ -334,7 +335,7 @@ static size_t find_kinds(const struct checker *checker, struct case_kind *kinds)
         for (size_t kind = 0; kind < count; kind++)
             known = known || of_kind(&kinds[kind], &checker->variants[index]);
         if (!known)
-            kinds[count++] = (struct case_kind){.kv_dtype = info->kv_dtype, .head_dim = info->head_dim};
+            kinds[count++] = (struct case_kind){.op = info->op, .kv_dtype = info->kv_dtype, .head_dim = info->head_dim};
     }
     return count;
 }

@@ -97,7 +97,7 @@ static size_t extent(int64_t tokens, int64_t token_stride, int64_t heads, int64_
 }
 
 size_t out_sf_columns(const libdecode_problem *problem) {
-    return ((size_t)problem->num_qo_heads * (size_t)problem->head_dim / NVFP4_BLOCK + 3) / 4 * 4;
+    return ((size_t)problem->num_qo_heads * (size_t)problem->v_head_dim / NVFP4_BLOCK + 3) / 4 * 4;
 }
 
 size_t out_sf_bytes(const libdecode_problem *problem, const libdecode_tensors *tensors, int64_t num_tokens) {
@@ -119,7 +119,7 @@ bool device_case_make(struct gpu *gpu, const struct host_case *host, const struc
         return complain("%s", libdecode_error_message());
     const libdecode_problem *given = &checked.given;
     const int64_t num_tokens = query_tokens(given, host->tensors.cum_seq_lens_q);
-    made->out_bytes = extent(num_tokens, given->out_token_stride, given->num_qo_heads, given->out_head_stride, given->head_dim,
+    made->out_bytes = extent(num_tokens, given->out_token_stride, given->num_qo_heads, given->out_head_stride, given->v_head_dim,
                              dtype_bits(given->out_dtype));
     made->out_sf_bytes = out_sf_bytes(given, &host->tensors, num_tokens);
     if ((given->features & LIBDECODE_FEATURE_LSE) != 0)
@@ -298,7 +298,7 @@ static bool gaps_intact(const struct device_case *device_case, uint8_t *data, st
     for (int64_t token = 0; token < num_tokens; token++) {
         for (int64_t head = 0; head < given->num_qo_heads; head++) {
             int64_t row = token * given->out_token_stride + head * given->out_head_stride;
-            memset(data + (size_t)row * bits / 8, POISON_BYTE, (size_t)given->head_dim * bits / 8);
+            memset(data + (size_t)row * bits / 8, POISON_BYTE, (size_t)given->v_head_dim * bits / 8);
             row = token * given->lse_token_stride + head * given->lse_head_stride;
             if (device_case->lse_bytes > 0)
                 memset(lse + (size_t)row * sizeof(float), POISON_BYTE, sizeof(float));

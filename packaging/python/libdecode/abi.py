@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 from libdecode import errors
 
 DTYPE_DEFAULT, DTYPE_BF16, DTYPE_FP16, DTYPE_E4M3, DTYPE_NVFP4, DTYPE_FP32 = range(6)
-OP_BATCH_DECODE = 1
+OP_BATCH_DECODE, OP_MLA_DECODE = 1, 2
 KV_HND, KV_NHD = 0, 1
 SF_LINEAR, SF_V_INTERLEAVE4 = 0, 1
 (FEATURE_WINDOW, FEATURE_SINKS, FEATURE_LSE, FEATURE_RAGGED_Q, FEATURE_DRAFT_MASK, FEATURE_V_PAGE_TABLE, FEATURE_QUERY_POSITIONS,
  FEATURE_SKIP_SOFTMAX, FEATURE_SOFT_CAP, FEATURE_ALIBI, FEATURE_ROPE, FEATURE_LSE_NATURAL,
  FEATURE_BATCH_INVARIANT) = (1 << bit for bit in range(13))
+FEATURE_QUERY_ROPE = 1 << 14
 OPEN_IGNORE_ENVIRONMENT, OPEN_BUNDLES_ONLY, OPEN_STRICT = 1, 2, 4
 LOG_DEFAULT, LOG_NONE, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG = range(6)
 LAUNCH_PROGRAMMATIC, LAUNCH_HISTORY_FINAL = 1, 2
@@ -58,7 +59,8 @@ class Problem(Sized):
         + [("page_table_v_offset", c_int64)]
         + _strides("seq_lens_request", "seq_lens_head")
         + [("total_kv_tokens", c_int64)]
-        + [("logits_soft_cap", c_float), ("rope_scale", c_float), ("rope_theta", c_float), ("reserved", c_uint32)]
+        + [("logits_soft_cap", c_float), ("rope_scale", c_float), ("rope_theta", c_float), ("v_head_dim", c_int32)]
+        + _strides("query_rope_token", "query_rope_head")
     )
 
 
@@ -70,7 +72,7 @@ class Tensors(Sized):
         + [(name, c_float) for name in ("bmm1_scale", "bmm2_scale", "o_scale", "out_sf_scale")]
         + [("out_sf_start_token", c_int32), ("launch_flags", c_uint32)]
         + [(name, c_void_p) for name in ("bmm1_scale_device", "bmm1_scale_log2_device", "bmm2_scale_device", "workspace")]
-        + [("workspace_bytes", c_size_t), ("alibi_slopes", c_void_p)]
+        + [("workspace_bytes", c_size_t), ("alibi_slopes", c_void_p), ("query_rope", c_void_p)]
     )
 
 
