@@ -9,7 +9,8 @@
  *     steps                   matrix instructions over head_dim, 16 dims each
  *     Scales                  where a lane finds those of its tokens in a tile; NoScales where there are none
  *     KeyReader, ValueReader  read a fragment of 16 tokens: the A operand of one step after the other, [16 tokens][16 dims] and
- *                             [16 dims][16 tokens]
+ *                             [16 dims][16 tokens]; a ValueReader may be told to count steps from a later one on, where the steps
+ *                             that follow lie in the same line
  *     k_scale, v_scale        what operands are to be multiplied by
  *     query_...               which dims the lanes want as the B operand of qk (query.cuh): of converted queries a lane takes
  *                             query_vector neighbouring dims, and query_operand makes of their pairs the registers of its steps

@@ -29,6 +29,8 @@ OF_KV = {
     "e4m3": {"HMMA.16816.F32", CONVERT},
     "nvfp4": {"HMMA.16816.F32", CONVERT, "HMUL2", "LDGSTS"},  # and the copies of its scales
 }
+# With tiles of more rows than this: the matrix instructions of warpgroups, which have names of their own.
+MOST_MMA_ROWS = 32
 # One TMA box per page and tensor, or copies of the lanes.
 OF_PAGES = {"16": {"UTMALDG.5D"}, "1": {"LDGSTS"}}
 CLUSTER = {"STAS", "UCGABAR_ARV", "UCGABAR_WAIT"}  # stores into a neighbour's shared memory; the barrier of the cluster
@@ -61,12 +63,16 @@ class InstructionsTest(unittest.TestCase):
         for name, (text, opcodes) in images:
             with self.subTest(name):
                 wanted = next(words for family, words in OF_FAMILY.items() if name.startswith(family + "_"))
-                fields = re.search(r"_kv(\w+?)_d\d+_r\d+_p(\d+)_c(\d+)_o(\d)_sm\d+$", name)
+                fields = re.search(r"_kv(\w+?)_d\d+_r(\d+)_p(\d+)_c(\d+)_o(\d)_sm\d+$", name)
                 unwanted = LOCAL | CLUSTER | TRIGGER | GENERIC
                 if fields:
-                    kv_dtype, min_page_size, cluster_size, options = fields.groups()
+                    kv_dtype, row_tile, min_page_size, cluster_size, options = fields.groups()
                     wanted = wanted | OF_KV[kv_dtype] | OF_PAGES[min_page_size]
                     unwanted = unwanted | OF_KV["bf16"] - wanted
+                    if int(row_tile) > MOST_MMA_ROWS:
+                        single = {word for word in wanted if word.startswith("HMMA.")}
+                        wanted = wanted - single | {word.replace("HMMA.16816", "HGMMA.64x64x16") for word in single} | {"STSM"}
+                        unwanted = unwanted | {"HMMA"}
                     if options != "0":  # the grid declares that they may spill
                         unwanted = unwanted - LOCAL
                 if fields and int(cluster_size) > 1:
