@@ -9,9 +9,9 @@
  *                     other's matrix instructions; with 128 rows each takes every tile, for half of the rows (tile/warpgroup.cuh)
  *     at a unit's end group_fold.cuh, then worker_fold.cuh, a block of columns after the other
  *
- * A warpgroup and a tile (time runs to the right; the barriers are those of the four warps):
+ * What a warpgroup does with tile i (time runs to the right; at each bar its four warps meet, at the second one also for their turn):
  *
- *     K to registers | scores | any far above its reference? barrier | weights to shared memory | barrier | V to registers | output
+ *     differences of scores i to their references, any too large? | weights i, V i to registers | output i and scores i + 1, side by side
  *
  * Shared memory: struct SharedMemory below. Tiles first, then matrix operands: the swizzle wants them 1024-byte aligned.
  */
@@ -26,6 +26,7 @@
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/producer.cuh"
 #include "pipeline/skip_votes.cuh"
+#include "pipeline/tile_walk.cuh"
 #include "pipeline/worker_fold.cuh"
 #include "tile/row_map.cuh"
 #include "tile/warpgroup.cuh"
@@ -101,7 +102,6 @@ constexpr int consumer_barrier =
 
 /* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
 
-using Tokens = tile::WarpTokens<Traits::row_tile, tile::fragment_tokens>;
 using TileTokens = tile::WarpTokens<Traits::row_tile, tile::group_tokens>;
 using KeyTokens = tile::TokenFragments<Format, Traits::tile_tokens, 1>;
 using ValueTokens = tile::TokenFragments<Format, Traits::tile_tokens, tile::group_token_fragments>;
@@ -185,20 +185,7 @@ __device__ __forceinline__ void scale(Scores &scores, float same, const float *r
     }
 }
 
-/* The tiles of a piece that are a team's, in order. */
-struct TileWalk {
-    const tile::UnitRows<Traits::row_tile> &rows;
-    int token; /* the first of the tile */
-
-    __device__ __forceinline__ bool has_tile() const { return token < rows.end_token; }
-    __device__ __forceinline__ TileTokens tokens() const { return {rows, rows.are_alike, token, rows.end_token, rows.common}; }
-    /* Past so many tiles, or past the last. */
-    __device__ __forceinline__ void step(int tiles, Ring &ring) {
-        const int left = (max(rows.end_token - token, 0) + Traits::tile_tokens - 1) / Traits::tile_tokens;
-        ring.advance(Traits::teams == 1 ? tiles : min(tiles, left));
-        token += tiles * Traits::tile_tokens;
-    }
-};
+using TileWalk = pipeline::TileWalk<Traits::row_tile, Traits::tile_tokens, Traits::teams, false, Ring>;
 
 /*
  * Attention of this warpgroup's rows over those of the piece's tiles that are its team's. While the output takes in V of a tile, the
@@ -210,9 +197,7 @@ __device__ __forceinline__ void attend(const pipeline::AnnouncedPiece<Traits::ro
     const uint32_t query = ptx::shared_address(shared.query), weights = ptx::shared_address(shared.weights[place.group]);
     const int first_step = place.warp * Partials::steps;
     tile::GroupReferences &references = shared.references[place.group];
-    TileWalk walk{piece.rows, piece.rows.first_token};
-    if (Traits::teams > 1) /* to this team's first */
-        walk.step((place.team() + Traits::teams - piece.first_team) % Traits::teams, ring);
+    TileWalk walk(piece.rows, piece.first_team, place.team(), ring);
     Scores scores;
     const auto begin_scores = [&] {
         ring.wait_full(pipeline::tensor_k);
@@ -225,13 +210,10 @@ __device__ __forceinline__ void attend(const pipeline::AnnouncedPiece<Traits::ro
     ptx::wgmma_wait();
     ptx::accumulator_is_ready(scores.value[0]);
     for (;;) {
-        const TileTokens tokens = walk.tokens();
+        const TileTokens tokens = walk.tokens<tile::group_tokens>(0);
         scale(scores, bmm1_scale, shared.row_scale + place.first_row(), lane);
         if (!tokens.all_visible())
-            tile::mask(scores,
-                       Tokens{tokens.rows, tokens.are_alike, tokens.first_token + place.warp * tile::fragment_tokens,
-                              tokens.end_token, tokens.common},
-                       place.first_row(), lane);
+            tile::mask(scores, walk.tokens<tile::fragment_tokens>(place.warp * tile::fragment_tokens), place.first_row(), lane);
         Scores differences;
         const bool exceeds = tile::GroupSoftmax::subtract(scores, references, differences, lane);
         /* Behind this barrier all warps are done with the weights of the tile before, too. */
@@ -252,7 +234,7 @@ __device__ __forceinline__ void attend(const pipeline::AnnouncedPiece<Traits::ro
         tile::begin_group_pv<Format>(state.output, values, weights);
         ring.release(pipeline::tensor_v, lane);
 
-        walk.step(Traits::teams, ring);
+        walk.next();
         const bool has_next = walk.has_tile();
         if (has_next)
             begin_scores();
