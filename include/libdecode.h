@@ -400,7 +400,7 @@ typedef struct libdecode_plan_info {
     const char *bundle; /* where it comes from: a path, "memory" or "embedded" */
     const char *reason; /* one line: why this one */
     uint8_t image_sha256[32];
-    int32_t row_passes;   /* times the KV cache is read: 1 unless the group is larger than the largest row tile */
+    int32_t row_passes;   /* times the KV cache is read: 1 unless there are more rows than the kernel's row tile has */
     int32_t workers;      /* CTAs or clusters that share the work */
     int32_t cluster_size; /* CTAs in a cluster; 1: none */
     int32_t predicted_ns; /* of the cost model, at max_seq_len */
@@ -411,7 +411,7 @@ typedef struct libdecode_plan_info {
  * Chooses a kernel. No GPU is touched unless `device` is NULL (then: libdecode_device_current).
  * A plan is immutable and may be used by any number of threads; it belongs to its context.
  * Fewer passes over the KV cache win, then the narrower row tile, then pages copied whole, then the kernel without options, then the
- * predicted time: the same answer on every host.
+ * predicted time; but where few units are shared by many workers, row tiles above 32 stand back. The same answer on every host.
  * Errors: INVALID_ARGUMENT, STRUCT_SIZE, UNSUPPORTED, NOT_IN_BUNDLE, NO_GPU_IMAGE, DRIVER_TOO_OLD, OVERRIDE, STRICT,
  * OUT_OF_MEMORY; with device NULL also the other 4xx and FORKED.
  */

@@ -52,6 +52,7 @@
 #include "pipeline/row_gather.cuh"
 #include "pipeline/scale_gather.cuh"
 #include "pipeline/skip_votes.cuh"
+#include "pipeline/tile_walk.cuh"
 #include "pipeline/warp_fold.cuh"
 #include "pipeline/worker_fold.cuh"
 #include "tile/attention.cuh"
@@ -232,47 +233,9 @@ using Tokens = tile::WarpTokens<Traits::row_tile, Traits::tokens_per_warp>;
 using Scores = tile::ScoreFragment<Traits::token_fragments, Traits::row_fragments>;
 using Weights = tile::WeightFragment<Traits::token_fragments, Traits::row_fragments>;
 
-/* A consumer warp on its way over the tiles of a piece: those of its team, in order. */
-class TileWalk {
-  public:
-    __device__ __forceinline__ TileWalk(const tile::UnitRows<Traits::row_tile> &rows, int first_team, const Place &place,
-                                        Ring &ring)
-        : rows_(rows), kept_end_(rows.end_token), kept_common_(rows.common), kept_are_alike_(rows.are_alike), place_(place),
-          ring_(ring), token_(rows.first_token) {
-        if (Traits::teams > 1) /* to this team's first */
-            step((place.team + Traits::teams - first_team) % Traits::teams);
-    }
-
-    __device__ __forceinline__ bool has_tile() const { return token_ < end_token(); }
-    __device__ __forceinline__ void next() { step(Traits::teams); }
-
-    /* This warp's tokens of the tile. */
-    __device__ __forceinline__ Tokens tokens() const {
-        return {rows_, keeps ? kept_are_alike_ : rows_.are_alike, token_ + place_.first_token(), end_token(),
-                keeps ? kept_common_ : rows_.common};
-    }
-
-  private:
-    /* What is read of the rows for every tile; wide row tiles and options have no registers to keep it, and read it again. */
-    static constexpr bool keeps = Traits::row_tile == 8 && !Traits::has_options;
-
-    __device__ __forceinline__ int end_token() const { return keeps ? kept_end_ : rows_.end_token; }
-
-    /* Past so many tiles, or past the last. */
-    __device__ __forceinline__ void step(int tiles) {
-        const int left = (max(end_token() - token_, 0) + Traits::tile_tokens - 1) / Traits::tile_tokens;
-        ring_.advance(Traits::teams == 1 ? tiles : min(tiles, left));
-        token_ += tiles * Traits::tile_tokens;
-    }
-
-    const tile::UnitRows<Traits::row_tile> &rows_;
-    const int kept_end_;
-    const tile::TokenRange kept_common_;
-    const bool kept_are_alike_;
-    const Place &place_;
-    Ring &ring_;
-    int token_; /* the first of the tile */
-};
+/* Wide row tiles and options have no registers to keep what every tile asks for. */
+using TileWalk =
+    pipeline::TileWalk<Traits::row_tile, Traits::tile_tokens, Traits::teams, Traits::row_tile == 8 && !Traits::has_options, Ring>;
 
 /* What few launches ask for. */
 [[maybe_unused]] __device__ __forceinline__ void bend(const gqa_decode_params &params, Scores &scores, const Tokens &tokens,
@@ -306,15 +269,16 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
     const bool may_skip = Traits::skips && params.query.skip_factor > 0.f;
     const tile::UnitRows<Traits::row_tile> &rows = piece.rows;
     Ring ring_behind = ring;
-    TileWalk walk(rows, piece.first_team, place, ring), behind(rows, piece.first_team, place, ring_behind);
+    TileWalk walk(rows, piece.first_team, place.team, ring), behind(rows, piece.first_team, place.team, ring_behind);
     Weights weights;
     bool is_weighed = false; /* the tile behind */
     const auto catch_up = [&] {
-        add_values(ring_behind, behind.tokens(), is_weighed, weights, fragments, state, lane);
+        add_values(ring_behind, behind.tokens<Traits::tokens_per_warp>(place.first_token()), is_weighed, weights, fragments,
+                   state, lane);
         behind.next();
     };
     for (bool is_first = true; walk.has_tile(); walk.next(), is_first = false) {
-        const Tokens tokens = walk.tokens();
+        const Tokens tokens = walk.tokens<Traits::tokens_per_warp>(place.first_token());
         bool wanted = tokens.any_visible();
         Scores scores;
         ring.wait_full(pipeline::tensor_k);

@@ -58,8 +58,10 @@ struct KvFormat16Bit {
     struct ValueReader {
         const uint32_t address, line_stride_bytes;
         template <class Tokens>
-        __device__ __forceinline__ ValueReader(uint32_t tile, const Tokens &tokens, int fragment, int lane)
-            : address(Rows::first_pair(tile + tokens.offset[fragment], (lane & 7) + ((lane >> 4) & 1) * 8, (lane >> 3) & 1)),
+        __device__ __forceinline__ ValueReader(uint32_t tile, const Tokens &tokens, int fragment, int lane, int first_step = 0)
+            : address(Rows::pair(
+                  Rows::first_pair(tile + tokens.offset[fragment], (lane & 7) + ((lane >> 4) & 1) * 8, (lane >> 3) & 1),
+                  tokens.line_stride_bytes, first_step)),
               line_stride_bytes(tokens.line_stride_bytes) {}
         __device__ __forceinline__ void operand(uint32_t (&values)[4], int step, int first = 0) {
             ptx::ldmatrix_x4_trans(values, Rows::pair(address, line_stride_bytes, first + step));

@@ -32,8 +32,9 @@ struct KvFormat<KERNEL_DTYPE_E4M3, head_dim> {
         const uint32_t address, line_stride_bytes;
         uint32_t chunks[4];
         template <class Tokens>
-        __device__ __forceinline__ Reader(uint32_t tile, const Tokens &tokens, int fragment, int lane)
-            : address(Rows::first_pair(tile + tokens.offset[fragment], lane & 15, lane >> 4)),
+        __device__ __forceinline__ Reader(uint32_t tile, const Tokens &tokens, int fragment, int lane, int first_step = 0)
+            : address(Rows::pair(Rows::first_pair(tile + tokens.offset[fragment], lane & 15, lane >> 4), tokens.line_stride_bytes,
+                                 first_step / 2)),
               line_stride_bytes(tokens.line_stride_bytes) {}
     };
 

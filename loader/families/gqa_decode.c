@@ -52,7 +52,7 @@ static void narrow(const struct grid_variant *variant, contract_t *contract) {
         contract->query_dtypes = 1u << contract->kv_dtype;
         contract->out_dtypes &= 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16;
     }
-    if (contract->cluster_size > 1)
+    if (contract->cluster_size > 1 || contract->row_tile > 32)
         contract->features &= ~(uint32_t)CONTRACT_FEATURE_BATCH_INVARIANT;
     if (contract->head_dim / contract->cluster_size < NVFP4_BLOCK)
         contract->out_dtypes &= ~(1u << KERNEL_DTYPE_NVFP4);
