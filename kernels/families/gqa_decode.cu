@@ -22,6 +22,9 @@
  *                     warp takes its own tokens of a tile and keeps its own reference and sum: no barrier among consumers
  *     at a unit's end partial.cuh: warps, then the cluster, then the workers that share the unit; the last one stores
  *
+ * A programmatic launch waits for the kernel ahead of it before anything else, or, where all but the newest rows were promised to be
+ * final, role by role and as late as each can (history.cuh).
+ *
  * Kernels with options (soft cap, ALiBi, RoPE, skip-softmax) are variants of their own: what few launches ask for costs the others
  * nothing. With RoPE keys are turned between shared memory and the tensor core (qk_rotated), queries when they are loaded; with
  * skip-softmax V of a tile is asked for after the warps have voted on it (skip_votes.cuh).
