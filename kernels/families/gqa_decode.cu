@@ -319,7 +319,7 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
 /* The page ceiling's: every tile is given back as it came. */
 __device__ __forceinline__ void release_tiles(const pipeline::AnnouncedPiece<Traits::row_tile> &piece, Ring &ring,
                                               const Place &place, int lane) {
-    for (TileWalk walk(piece.rows, piece.first_team, place, ring); walk.has_tile(); walk.next()) {
+    for (TileWalk walk(piece.rows, piece.first_team, place.team, ring); walk.has_tile(); walk.next()) {
         for (const pipeline::Tensor tensor : {pipeline::tensor_k, pipeline::tensor_v}) {
             ring.wait_full(tensor);
             ring.release(tensor, lane);

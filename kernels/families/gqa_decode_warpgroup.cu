@@ -338,10 +338,10 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     }
     ptx::give_registers<Traits::other_registers>();
     if (warp == Traits::announcer_warp)
-        pipeline::announce<false, Traits::tile_tokens, Traits::teams>(params, schedule, shared.pieces, lane);
+        pipeline::announce<false, Traits::tile_tokens, Traits::teams>(params.schedule, params.query, schedule, shared.pieces,
+                                                                      lane);
     else if (warp < Traits::announcer_warp)
-        Producer(params, map, tensor == pipeline::tensor_k ? params.k_scales : params.v_scales, tensor, 0, ring, votes)
-            .run(schedule, lane);
+        Producer(params.schedule, map, {}, 0.f, tensor, 0, ring, votes).run(schedule, lane);
 }
 
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {

@@ -84,8 +84,8 @@ __device__ __forceinline__ void announce(const schedule_params &params, const qu
         if (!piece.end_of_work)
             schedule.find_parts(piece);
         const QueryTokens query(schedule.sequences(), piece.request);
-        if (rarely(number == 0 && is_history_final(params.schedule)))
-            await_the_rest(params.schedule);
+        if (rarely(number == 0 && is_history_final(params)))
+            await_the_rest(params);
         AnnouncedPiece<row_tile> &slot = pieces.wait_empty(number);
         if (lane == 0) {
             slot.piece = piece;
