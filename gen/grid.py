@@ -156,7 +156,7 @@ def read_cover(where: str, table: object, axes: list[Axis]) -> tuple[tuple[str, 
 
 def enumerate_grid(where: str, table: object, family: str, source: str, axes: list[Axis], known_names: str,
                    cover_pairs: tuple[tuple[str, ...], ...]) -> list[Variant]:
-    check_keys(where, table, {"targets"} | {axis.name for axis in axes}, {"may_spill"})
+    check_keys(where, table, {"targets"} | {axis.name for axis in axes}, {"may_spill", "source"})
     targets = read_values(where, "targets", table["targets"])
     for target in targets:
         if target not in TARGETS:
@@ -182,6 +182,13 @@ def enumerate_grid(where: str, table: object, family: str, source: str, axes: li
     return variants
 
 
+def read_source(path: pathlib.Path, section: str, table: dict) -> str:
+    source = check_word(f"{path}: {section}", "source", table["source"], r"[a-z0-9_]+\.cu")
+    if not (path.parent / source).is_file():
+        raise GridError(f"{path}: {section}: there is no source '{source}' beside it")
+    return source
+
+
 def read_family(path: pathlib.Path, known_names: str) -> list[Variant]:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -190,16 +197,15 @@ def read_family(path: pathlib.Path, known_names: str) -> list[Variant]:
     check_keys(str(path), document, {"family", "grid"}, {"axis", "cover"})
     check_keys(f"{path}: family", document["family"], {"name", "source"})
     name = check_word(f"{path}: family", "name", document["family"]["name"], r"[a-z][a-z0-9_]*")
-    source = check_word(f"{path}: family", "source", document["family"]["source"], r"[a-z0-9_]+\.cu")
-    if not (path.parent / source).is_file():
-        raise GridError(f"{path}: family: there is no source '{source}' beside it")
+    source = read_source(path, "family", document["family"])
     if not isinstance(document["grid"], list):
         raise GridError(f"{path}: a grid is written [[grid]]")
     axes = read_axes(str(path), document.get("axis", []), known_names)
     cover_pairs = read_cover(f"{path}: cover", document["cover"], axes) if "cover" in document else ()
     variants = []
     for number, table in enumerate(document["grid"], 1):
-        variants += enumerate_grid(f"{path}: grid {number}", table, name, source, axes, known_names, cover_pairs)
+        own_source = read_source(path, f"grid {number}", table) if isinstance(table, dict) and "source" in table else source
+        variants += enumerate_grid(f"{path}: grid {number}", table, name, own_source, axes, known_names, cover_pairs)
     return variants
 
 

@@ -224,12 +224,19 @@ typedef enum libdecode_dtype {
     LIBDECODE_DTYPE_DEFAULT = 0, /* what the field's comment says */
     LIBDECODE_DTYPE_BF16 = 1,
     LIBDECODE_DTYPE_FP16 = 2,
-    LIBDECODE_DTYPE_E4M3 = 3, /* 8 bits, finite, largest 448 */
-    LIBDECODE_DTYPE_NVFP4 = 4 /* e2m1, two to a byte (even element in the low nibble), one e4m3 scale to 16 of head_dim */
+    LIBDECODE_DTYPE_E4M3 = 3,  /* 8 bits, finite, largest 448 */
+    LIBDECODE_DTYPE_NVFP4 = 4, /* e2m1, two to a byte (even element in the low nibble), one e4m3 scale to 16 of head_dim */
+    LIBDECODE_DTYPE_FP32 = 5   /* of partial results only */
 } libdecode_dtype;
 
 typedef enum libdecode_op {
-    LIBDECODE_OP_BATCH_DECODE = 1 /* GQA/MHA over paged or contiguous KV: batch decode, and single decode as a batch of 1 */
+    LIBDECODE_OP_BATCH_DECODE = 1, /* GQA/MHA over paged or contiguous KV: batch decode, and single decode as a batch of 1 */
+    /*
+     * Paged MLA with absorbed weights, what trtllm_batch_decode_with_kv_cache_mla does: one KV head, whose cache has one row for a
+     * token, latent elements first and then those of RoPE. That row is the token's K, and its first v_head_dim elements are its V:
+     * there is no v_cache. head_dim / v_head_dim is 576 / 512 or 320 / 256.
+     */
+    LIBDECODE_OP_MLA_DECODE = 2
 } libdecode_op;
 
 typedef enum libdecode_kv_layout {
@@ -260,8 +267,10 @@ typedef enum libdecode_features {
     LIBDECODE_FEATURE_ROPE = 1u << 10,            /* query and K are given unrotated; rope_scale and rope_theta apply */
     LIBDECODE_FEATURE_LSE_NATURAL = 1u << 11,     /* with FEATURE_LSE: base e instead of 2 */
     LIBDECODE_FEATURE_BATCH_INVARIANT = 1u << 12, /* the bits of a request's result do not depend on its batch: see the top */
-    LIBDECODE_FEATURE_CONTIGUOUS_KV =
-        1u << 13 /* no pages: request b has kv_capacity_tokens rows of its own, one after the other */
+    /* no pages: request b has kv_capacity_tokens rows of its own, one after the other */
+    LIBDECODE_FEATURE_CONTIGUOUS_KV = 1u << 13,
+    /* MLA_DECODE: the query comes in two tensors, its first v_head_dim elements and, as tensors.query_rope, the others */
+    LIBDECODE_FEATURE_QUERY_ROPE = 1u << 14
 } libdecode_features;
 
 typedef struct libdecode_problem {
@@ -273,13 +282,13 @@ typedef struct libdecode_problem {
     uint32_t features;           /* LIBDECODE_FEATURE_* */
     int32_t batch_size;          /* requests; 0: nothing is launched */
     int32_t num_qo_heads;
-    int32_t num_kv_heads; /* divides num_qo_heads */
-    int32_t head_dim;     /* a multiple of 16 up to 512; with NVFP4 KV of 64, and kernels exist up to 256 */
-    int32_t page_size;    /* KV tokens a page: 1 to 1024; powers of two from 16 on are copied whole, others row by row */
-    int32_t q_len;        /* query tokens a request; default 1, and kernels exist up to 1024 */
-    int32_t
-        max_seq_len; /* a hint for the choice of kernel; default: page_table_request_stride * page_size, or kv_capacity_tokens */
-    int32_t window_left;     /* with FEATURE_WINDOW: the query's own position and this many before it; >= 0 */
+    int32_t num_kv_heads; /* divides num_qo_heads; MLA_DECODE: 1, and by default */
+    /* a multiple of 16 up to 512; with NVFP4 KV of 64, and kernels exist up to 256. MLA_DECODE: 576 or 320 */
+    int32_t head_dim;
+    int32_t page_size;   /* KV tokens a page: 1 to 1024; powers of two from 16 on are copied whole, others row by row */
+    int32_t q_len;       /* query tokens a request; default 1, and kernels exist up to 1024 */
+    int32_t max_seq_len; /* a hint for the choice of kernel; default: what the page table or kv_capacity_tokens has room for */
+    int32_t window_left; /* with FEATURE_WINDOW: the query's own position and this many before it; >= 0 */
     int32_t position_stride; /* default 1 */
     int32_t position_offset; /* >= 0 */
     /*
@@ -293,8 +302,8 @@ typedef struct libdecode_problem {
     int64_t num_pages;
     libdecode_kv_layout kv_layout;                 /* names the default strides of K and V, nothing else */
     libdecode_sf_layout v_sf_layout;               /* NVFP4 only */
-    int64_t query_token_stride, query_head_stride; /* default [tokens, num_qo_heads, head_dim] */
-    int64_t out_token_stride, out_head_stride;     /* default [tokens, num_qo_heads, head_dim] */
+    int64_t query_token_stride, query_head_stride; /* default [tokens, num_qo_heads, head_dim]; FEATURE_QUERY_ROPE: v_head_dim */
+    int64_t out_token_stride, out_head_stride;     /* default [tokens, num_qo_heads, v_head_dim] */
     int64_t lse_token_stride, lse_head_stride;     /* default [tokens, num_qo_heads] */
     /* default: kv_layout, dense over the strides inside; in elements */
     int64_t k_page_stride, k_head_stride, k_token_stride;
@@ -322,6 +331,9 @@ typedef struct libdecode_problem {
      */
     float rope_scale; /* default 1 */
     float rope_theta; /* default 10000 */
+    /* elements of a row of V and of out; default head_dim, MLA_DECODE: head_dim - 64; nothing else is accepted */
+    int32_t v_head_dim;
+    int64_t query_rope_token_stride, query_rope_head_stride; /* default [tokens, num_qo_heads, head_dim - v_head_dim] */
     /*
      * With FEATURE_CONTIGUOUS_KV, >= 0: the KV tokens that each request has room for, any number. The cache is then
      * [batch_size, num_kv_heads, kv_capacity_tokens, head_dim], or in NHD [batch_size, kv_capacity_tokens, num_kv_heads, head_dim]:
@@ -329,10 +341,19 @@ typedef struct libdecode_problem {
      * Rows from a request's length on never influence the result; with a length beyond the capacity none behind it is read.
      */
     int32_t kv_capacity_tokens;
+    uint32_t reserved; /* 0 */
 } libdecode_problem;
 
 typedef enum libdecode_launch_flags {
-    LIBDECODE_LAUNCH_PROGRAMMATIC = 1u << 0 /* may begin before the preceding kernel ends; reads nothing before it has */
+    LIBDECODE_LAUNCH_PROGRAMMATIC = 1u << 0, /* may begin before the preceding kernel ends; reads nothing before it has */
+    /*
+     * With LAUNCH_PROGRAMMATIC, a promise: seq_lens, page_table, cum_seq_lens_q, query_positions and all KV rows with their scales, but
+     * those of the last q_len tokens of each sequence (problem.q_len, also with FEATURE_RAGGED_Q), were written by what had ended when
+     * the preceding kernel began. They are then read before it ends, the other rows after. As without the flag it may write the query,
+     * the newest rows, scales on the device, sinks, slopes and masks, and use out, out_sf, lse and the workspace. A broken promise is
+     * not found: old values are read.
+     */
+    LIBDECODE_LAUNCH_HISTORY_FINAL = 1u << 1
 } libdecode_launch_flags;
 
 /*
@@ -343,9 +364,9 @@ typedef enum libdecode_launch_flags {
  */
 typedef struct libdecode_tensors {
     size_t struct_size;
-    const void *query;       /* query_dtype [tokens, num_qo_heads, head_dim] */
+    const void *query;       /* query_dtype [tokens, num_qo_heads, head_dim], or v_head_dim with FEATURE_QUERY_ROPE */
     const void *k_cache;     /* kv_dtype [pages, num_kv_heads, page_size, head_dim] (or by strides) */
-    const void *v_cache;     /* likewise; may lie in the same pool */
+    const void *v_cache;     /* likewise; may lie in the same pool. MLA_DECODE: NULL */
     const void *k_sf, *v_sf; /* NVFP4: e4m3 [pages, num_kv_heads, page_size, head_dim / 16] */
     /* [batch_size, page_table_request_stride]; a negative id gives zero rows; entries past the last live page are never
      * read */
@@ -353,8 +374,8 @@ typedef struct libdecode_tensors {
     /* [batch_size] KV tokens of each request, the q_len new ones included. With FEATURE_CONTIGUOUS_KV it may be NULL: every request has
      * kv_capacity_tokens of them, and nothing is read before the first KV row */
     const int32_t *seq_lens;
-    void *out; /* out_dtype [tokens, num_qo_heads, head_dim] */
-    /* NVFP4 out: e4m3 scales, 128x4 swizzle, [round_up(tokens, 128), round_up(num_qo_heads * head_dim / 16, 4)] */
+    void *out; /* out_dtype [tokens, num_qo_heads, v_head_dim] */
+    /* NVFP4 out: e4m3 scales, 128x4 swizzle, [round_up(tokens, 128), round_up(num_qo_heads * v_head_dim / 16, 4)] */
     void *out_sf;
     float *lse;                     /* f32 [tokens, num_qo_heads], base 2 or, with FEATURE_LSE_NATURAL, e */
     const float *sinks;             /* f32 [num_qo_heads], finished natural-log logits */
@@ -377,6 +398,7 @@ typedef struct libdecode_tensors {
     /* f32 [num_qo_heads]: of a KV token at position j and a query at p, slope * (j - p) is added to the natural-log logit, after
      * the soft cap */
     const float *alibi_slopes;
+    const void *query_rope; /* query_dtype [tokens, num_qo_heads, head_dim - v_head_dim] */
 } libdecode_tensors;
 
 /* --------------------------------------------------------------------------------------------------------------- plan */
@@ -390,7 +412,7 @@ typedef struct libdecode_plan_info {
     const char *bundle; /* where it comes from: a path, "memory" or "embedded" */
     const char *reason; /* one line: why this one */
     uint8_t image_sha256[32];
-    int32_t row_passes;   /* times the KV cache is read: 1 unless the group is larger than the largest row tile */
+    int32_t row_passes;   /* times the KV cache is read: 1 unless there are more rows than the kernel's row tile has */
     int32_t workers;      /* CTAs or clusters that share the work */
     int32_t cluster_size; /* CTAs in a cluster; 1: none */
     int32_t predicted_ns; /* of the cost model, at max_seq_len */
@@ -401,7 +423,7 @@ typedef struct libdecode_plan_info {
  * Chooses a kernel. No GPU is touched unless `device` is NULL (then: libdecode_device_current).
  * A plan is immutable and may be used by any number of threads; it belongs to its context.
  * Fewer passes over the KV cache win, then the narrower row tile, then pages copied whole, then the kernel without options, then the
- * predicted time: the same answer on every host.
+ * predicted time; but where few units are shared by many workers, row tiles above 32 stand back. The same answer on every host.
  * Errors: INVALID_ARGUMENT, STRUCT_SIZE, UNSUPPORTED, NOT_IN_BUNDLE, NO_GPU_IMAGE, DRIVER_TOO_OLD, OVERRIDE, STRICT,
  * OUT_OF_MEMORY; with device NULL also the other 4xx and FORKED.
  */
@@ -453,6 +475,68 @@ LIBDECODE_API libdecode_status libdecode_decode(libdecode_context *context, cons
 /* Workspace that libdecode_decode needs for this problem on the current device. Errors: as libdecode_plan_create. */
 LIBDECODE_API libdecode_status libdecode_decode_workspace_bytes(libdecode_context *context, const libdecode_problem *problem,
                                                                 size_t *ret_bytes);
+
+/* ---------------------------------------------------------------------------------------------------- merging of states */
+
+typedef enum libdecode_merge_flags {
+    LIBDECODE_MERGE_LSE_NATURAL = 1u << 0 /* every lse is base e, not base 2 */
+} libdecode_merge_flags;
+
+/*
+ * Partial results of attention, each over KV tokens that no other one has seen: parts of a KV cache that is spread over several GPUs,
+ * or a shared prefix and what follows it. Of every query token and head, over its states s:
+ *
+ *     w_s = 2^(lse_s - max lse),   out = sum_s w_s out_s / sum_s w_s,   lse = max lse + log2(sum_s w_s)
+ *
+ * in float32, in the order of the states: equal inputs give equal bits, wherever they lie and whatever else is merged.
+ *
+ * At the edges: a state of lse -infinity has no part in the result, NaN in its row does not leak; where all are -infinity, or there is
+ * no state, out = 0 and lse = -infinity. Beside a state of lse +infinity (an infinite sink) only such states count. A NaN lse gives
+ * NaN. A sink belongs to one of the partial results, not to all.
+ *
+ * Pointers are device memory for libdecode_merge_states, host memory for libdecode_merge_states_reference. Rows must be 16-byte
+ * aligned: base addresses, and strides in bytes. Strides count elements; state strides may be negative, so two tensors anywhere are
+ * two states whose stride is the difference of their addresses.
+ */
+typedef struct libdecode_states {
+    size_t struct_size;
+    libdecode_dtype dtype;     /* of partial_out: bf16, fp16, fp32; no default */
+    libdecode_dtype out_dtype; /* bf16, fp16, fp32; default: dtype */
+    uint32_t flags;            /* LIBDECODE_MERGE_* */
+    uint32_t launch_flags;     /* LIBDECODE_LAUNCH_PROGRAMMATIC */
+    int32_t num_states;        /* of every query token, at least 1; 0 with state_offsets */
+    int32_t num_tokens;        /* query tokens; num_tokens * num_heads is less than 2^31 */
+    int32_t num_heads;
+    int32_t head_dim; /* a multiple of 8 up to 1024 */
+    const void *
+        partial_out; /* dtype [num_tokens, num_states, num_heads, head_dim], or with state_offsets [states, num_heads, head_dim] */
+    const float *partial_lse; /* [num_tokens, num_states, num_heads], or with state_offsets [states, num_heads] */
+    /* [num_tokens + 1], or NULL: the states of token t are numbers state_offsets[t] to state_offsets[t + 1] - 1 of all */
+    const int32_t *state_offsets;
+    const uint8_t *token_mask; /* [num_tokens], or NULL: of a token whose byte is 0, out and lse stay as they are */
+    /* out_dtype [num_tokens, num_heads, head_dim]; may be where the rows of one state are, with their dtype and strides */
+    void *out;
+    float *lse; /* f32 [num_tokens, num_heads], or NULL; may be where the lse of that state is, with its strides */
+    int64_t partial_state_stride; /* default num_heads * head_dim */
+    int64_t partial_token_stride; /* default num_states * num_heads * head_dim; 0 with state_offsets */
+    int64_t partial_head_stride;  /* default head_dim */
+    int64_t partial_lse_state_stride, partial_lse_token_stride,
+        partial_lse_head_stride;               /* default: likewise, of 1 for head_dim */
+    int64_t out_token_stride, out_head_stride; /* default [num_tokens, num_heads, head_dim] */
+    int64_t lse_token_stride, lse_head_stride; /* default [num_tokens, num_heads] */
+} libdecode_states;
+
+/*
+ * Enqueues one kernel. The first call in a CUDA context loads it: with num_tokens 0 that is all a call does, so that a later one may
+ * be captured. After that it neither allocates, locks, reads files, logs nor synchronises. No plan, no workspace; kernel policies do
+ * not concern it.
+ * Errors: INVALID_ARGUMENT, STRUCT_SIZE, NOT_IN_BUNDLE, COLD_IN_CAPTURE, 3xx, 4xx, FORKED, OUT_OF_MEMORY.
+ */
+LIBDECODE_API libdecode_status libdecode_merge_states(libdecode_context *context, const libdecode_states *states,
+                                                      libdecode_stream stream);
+
+/* The same on host memory, in float64. Needs no context, no bundle, no GPU. Errors: INVALID_ARGUMENT, STRUCT_SIZE. */
+LIBDECODE_API libdecode_status libdecode_merge_states_reference(const libdecode_states *states);
 
 /* ----------------------------------------------------------------------------------------------------- looking inside */
 
@@ -528,6 +612,7 @@ LIBDECODE_API libdecode_status libdecode_reference(const libdecode_problem *prob
 #define LIBDECODE_DEVICE_INIT LIBDECODE_INIT_(libdecode_device)
 #define LIBDECODE_PROBLEM_INIT LIBDECODE_INIT_(libdecode_problem)
 #define LIBDECODE_TENSORS_INIT LIBDECODE_INIT_(libdecode_tensors)
+#define LIBDECODE_STATES_INIT LIBDECODE_INIT_(libdecode_states)
 #define LIBDECODE_PLAN_INFO_INIT LIBDECODE_INIT_(libdecode_plan_info)
 #define LIBDECODE_KERNEL_INFO_INIT LIBDECODE_INIT_(libdecode_kernel_info)
 #define LIBDECODE_BUNDLE_INFO_INIT LIBDECODE_INIT_(libdecode_bundle_info)

@@ -20,10 +20,17 @@
 #endif
 
 /* Element types as kernels see them; the numbers of libdecode_dtype in libdecode.h. */
-enum { KERNEL_DTYPE_BF16 = 1, KERNEL_DTYPE_FP16 = 2, KERNEL_DTYPE_E4M3 = 3, KERNEL_DTYPE_NVFP4 = 4 };
+enum { KERNEL_DTYPE_BF16 = 1, KERNEL_DTYPE_FP16 = 2, KERNEL_DTYPE_E4M3 = 3, KERNEL_DTYPE_NVFP4 = 4, KERNEL_DTYPE_FP32 = 5 };
 
 /* Numbers are permanent: they stand in bundles. */
-enum { KERNEL_FAMILY_GQA_DECODE = 1, KERNEL_FAMILY_READ_CEILING = 2 };
+enum {
+    KERNEL_FAMILY_GQA_DECODE = 1,
+    KERNEL_FAMILY_READ_CEILING = 2,
+    KERNEL_FAMILY_MERGE_STATES = 3,
+    KERNEL_FAMILY_MLA_DECODE = 4,
+    KERNEL_FAMILY_LATE_COPY = 8,
+    KERNEL_FAMILY_PAGE_CEILING = 9
+};
 
 /* LIBDECODE_FEATURE_* of libdecode.h, which devices do not include; axis.c asserts that the two agree. */
 enum {
@@ -40,7 +47,8 @@ enum {
     CONTRACT_FEATURE_ROPE = 1u << 10,
     CONTRACT_FEATURE_LSE_NATURAL = 1u << 11,
     CONTRACT_FEATURE_BATCH_INVARIANT = 1u << 12,
-    CONTRACT_FEATURE_CONTIGUOUS_KV = 1u << 13
+    CONTRACT_FEATURE_CONTIGUOUS_KV = 1u << 13,
+    CONTRACT_FEATURE_QUERY_ROPE = 1u << 14 /* the query in two tensors */
 };
 
 /* What takes time of those who do not ask for it: kernels are built with all of these, or with none. */
@@ -105,7 +113,10 @@ struct libdecode_divisor {
 /* Of schedule_params.rare: what most launches do without. */
 enum {
     SCHEDULE_EXACT_RANGES = 1u << 0, /* positions or the number of its query tokens say what a request sees */
-    SCHEDULE_FIXED_CHUNKS = 1u << 1  /* units are cut at places of their own, not where the ranges of workers end */
+    SCHEDULE_FIXED_CHUNKS = 1u << 1, /* units are cut at places of their own, not where the ranges of workers end */
+    /* lengths, page table, query_positions, cum_seq_lens_q and all but the newest q_len rows are final before the kernel ahead ends */
+    SCHEDULE_HISTORY_FINAL = 1u << 2,
+    SCHEDULE_LETS_NEXT_BEGIN = 1u << 3 /* what is launched behind this one, programmatic, may begin on SMs that it has left */
 };
 
 /* What is read of every sequence, and how the work is cut. */
@@ -206,11 +217,63 @@ struct gqa_decode_params {
     int32_t scale_blocks; /* not 0: the NVFP4 scales of a page's tokens lie without a gap, from multiples of 16 bytes on */
 };
 
+/* Merging of states: libdecode_states of libdecode.h, its defaults made explicit. Strides count elements. */
+struct merge_states_params {
+    const void *partial_out;
+    const float *partial_lse;
+    const int32_t *state_offsets; /* or NULL: every token has num_states */
+    const uint8_t *token_mask;    /* or NULL: all tokens are merged */
+    void *out;
+    float *lse; /* or NULL */
+    int64_t partial_state_stride, partial_token_stride, partial_head_stride;
+    int64_t partial_lse_state_stride, partial_lse_token_stride, partial_lse_head_stride;
+    int64_t out_token_stride, out_head_stride;
+    int64_t lse_token_stride, lse_head_stride;
+    struct libdecode_divisor num_heads;
+    uint32_t num_rows; /* num_tokens * num_heads */
+    int32_t num_states;
+    int32_t head_dim;               /* a multiple of 8 */
+    int32_t log2_lanes;             /* of a warp, 1 << log2_lanes lanes share a row */
+    int32_t dtype, out_dtype;       /* KERNEL_DTYPE_BF16, _FP16 or _FP32 */
+    float lse_to_log2, log2_to_lse; /* 1 and 1, or log2(e) and ln(2) where the lse is base e */
+};
+
+/*
+ * MLA decode. The map is one of struct gqa_decode_params, of rows that are K and, but for their last 64 elements, V; a line is the
+ * widest of 128, 64 and 32 bytes that divides the kernel's rows. Where a query token has more heads than rows fit a pass, the schedule
+ * may count heads in several groups as if each had a KV head of its own: all read the same rows.
+ */
+struct mla_decode_params {
+    LIBDECODE_ALIGNAS(64) struct schedule_params schedule;
+    struct query_params query;
+    struct libdecode_tensor_map map;
+    struct output_params output;
+    void *records; /* as of struct gqa_decode_params */
+    /* The elements of a query row from query_dim on, where they do not lie behind the others; else query_dim is query.head_dim. */
+    const void *query_rope;
+    int64_t query_rope_token_stride, query_rope_head_stride;
+    int32_t query_dim;
+    int32_t v_head_dim; /* of V and out */
+};
+
 /* Read ceiling: every CTA streams its share of `bytes` through shared memory by 16 KiB bulk copies. */
 struct read_ceiling_params {
     const void *data; /* 16-byte aligned */
     uint64_t bytes;   /* a multiple of 16 KiB */
     uint32_t *sink;   /* one word, never written unless the data is all of one pattern that random data has not */
+};
+
+/* Late copy: what was launched behind it may begin at once; `delay_clocks` of an SM later it copies the ranges, one after the other. */
+struct late_copy_range {
+    const uint8_t *source;
+    uint8_t *destination;
+    uint64_t bytes;
+};
+enum { LATE_COPY_MAX_RANGES = 16 };
+struct late_copy_params {
+    struct late_copy_range ranges[LATE_COPY_MAX_RANGES];
+    uint32_t num_ranges;
+    uint32_t delay_clocks;
 };
 
 #endif

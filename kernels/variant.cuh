@@ -8,6 +8,10 @@
 #error "VARIANT_NAME, VARIANT_TARGET_SM and the axes of the family's .toml are defined by the build"
 #endif
 
+#ifndef VARIANT_ONLY_COPIES
+#define VARIANT_ONLY_COPIES 0 /* 1: families/page_ceiling.cu */
+#endif
+
 #define VARIANT_JOIN_(a, b) a##b
 #define VARIANT_JOIN(a, b) VARIANT_JOIN_(a, b)
 #define VARIANT_CONTRACT VARIANT_JOIN(VARIANT_NAME, _contract) /* LIBDECODE_CONTRACT_SUFFIX */
@@ -15,6 +19,7 @@
 namespace variant {
 
 constexpr int target_sm = VARIANT_TARGET_SM; /* 90, 100, 120: the family image's lowest member */
+constexpr bool only_copies = VARIANT_ONLY_COPIES != 0;
 constexpr uint32_t contract_flags = VARIANT_MAY_SPILL ? CONTRACT_FLAG_MAY_SPILL : 0u;
 
 /* Shared memory of one SM and of one CTA, minus nothing: each resident CTA also costs reserved_shared_bytes. */

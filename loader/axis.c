@@ -18,7 +18,8 @@ _Static_assert((int)CONTRACT_FEATURE_WINDOW == (int)LIBDECODE_FEATURE_WINDOW &&
                    (int)CONTRACT_FEATURE_ALIBI == (int)LIBDECODE_FEATURE_ALIBI &&
                    (int)CONTRACT_FEATURE_LSE_NATURAL == (int)LIBDECODE_FEATURE_LSE_NATURAL &&
                    (int)CONTRACT_FEATURE_BATCH_INVARIANT == (int)LIBDECODE_FEATURE_BATCH_INVARIANT &&
-                   (int)CONTRACT_FEATURE_CONTIGUOUS_KV == (int)LIBDECODE_FEATURE_CONTIGUOUS_KV,
+                   (int)CONTRACT_FEATURE_CONTIGUOUS_KV == (int)LIBDECODE_FEATURE_CONTIGUOUS_KV &&
+                   (int)CONTRACT_FEATURE_QUERY_ROPE == (int)LIBDECODE_FEATURE_QUERY_ROPE,
                "features in kernels/abi.h and libdecode.h");
 _Static_assert((int)KERNEL_DTYPE_BF16 == (int)LIBDECODE_DTYPE_BF16 && (int)KERNEL_DTYPE_FP16 == (int)LIBDECODE_DTYPE_FP16 &&
                    (int)KERNEL_DTYPE_E4M3 == (int)LIBDECODE_DTYPE_E4M3 && (int)KERNEL_DTYPE_NVFP4 == (int)LIBDECODE_DTYPE_NVFP4,
@@ -40,7 +41,8 @@ static const struct {
                 {LIBDECODE_FEATURE_ROPE, "rope"},
                 {LIBDECODE_FEATURE_LSE_NATURAL, "lse_natural"},
                 {LIBDECODE_FEATURE_BATCH_INVARIANT, "batch_invariant"},
-                {LIBDECODE_FEATURE_CONTIGUOUS_KV, "contiguous_kv"}};
+                {LIBDECODE_FEATURE_CONTIGUOUS_KV, "contiguous_kv"},
+                {LIBDECODE_FEATURE_QUERY_ROPE, "query_rope"}};
 
 static void name_features(uint32_t bits, char *text) {
     const char *separator = "";
@@ -101,6 +103,12 @@ uint32_t kernel_head_dim(int32_t head_dim) {
     while (kernel < (uint32_t)head_dim)
         kernel *= 2;
     return kernel;
+}
+
+uint32_t problem_kernel_head_dim(const struct problem *problem) {
+    if (problem->given.op == LIBDECODE_OP_MLA_DECODE)
+        return (uint32_t)problem->qk_dim;
+    return kernel_head_dim(problem->qk_dim);
 }
 
 bool is_kernel_head_dim(uint32_t head_dim) {

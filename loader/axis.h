@@ -15,6 +15,8 @@
 
 /* The head_dim of the kernels that serve rows of `head_dim` elements: the next of 64, 128, 256, 512. */
 uint32_t kernel_head_dim(int32_t head_dim);
+/* Of those that serve the problem: of MLA, as many as its rows have. */
+uint32_t problem_kernel_head_dim(const struct problem *problem);
 bool is_kernel_head_dim(uint32_t head_dim);
 
 struct axis {

@@ -25,6 +25,14 @@ enum {
     /* Of that, with row tiles above 8 and above 16. */
     ROWS_16_PERMILLE = 1050,
     ROWS_32_PERMILLE = 1530,
+    /* The widest tile of single warps; wider ones are those of warpgroups (gqa_decode_warpgroup.cu). */
+    MMA_ROWS = 32,
+    /*
+     * What these need for a token, of whatever format, with 128 dims; half of it for the exponentials. Of 64 requests of 4096 tokens,
+     * bf16 273 and 389 us, e4m3 241 and 404.
+     */
+    ROWS_64_TOKEN_PS = 15200,
+    ROWS_128_TOKEN_PS = 24500,
 
     /* Of the time to read boxes with as many consumer warps, what single rows take. */
     ROW_GATHER_PERMILLE = 940,
@@ -42,6 +50,8 @@ enum {
     /* Workers that share a unit: the last one adds up their records. */
     SPLIT_NS = 1100,
     SPLIT_PART_NS = 270,
+    SPLIT_PART_64_ROWS_NS = 1800,
+    SPLIT_PART_128_ROWS_NS = 5000,
     /* Cuts beside the ends of units. */
     UNEVEN_NS = 2100,
 
@@ -126,7 +136,9 @@ struct launch {
     int64_t cta_ns;        /* or as one CTA takes it in, */
     int64_t copy_permille; /* of that time, by what a copy brings */
     int64_t fixed_ns;      /* from the start of the kernel to the first byte, and from the last byte to the end */
+    int64_t part_ns;       /* of each worker that shares a unit, to add up its record */
     int64_t sm_pairs;
+    int64_t split_ns; /* where workers share a unit, beside the constants above */
 };
 
 static int64_t min_tiles(int64_t cluster) { return cluster == 1 ? CTA_MIN_TILES : CLUSTER_MIN_TILES; }
@@ -183,7 +195,9 @@ static int64_t rounds_ns(const struct launch *launch, int64_t workers, int64_t u
     return product(further, round_ns * HIDING_BYTES / (HIDING_BYTES + bytes));
 }
 
-static int64_t split_ns(int64_t parts) { return parts > 1 ? SPLIT_NS + parts * SPLIT_PART_NS : 0; }
+static int64_t split_ns(const struct launch *launch, int64_t parts) {
+    return parts > 1 ? SPLIT_NS + launch->split_ns + product(parts, launch->part_ns) : 0;
+}
 
 /* Of all units; as many as can be doubled. */
 static int64_t all_chunks(const struct launch *launch) {
@@ -197,7 +211,7 @@ static int64_t predicted_ns_of_chunks(const struct launch *launch, int64_t worke
     int64_t most_halves = launch->even ? quotient_up(chunks, workers) * 2 : chunks * 2 / workers + 1;
     int64_t reading = scaled(reading_ns(launch, workers), product(most_halves, workers), chunks * 2);
     int64_t rounds = rounds_ns(launch, workers, chunks, launch->unit_bytes / launch->chunks);
-    return sum(sum(reading, rounds), launch->fixed_ns + split_ns(launch->chunks));
+    return sum(sum(reading, rounds), sum(launch->fixed_ns, split_ns(launch, launch->chunks)));
 }
 
 static int64_t predicted_ns(const struct launch *launch, int64_t workers) {
@@ -205,12 +219,17 @@ static int64_t predicted_ns(const struct launch *launch, int64_t workers) {
         return predicted_ns_of_chunks(launch, workers);
     bool evenly = cuts_evenly(launch, workers);
     int64_t shared_by = parts(launch, workers, evenly);
-    int64_t ns = launch->fixed_ns + split_ns(shared_by);
+    int64_t ns = sum(launch->fixed_ns, split_ns(launch, shared_by));
     if (launch->cluster > 1)
-        ns += CLUSTER_REDUCTION_NS;
+        ns = sum(ns, CLUSTER_REDUCTION_NS);
     if (!evenly)
-        ns += UNEVEN_NS;
+        ns = sum(ns, UNEVEN_NS);
     return sum(sum(reading_ns(launch, workers), rounds_ns(launch, workers, launch->units, launch->unit_bytes)), ns);
+}
+
+/* Whether adding up takes half as long as reading. */
+static bool folds_long(const struct launch *launch, int64_t workers) {
+    return split_ns(launch, parts(launch, workers, cuts_evenly(launch, workers))) > reading_ns(launch, workers) / 2;
 }
 
 /* Of the numbers worth a look; of equally good ones the largest. */
@@ -255,15 +274,29 @@ static bool takes_short_steps(const struct libdecode_launch_contract *contract) 
            contract->cluster_size >= 8 && (contract->flags & CONTRACT_FLAG_ROW_GATHER) == 0;
 }
 
+/* What a CTA needs for a token. */
+static int64_t token_ps(const struct libdecode_launch_contract *contract, int64_t token_bytes) {
+    if (contract->row_tile > MMA_ROWS)
+        return (contract->row_tile > 64 ? ROWS_128_TOKEN_PS : ROWS_64_TOKEN_PS) * (128 + (int64_t)contract->head_dim) / 256;
+    const struct format *format = format_of(contract->kv_dtype);
+    int64_t ps = (format->token_ps + token_bytes * format->byte_fs / 1000) * MEASURED_WARPS / contract->consumer_warps;
+    if (takes_short_steps(contract))
+        ps = ps * SHORT_STEPS_PERMILLE / 1000;
+    if (contract->row_tile > 8)
+        ps = ps * (contract->row_tile > 16 ? ROWS_32_PERMILLE : ROWS_16_PERMILLE) / 1000;
+    return ps;
+}
+
+static int64_t part_ns(uint32_t row_tile) {
+    if (row_tile > MMA_ROWS)
+        return row_tile > 64 ? SPLIT_PART_128_ROWS_NS : SPLIT_PART_64_ROWS_NS;
+    return SPLIT_PART_NS;
+}
+
 /* For `tokens` tokens of one KV head and pass, one CTA alone. */
 static int64_t cta_ns(const struct libdecode_launch_contract *contract, int64_t tokens, int64_t token_bytes) {
-    const struct format *format = format_of(contract->kv_dtype);
-    int64_t token_ps = (format->token_ps + token_bytes * format->byte_fs / 1000) * MEASURED_WARPS / contract->consumer_warps;
-    if (takes_short_steps(contract))
-        token_ps = token_ps * SHORT_STEPS_PERMILLE / 1000;
-    if (contract->row_tile > 8)
-        token_ps = token_ps * (contract->row_tile > 16 ? ROWS_32_PERMILLE : ROWS_16_PERMILLE) / 1000;
-    return product(tokens, token_ps) == INT64_MAX ? product(tokens / 1000, token_ps) : tokens * token_ps / 1000;
+    int64_t ps = token_ps(contract, token_bytes);
+    return product(tokens, ps) == INT64_MAX ? product(tokens / 1000, ps) : tokens * ps / 1000;
 }
 
 /* Clusters of this size that are resident at once where a CTA fills an SM. */
@@ -301,10 +334,13 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .chunks = chunks(work),
                            .unit_bytes = bytes / larger(product(work->num_sequences, work->row_passes), 1),
                            .memory_ns = bytes_ns(bytes, memory_mbps(device)),
-                           .cta_ns = cta_ns(contract, unit_tokens, work->computed_token_bytes),
+                           .cta_ns = work->token_ps > 0 ? product(unit_tokens, work->token_ps) / 1000
+                                                        : cta_ns(contract, unit_tokens, work->computed_token_bytes),
                            .copy_permille = contract->flags & CONTRACT_FLAG_ROW_GATHER ? ROW_GATHER_PERMILLE : 1000,
                            .fixed_ns = LAUNCH_NS + format_of(contract->kv_dtype)->end_ns,
-                           .sm_pairs = device->sm_count / 2};
+                           .part_ns = part_ns(contract->row_tile),
+                           .sm_pairs = device->sm_count / 2,
+                           .split_ns = work->split_ns};
 }
 
 int64_t cost_predicted_ns(const struct workload *work, const libdecode_device *device,
@@ -326,6 +362,7 @@ bool cost_estimate(const struct workload *work, const libdecode_device *device, 
                               .num_workers = (int32_t)workers,
                               .min_tiles_per_worker = (int32_t)min_tiles(launch.cluster),
                               .predicted_ns = predicted_ns(&launch, workers),
+                              .folds_long = contract->row_tile > MMA_ROWS && folds_long(&launch, workers),
                               .records_bytes = records * contract->record_bytes};
     return true;
 }

@@ -21,6 +21,8 @@ struct workload {
     int64_t min_chunk_tokens;
     int64_t token_bytes;          /* of K and V, as memory gives them, */
     int64_t computed_token_bytes; /* and with what the kernel computes beside: zeros that pad a row */
+    int64_t token_ps;             /* that one CTA takes for a token and pass; 0: as the formats have it, by bytes and row tile */
+    int64_t split_ns;             /* that a unit takes longer where workers share it, beside what cost.c counts */
 };
 
 struct cost {
@@ -28,6 +30,7 @@ struct cost {
     int32_t num_workers; /* clusters (CTAs where cluster_size is 1) */
     int32_t min_tiles_per_worker;
     int64_t predicted_ns; /* at max_seq_len */
+    bool folds_long; /* workers that share a unit of 64 rows or more: what they add up takes half as long as what they read */
     size_t records_bytes; /* of workspace: two records a CTA, its first and its last unit may be shared; or two units' chunks */
 };
 

@@ -120,6 +120,7 @@ uint8_t e2m1_encode(double value) {
 void element_decode_row(libdecode_dtype dtype, const void *row, size_t count, double *ret_values) {
     const uint16_t *halves = row;
     const uint8_t *bytes = row;
+    const float *floats = row;
 
     switch (dtype) {
     case LIBDECODE_DTYPE_BF16:
@@ -134,6 +135,10 @@ void element_decode_row(libdecode_dtype dtype, const void *row, size_t count, do
         for (size_t d = 0; d < count; d++)
             ret_values[d] = e4m3_decode(bytes[d]);
         return;
+    case LIBDECODE_DTYPE_FP32:
+        for (size_t d = 0; d < count; d++)
+            ret_values[d] = (double)floats[d];
+        return;
     case LIBDECODE_DTYPE_NVFP4:
     case LIBDECODE_DTYPE_DEFAULT:
         break;
@@ -145,6 +150,7 @@ void element_decode_row(libdecode_dtype dtype, const void *row, size_t count, do
 void element_encode_row(libdecode_dtype dtype, const double *values, size_t count, void *ret_row) {
     uint16_t *halves = ret_row;
     uint8_t *bytes = ret_row;
+    float *floats = ret_row;
 
     switch (dtype) {
     case LIBDECODE_DTYPE_BF16:
@@ -158,6 +164,10 @@ void element_encode_row(libdecode_dtype dtype, const double *values, size_t coun
     case LIBDECODE_DTYPE_E4M3:
         for (size_t d = 0; d < count; d++)
             bytes[d] = e4m3_encode(values[d]);
+        return;
+    case LIBDECODE_DTYPE_FP32:
+        for (size_t d = 0; d < count; d++)
+            floats[d] = (float)values[d];
         return;
     case LIBDECODE_DTYPE_NVFP4:
     case LIBDECODE_DTYPE_DEFAULT:

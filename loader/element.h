@@ -25,7 +25,7 @@ uint16_t fp16_encode(double value);
 uint8_t e4m3_encode(double value);
 uint8_t e2m1_encode(double value);
 
-/* `count` adjacent elements; `dtype` is bf16, fp16 or e4m3. Any other decodes as NaN, which agrees with nothing, and encodes
+/* `count` adjacent elements; `dtype` is bf16, fp16, fp32 or e4m3. Any other decodes as NaN, which agrees with nothing, and encodes
  * nothing. */
 void element_decode_row(libdecode_dtype dtype, const void *row, size_t count, double *ret_values);
 void element_encode_row(libdecode_dtype dtype, const double *values, size_t count, void *ret_row);

@@ -61,9 +61,15 @@ struct family {
                  struct kernel_arguments *ret);
 };
 
+/* For a parameter block; `value` is at least 1. */
+static inline struct libdecode_divisor divisor(int32_t value) {
+    return (struct libdecode_divisor){.value = (uint32_t)value, .reciprocal = UINT32_MAX / (uint32_t)value};
+}
+
 /* NULL: this library knows no family of that number. */
 const struct family *family_find(uint32_t number);
 
-extern const struct family family_gqa_decode, family_read_ceiling;
+extern const struct family family_gqa_decode, family_mla_decode, family_merge_states, family_read_ceiling, family_late_copy,
+    family_page_ceiling;
 
 #endif

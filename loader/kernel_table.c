@@ -121,6 +121,18 @@ size_t kernel_table_candidates(const struct kernel_table *table, const struct ke
     return index->begins[bucket + 1] - index->begins[bucket];
 }
 
+const struct kernel_record *kernel_table_find(const struct kernel_table *table, const struct family *family, uint32_t gpu) {
+    const struct kernel_key key = {.op = family->op, .gpu = gpu};
+    const uint32_t *places;
+    const size_t count = kernel_table_candidates(table, &key, &places);
+    for (size_t i = 0; i < count; i++) {
+        const struct kernel_record *record = &table->records[places[i]];
+        if (record->family == family && (table->gpus[places[i]] & gpu) != 0)
+            return record;
+    }
+    return NULL;
+}
+
 /* ------------------------------------------------------------------------------------------------------------- table */
 
 static void list_kernels(const struct bundle *bundle, size_t rank, struct kernel_record *records) {

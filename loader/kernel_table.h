@@ -41,6 +41,9 @@ struct kernel_key {
 /* The records of that key by their places in the table, and perhaps a few others. Costs the same however long the table is. */
 size_t kernel_table_candidates(const struct kernel_table *table, const struct kernel_key *key, const uint32_t **ret_places);
 
+/* The kernel of a family that no problem asks for, for the GPU of that bit; NULL: there is none. */
+const struct kernel_record *kernel_table_find(const struct kernel_table *table, const struct family *family, uint32_t gpu);
+
 /* The index over records and gpus that are there: the last step of kernel_table_build. Error: OUT_OF_MEMORY. */
 libdecode_status kernel_index_create(const struct kernel_table *table, struct kernel_index **ret_index);
 void kernel_index_destroy(struct kernel_index *index);

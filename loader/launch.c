@@ -52,11 +52,11 @@ static libdecode_status encode_maps(const struct driver *driver, struct kernel_a
     return LIBDECODE_OK;
 }
 
-static libdecode_status enqueue(const struct driver *driver, const struct selection *selection, uint32_t launch_flags,
-                                void *block, cuda_function function, libdecode_stream stream) {
-    const struct libdecode_launch_contract *contract = &selection->record->kernel->contract;
+libdecode_status launch_block(const struct driver *driver, const struct kernel_record *record, uint32_t num_ctas,
+                              uint32_t launch_flags, void *block, cuda_function function, libdecode_stream stream) {
+    const struct libdecode_launch_contract *contract = &record->kernel->contract;
     struct cuda_launch_attribute attributes[2];
-    struct cuda_launch_config config = {.grid_x = (uint32_t)selection->num_workers * contract->cluster_size,
+    struct cuda_launch_config config = {.grid_x = num_ctas,
                                         .grid_y = 1,
                                         .grid_z = 1,
                                         .block_x = contract->threads,
@@ -80,7 +80,7 @@ static libdecode_status enqueue(const struct driver *driver, const struct select
     void *parameters[] = {block};
     cuda_result result = driver->launch_kernel_ex(&config, function, parameters, NULL);
     if (result != CUDA_RESULT_SUCCESS)
-        return driver_fail(driver, result, "cuLaunchKernelEx", selection->record->name);
+        return driver_fail(driver, result, "cuLaunchKernelEx", record->name);
     return LIBDECODE_OK;
 }
 
@@ -91,5 +91,6 @@ libdecode_status launch_kernel(const struct driver *driver, const struct problem
     memset(arguments.block, 0, family->parameter_bytes);
     family->fill(problem, selection, tensors, &arguments);
     FORWARD(encode_maps(driver, &arguments));
-    return enqueue(driver, selection, tensors->launch_flags, arguments.block, function, stream);
+    const uint32_t num_ctas = (uint32_t)selection->num_workers * selection->record->kernel->contract.cluster_size;
+    return launch_block(driver, selection->record, num_ctas, tensors->launch_flags, arguments.block, function, stream);
 }

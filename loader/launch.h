@@ -21,4 +21,10 @@ libdecode_status workspace_check(const void *workspace, size_t given_bytes, size
 libdecode_status launch_kernel(const struct driver *driver, const struct problem *problem, const struct selection *selection,
                                const libdecode_tensors *tensors, cuda_function function, libdecode_stream stream);
 
+/*
+ * `num_ctas` CTAs of a kernel, as its contract says, with its parameter block. `launch_flags`: LIBDECODE_LAUNCH_*. Error: CUDA.
+ */
+libdecode_status launch_block(const struct driver *driver, const struct kernel_record *record, uint32_t num_ctas,
+                              uint32_t launch_flags, void *block, cuda_function function, libdecode_stream stream);
+
 #endif

@@ -88,6 +88,7 @@ static const struct operation_rules operations[] = {
                 [PROBLEM_FIELD_logits_soft_cap] = WITH(SOFT_CAP),
                 [PROBLEM_FIELD_rope_scale] = WITH(ROPE),
                 [PROBLEM_FIELD_rope_theta] = WITH(ROPE),
+                [PROBLEM_FIELD_v_head_dim] = OPTIONAL,
                 [PROBLEM_FIELD_kv_capacity_tokens] = WITH(CONTIGUOUS_KV),
             },
         .pointers =
@@ -110,6 +111,69 @@ static const struct operation_rules operations[] = {
                 [TENSOR_POINTER_bmm1_scale_log2_device] = OPTIONAL,
                 [TENSOR_POINTER_bmm2_scale_device] = OPTIONAL,
                 [TENSOR_POINTER_alibi_slopes] = WITH(ALIBI),
+            },
+    },
+    {
+        .op = LIBDECODE_OP_MLA_DECODE,
+        .name = "mla_decode",
+        .features = LIBDECODE_FEATURE_WINDOW | LIBDECODE_FEATURE_SINKS | LIBDECODE_FEATURE_LSE | LIBDECODE_FEATURE_RAGGED_Q |
+                    LIBDECODE_FEATURE_DRAFT_MASK | LIBDECODE_FEATURE_QUERY_POSITIONS | LIBDECODE_FEATURE_SKIP_SOFTMAX |
+                    LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_LSE_NATURAL | LIBDECODE_FEATURE_BATCH_INVARIANT |
+                    LIBDECODE_FEATURE_QUERY_ROPE,
+        .fields =
+            {
+                [PROBLEM_FIELD_op] = OPTIONAL,
+                [PROBLEM_FIELD_query_dtype] = REQUIRED,
+                [PROBLEM_FIELD_kv_dtype] = OPTIONAL,
+                [PROBLEM_FIELD_out_dtype] = OPTIONAL,
+                [PROBLEM_FIELD_features] = OPTIONAL,
+                [PROBLEM_FIELD_batch_size] = OPTIONAL,
+                [PROBLEM_FIELD_num_qo_heads] = REQUIRED,
+                [PROBLEM_FIELD_num_kv_heads] = OPTIONAL,
+                [PROBLEM_FIELD_head_dim] = REQUIRED,
+                [PROBLEM_FIELD_page_size] = REQUIRED,
+                [PROBLEM_FIELD_q_len] = OPTIONAL,
+                [PROBLEM_FIELD_max_seq_len] = OPTIONAL,
+                [PROBLEM_FIELD_window_left] = OPTIONAL, /* -1 says "none" without the feature too */
+                [PROBLEM_FIELD_position_stride] = OPTIONAL,
+                [PROBLEM_FIELD_position_offset] = OPTIONAL,
+                [PROBLEM_FIELD_skip_softmax_threshold_scale_factor] = WITH(SKIP_SOFTMAX),
+                [PROBLEM_FIELD_num_pages] = OPTIONAL,
+                [PROBLEM_FIELD_kv_layout] = OPTIONAL,
+                [PROBLEM_FIELD_query_token_stride] = OPTIONAL,
+                [PROBLEM_FIELD_query_head_stride] = OPTIONAL,
+                [PROBLEM_FIELD_out_token_stride] = OPTIONAL,
+                [PROBLEM_FIELD_out_head_stride] = OPTIONAL,
+                [PROBLEM_FIELD_lse_token_stride] = OPTIONAL,
+                [PROBLEM_FIELD_lse_head_stride] = OPTIONAL,
+                [PROBLEM_FIELD_k_page_stride] = OPTIONAL,
+                [PROBLEM_FIELD_k_head_stride] = OPTIONAL, /* of the one head */
+                [PROBLEM_FIELD_k_token_stride] = OPTIONAL,
+                [PROBLEM_FIELD_page_table_request_stride] = OPTIONAL,
+                [PROBLEM_FIELD_seq_lens_request_stride] = OPTIONAL,
+                [PROBLEM_FIELD_total_kv_tokens] = OPTIONAL,
+                [PROBLEM_FIELD_logits_soft_cap] = WITH(SOFT_CAP),
+                [PROBLEM_FIELD_v_head_dim] = OPTIONAL,
+                [PROBLEM_FIELD_query_rope_token_stride] = WITH(QUERY_ROPE),
+                [PROBLEM_FIELD_query_rope_head_stride] = WITH(QUERY_ROPE),
+            },
+        .pointers =
+            {
+                [TENSOR_POINTER_query] = REQUIRED,
+                [TENSOR_POINTER_k_cache] = REQUIRED,
+                [TENSOR_POINTER_page_table] = REQUIRED,
+                [TENSOR_POINTER_seq_lens] = REQUIRED,
+                [TENSOR_POINTER_out] = REQUIRED,
+                [TENSOR_POINTER_out_sf] = NVFP4_OUT,
+                [TENSOR_POINTER_lse] = WITH(LSE),
+                [TENSOR_POINTER_sinks] = WITH(SINKS),
+                [TENSOR_POINTER_cum_seq_lens_q] = WITH(RAGGED_Q),
+                [TENSOR_POINTER_query_positions] = WITH(QUERY_POSITIONS),
+                [TENSOR_POINTER_draft_mask] = WITH(DRAFT_MASK),
+                [TENSOR_POINTER_bmm1_scale_device] = OPTIONAL,
+                [TENSOR_POINTER_bmm1_scale_log2_device] = OPTIONAL,
+                [TENSOR_POINTER_bmm2_scale_device] = OPTIONAL,
+                [TENSOR_POINTER_query_rope] = WITH(QUERY_ROPE),
             },
     },
 };
@@ -194,7 +258,7 @@ static const char *text_of(const struct field *field, const libdecode_problem *p
     return text;
 }
 
-libdecode_status operation_refuse_field(enum problem_field field_index, const libdecode_problem *problem) {
+static libdecode_status refuse_field(enum problem_field field_index, const libdecode_problem *problem) {
     const struct field *field = &fields[field_index];
     char text[32];
     return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "problem.%s is %s: accepted are %s%lld to %lld%s", field->name,
@@ -270,7 +334,7 @@ libdecode_status operation_check_fields(const struct operation_rules *operation,
                         "problem.%s is %s with LIBDECODE_FEATURE_CONTIGUOUS_KV: there are no pages, leave the field 0",
                         field->name, text_of(field, problem, text));
         if (value < field->least || value > field->most)
-            return operation_refuse_field((enum problem_field)i, problem);
+            return refuse_field((enum problem_field)i, problem);
         if (!is_announced(rule, problem))
             return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
                         "problem.%s is %s without %s: set that in the problem, or leave the field 0", field->name,

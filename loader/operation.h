@@ -10,7 +10,8 @@
 #include "libdecode.h"
 
 /* The limits of a problem, whatever the kernels at hand do. */
-enum { PROBLEM_MAX_HEADS = 65535, PROBLEM_MAX_HEAD_DIM = 512, PROBLEM_MAX_PAGE_SIZE = 1024 };
+enum { PROBLEM_MAX_HEADS = 65535, PROBLEM_MAX_PAGE_SIZE = 1024 };
+enum { PROBLEM_MAX_HEAD_DIM = 576 }; /* of MLA; other operations have less, as problem.c says */
 
 #define ROW_ALIGNMENT_BYTES 16
 
@@ -28,7 +29,7 @@ enum { PROBLEM_MAX_HEADS = 65535, PROBLEM_MAX_HEAD_DIM = 512, PROBLEM_MAX_PAGE_S
     RANGE(batch_size, 0, INT32_MAX, "", "")                                                                                      \
     RANGE(num_qo_heads, 1, PROBLEM_MAX_HEADS, "", "")                                                                            \
     RANGE(num_kv_heads, 1, PROBLEM_MAX_HEADS, "", "")                                                                            \
-    RANGE(head_dim, 16, PROBLEM_MAX_HEAD_DIM, "the multiples of 16 from ", "")                                                   \
+    OTHER(head_dim)                                                                                                              \
     RANGE(page_size, 1, PROBLEM_MAX_PAGE_SIZE, "", "")                                                                           \
     RANGE(q_len, 1, INT32_MAX, "", ", 0 for 1")                                                                                  \
     RANGE(max_seq_len, 1, INT32_MAX, "", ", 0 for what the page table has room for")                                             \
@@ -66,7 +67,11 @@ enum { PROBLEM_MAX_HEADS = 65535, PROBLEM_MAX_HEAD_DIM = 512, PROBLEM_MAX_PAGE_S
     OTHER(logits_soft_cap)                                                                                                       \
     OTHER(rope_scale)                                                                                                            \
     OTHER(rope_theta)                                                                                                            \
-    RANGE(kv_capacity_tokens, 0, INT32_MAX, "", "")
+    OTHER(v_head_dim)                                                                                                            \
+    OTHER(query_rope_token_stride)                                                                                               \
+    OTHER(query_rope_head_stride)                                                                                                \
+    RANGE(kv_capacity_tokens, 0, INT32_MAX, "", "")                                                                              \
+    OTHER(reserved)
 
 /* Every pointer of libdecode_tensors but the workspace, which launch.c checks: POINTER(name, alignment in bytes). */
 #define TENSOR_POINTERS(POINTER)                                                                                                 \
@@ -87,7 +92,8 @@ enum { PROBLEM_MAX_HEADS = 65535, PROBLEM_MAX_HEAD_DIM = 512, PROBLEM_MAX_PAGE_S
     POINTER(bmm1_scale_device, sizeof(float))                                                                                    \
     POINTER(bmm1_scale_log2_device, sizeof(float))                                                                               \
     POINTER(bmm2_scale_device, sizeof(float))                                                                                    \
-    POINTER(alibi_slopes, sizeof(float))
+    POINTER(alibi_slopes, sizeof(float))                                                                                         \
+    POINTER(query_rope, ROW_ALIGNMENT_BYTES)
 
 #define PROBLEM_FIELD_OF_RANGE_(name, least, most, kind, note) PROBLEM_FIELD_##name,
 #define PROBLEM_FIELD_OF_OTHER_(name) PROBLEM_FIELD_##name,
@@ -140,8 +146,5 @@ struct pointer_set operation_pointers(const struct operation_rules *operation, c
 /* `set` comes from operation_pointers. Error: INVALID_ARGUMENT. */
 libdecode_status operation_check_pointers(const struct operation_rules *operation, struct pointer_set set,
                                           const libdecode_tensors *tensors);
-
-/* What operation_check_fields says of a value out of its range, for values that are refused on other grounds. */
-libdecode_status operation_refuse_field(enum problem_field field, const libdecode_problem *problem);
 
 #endif

@@ -133,8 +133,8 @@ static libdecode_status parse_item(char *item, const char *source, size_t number
         const struct operation_rules *operation = operation_named(item);
         if (!operation)
             return fail(LIBDECODE_ERROR_OVERRIDE,
-                        "%s, item %zu: there is no op '%s'; accepted is batch_decode, or none for every op", source, number,
-                        item);
+                        "%s, item %zu: there is no op '%s'; accepted are batch_decode and mla_decode, or none for every op",
+                        source, number, item);
         rule.op = operation->op;
     }
     for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)

@@ -36,6 +36,8 @@ const char *dtype_name(libdecode_dtype dtype) {
         return "e4m3";
     case LIBDECODE_DTYPE_NVFP4:
         return "nvfp4";
+    case LIBDECODE_DTYPE_FP32:
+        return "fp32";
     case LIBDECODE_DTYPE_DEFAULT:
         break;
     }
@@ -44,6 +46,8 @@ const char *dtype_name(libdecode_dtype dtype) {
 
 int dtype_bits(libdecode_dtype dtype) {
     switch (dtype) {
+    case LIBDECODE_DTYPE_FP32:
+        return 32;
     case LIBDECODE_DTYPE_BF16:
     case LIBDECODE_DTYPE_FP16:
         return 16;
@@ -60,6 +64,8 @@ int dtype_bits(libdecode_dtype dtype) {
 static bool is_16_bit(libdecode_dtype dtype) { return dtype == LIBDECODE_DTYPE_BF16 || dtype == LIBDECODE_DTYPE_FP16; }
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static bool is_mla(const libdecode_problem *given) { return given->op == LIBDECODE_OP_MLA_DECODE; }
 
 /* -------------------------------------------------------------------------------------------------- scalar fields */
 
@@ -81,6 +87,8 @@ static libdecode_status check_dtypes(libdecode_problem *given) {
     REQUIRE(given->out_dtype != LIBDECODE_DTYPE_NVFP4 || given->query_dtype == LIBDECODE_DTYPE_E4M3,
             "problem.out_dtype is nvfp4 with query_dtype %s: an nvfp4 result needs an e4m3 query",
             dtype_name(given->query_dtype));
+    REQUIRE(given->kv_dtype != LIBDECODE_DTYPE_NVFP4 || !is_mla(given),
+            "problem.kv_dtype is nvfp4 with op mla_decode: bf16, fp16 and e4m3 are accepted");
     REQUIRE(
         given->kv_dtype != LIBDECODE_DTYPE_NVFP4 || given->head_dim % 64 == 0,
         "problem.head_dim is %d with kv_dtype nvfp4: it must be a multiple of 64, so that the scales of a token are whole words "
@@ -89,13 +97,37 @@ static libdecode_status check_dtypes(libdecode_problem *given) {
     return LIBDECODE_OK;
 }
 
+/* The rotated elements of an MLA row, behind the latent ones. */
+enum { MLA_ROPE_DIM = 64 };
+
+static libdecode_status check_head_dims(libdecode_problem *given) {
+    if (is_mla(given)) {
+        REQUIRE(
+            given->head_dim == 576 || given->head_dim == 320,
+            "problem.head_dim is %d with op mla_decode: accepted are 576 and 320, the latent elements of a row and 64 of RoPE",
+            given->head_dim);
+    } else {
+        REQUIRE(given->head_dim >= 16 && given->head_dim <= 512 && given->head_dim % 16 == 0,
+                "problem.head_dim is %d: accepted are the multiples of 16 from 16 to 512", given->head_dim);
+    }
+    const int32_t v_head_dim = given->head_dim - (is_mla(given) ? MLA_ROPE_DIM : 0);
+    if (given->v_head_dim == 0)
+        given->v_head_dim = v_head_dim;
+    REQUIRE(given->v_head_dim == v_head_dim, "problem.v_head_dim is %d with head_dim %d: accepted is %d, 0 for that",
+            given->v_head_dim, given->head_dim, v_head_dim);
+    return LIBDECODE_OK;
+}
+
 static libdecode_status check_shape(libdecode_problem *given) {
+    if (is_mla(given) && given->num_kv_heads == 0)
+        given->num_kv_heads = 1;
+    REQUIRE(given->num_kv_heads == 1 || !is_mla(given),
+            "problem.num_kv_heads is %d with op mla_decode: accepted is 1, 0 for that", given->num_kv_heads);
     REQUIRE(
         given->num_qo_heads % given->num_kv_heads == 0,
         "problem.num_kv_heads is %d, which does not divide num_qo_heads %d: every KV head must serve equally many query heads",
         given->num_kv_heads, given->num_qo_heads);
-    if (given->head_dim % 16 != 0)
-        return operation_refuse_field(PROBLEM_FIELD_head_dim, given);
+    FORWARD(check_head_dims(given));
     if (given->q_len == 0)
         given->q_len = 1;
     REQUIRE((int64_t)given->batch_size * given->q_len <= INT32_MAX,
@@ -220,6 +252,8 @@ static libdecode_status check_kv(libdecode_problem *given) {
     struct alignment alignment = row_alignment(given->kv_dtype);
     FORWARD(check_kv_strides(given, given->kv_layout, &k_names, given->head_dim, alignment, &given->k_page_stride,
                              &given->k_head_stride, &given->k_token_stride));
+    if (is_mla(given)) /* V lies in the same rows */
+        return LIBDECODE_OK;
     default_to(&given->v_page_stride, given->k_page_stride);
     default_to(&given->v_head_stride, given->k_head_stride);
     default_to(&given->v_token_stride, given->k_token_stride);
@@ -263,9 +297,16 @@ static libdecode_status check_row_strides(libdecode_problem *given) {
     int64_t heads = given->num_qo_heads;
     struct alignment query = row_alignment(given->query_dtype);
     struct alignment out = given->out_dtype == LIBDECODE_DTYPE_NVFP4 ? nvfp4_out_alignment : row_alignment(given->out_dtype);
-    FORWARD(check_stride("query_head_stride", heads, given->head_dim, query, &given->query_head_stride));
+    bool is_split = (given->features & LIBDECODE_FEATURE_QUERY_ROPE) != 0;
+    int64_t query_dim = is_split ? given->v_head_dim : given->head_dim, rope_dim = given->head_dim - query_dim;
+    FORWARD(check_stride("query_head_stride", heads, query_dim, query, &given->query_head_stride));
     FORWARD(check_stride("query_token_stride", tokens, heads * given->query_head_stride, query, &given->query_token_stride));
-    FORWARD(check_stride("out_head_stride", heads, given->head_dim, out, &given->out_head_stride));
+    if (is_split) {
+        FORWARD(check_stride("query_rope_head_stride", heads, rope_dim, query, &given->query_rope_head_stride));
+        FORWARD(check_stride("query_rope_token_stride", tokens, heads * given->query_rope_head_stride, query,
+                             &given->query_rope_token_stride));
+    }
+    FORWARD(check_stride("out_head_stride", heads, given->v_head_dim, out, &given->out_head_stride));
     FORWARD(check_stride("out_token_stride", tokens, heads * given->out_head_stride, out, &given->out_token_stride));
     FORWARD(check_stride("lse_head_stride", heads, 1, not_aligned, &given->lse_head_stride));
     return check_stride("lse_token_stride", tokens, heads * given->lse_head_stride, not_aligned, &given->lse_token_stride);
@@ -359,9 +400,11 @@ static void derive(struct problem *problem) {
     problem->group_size = given->num_qo_heads / given->num_kv_heads;
     problem->heads_per_sequence = given->seq_lens_head_stride != 0 ? 1 : given->num_kv_heads;
     problem->qk_dim = given->head_dim;
-    problem->v_dim = given->head_dim;
+    problem->v_dim = given->v_head_dim;
+    problem->query_dim = (given->features & LIBDECODE_FEATURE_QUERY_ROPE) != 0 ? given->v_head_dim : given->head_dim;
     derive_rope(problem);
-    problem->kv_token_bytes = row_bytes(given->kv_dtype, problem->qk_dim) + row_bytes(given->kv_dtype, problem->v_dim);
+    problem->kv_token_bytes =
+        row_bytes(given->kv_dtype, problem->qk_dim) + (is_mla(given) ? 0 : row_bytes(given->kv_dtype, problem->v_dim));
     problem->page_table_width = page_table_width(given);
     problem->max_tokens = (int32_t)smaller(smaller(problem->page_table_width, INT32_MAX) * given->page_size, INT32_MAX);
     problem->planned_kv_tokens = given->total_kv_tokens != 0 ? smaller(given->total_kv_tokens, most_tokens) : most_tokens;
@@ -429,9 +472,15 @@ libdecode_status tensors_check(const struct problem *problem, const libdecode_te
     REQUIRE(checked.out_sf_start_token <= INT32_MAX - tokens,
             "tensors.out_sf_start_token is %d with %lld query tokens: the rows of out_sf must be less than 2^31",
             checked.out_sf_start_token, (long long)tokens);
-    REQUIRE((checked.launch_flags & ~(uint32_t)LIBDECODE_LAUNCH_PROGRAMMATIC) == 0,
-            "tensors.launch_flags has unknown bits 0x%x: accepted is 0x1 (LIBDECODE_LAUNCH_PROGRAMMATIC)",
-            checked.launch_flags & ~(uint32_t)LIBDECODE_LAUNCH_PROGRAMMATIC);
+    const uint32_t known_flags = (uint32_t)LIBDECODE_LAUNCH_PROGRAMMATIC | (uint32_t)LIBDECODE_LAUNCH_HISTORY_FINAL;
+    REQUIRE((checked.launch_flags & ~known_flags) == 0,
+            "tensors.launch_flags has unknown bits 0x%x: accepted are 0x1 (LIBDECODE_LAUNCH_PROGRAMMATIC) and 0x2 "
+            "(LIBDECODE_LAUNCH_HISTORY_FINAL)",
+            checked.launch_flags & ~known_flags);
+    REQUIRE(
+        checked.launch_flags != LIBDECODE_LAUNCH_HISTORY_FINAL,
+        "tensors.launch_flags is 0x2: LIBDECODE_LAUNCH_HISTORY_FINAL says what a launch with LIBDECODE_LAUNCH_PROGRAMMATIC may "
+        "read early, give both (0x3)");
     *ret_tensors = checked;
     return LIBDECODE_OK;
 }

@@ -19,12 +19,13 @@ struct problem {
     int32_t group_size;          /* num_qo_heads / num_kv_heads */
     int32_t heads_per_sequence;  /* KV heads that share one entry of seq_lens */
     int32_t qk_dim;              /* elements of a query row and a K row */
+    int32_t query_dim;           /* of the query row, those that tensors.query has: the others come from tensors.query_rope */
     int32_t v_dim;               /* elements of a V row and an output row */
-    int64_t kv_token_bytes;      /* read for one token and KV head: its rows of K and V, with their NVFP4 scales */
-    int64_t page_table_width;    /* entries of a row that belong to one request, KV head and tensor */
-    int32_t max_tokens;          /* of a request: what its row of the page table has room for, or its capacity */
-    double rope_frequency;       /* with FEATURE_ROPE: revolutions a position of the first pair of dims */
-    double rope_ratio;           /* likewise: of a pair's frequency to that of the pair before it; both 0 without */
+    int64_t kv_token_bytes;    /* read for one token and KV head: its rows of K and V, with their NVFP4 scales; of MLA one row */
+    int64_t page_table_width;  /* entries of a row that belong to one request, KV head and tensor */
+    int32_t max_tokens;        /* of a request: what its row of the page table has room for, or its capacity */
+    double rope_frequency;     /* with FEATURE_ROPE: revolutions a position of the first pair of dims */
+    double rope_ratio;         /* likewise: of a pair's frequency to that of the pair before it; both 0 without */
     int64_t planned_kv_tokens; /* sum of the lengths: total_kv_tokens, or what max_seq_len allows if that is less or not known */
 };
 

@@ -54,7 +54,7 @@ struct operation {
     struct cache k, v;
     double bmm1_scale, bmm2_scale;
     bool rotates; /* query and K by their positions */
-    size_t qk_dim, v_dim, group_size;
+    size_t qk_dim, query_dim, v_dim, group_size;
     struct scratch scratch;
 };
 
@@ -201,6 +201,16 @@ static void set_frequencies(const struct operation *operation, double *ret_frequ
             pow((double)problem->rope_theta, -2.0 * (double)i / (double)operation->qk_dim) / (double)problem->rope_scale;
 }
 
+/* The elements that tensors.query does not have, if any. */
+static void load_query_rope(const struct operation *operation, int64_t token, int64_t head, double *ret_row) {
+    const libdecode_problem *problem = operation->problem;
+    const uint8_t *rope = operation->tensors->query_rope;
+    int64_t element = token * problem->query_rope_token_stride + head * problem->query_rope_head_stride;
+    if (operation->query_dim < operation->qk_dim)
+        element_decode_row(problem->query_dtype, rope + element_bytes(problem->query_dtype, element),
+                           operation->qk_dim - operation->query_dim, ret_row + operation->query_dim);
+}
+
 static void load_queries(const struct operation *operation, const struct sequence *sequence) {
     const libdecode_problem *problem = operation->problem;
     const struct scratch *scratch = &operation->scratch;
@@ -211,8 +221,9 @@ static void load_queries(const struct operation *operation, const struct sequenc
         for (size_t member = 0; member < operation->group_size; member++, row++) {
             int64_t head = sequence->kv_head * (int64_t)operation->group_size + (int64_t)member;
             int64_t element = (sequence->first_token + token) * problem->query_token_stride + head * problem->query_head_stride;
-            element_decode_row(problem->query_dtype, query + element_bytes(problem->query_dtype, element), operation->qk_dim,
+            element_decode_row(problem->query_dtype, query + element_bytes(problem->query_dtype, element), operation->query_dim,
                                scratch->query + row * operation->qk_dim);
+            load_query_rope(operation, sequence->first_token + token, head, scratch->query + row * operation->qk_dim);
             int64_t position;
             if (operation->rotates && query_position(operation, sequence, token, &position))
                 rotate(operation, position, scratch->query + row * operation->qk_dim);
@@ -421,6 +432,12 @@ static libdecode_status check_query_lengths(const libdecode_problem *problem, co
     return LIBDECODE_OK;
 }
 
+/* Of MLA V has no strides of its own: its rows are K's. */
+static struct cache v_of_k(struct cache k, int32_t v_dim) {
+    k.dim = (size_t)v_dim;
+    return k;
+}
+
 static struct operation describe(const struct reference *reference) {
     const struct problem *problem = &reference->problem;
     const libdecode_tensors *tensors = &reference->tensors;
@@ -431,7 +448,7 @@ static struct operation describe(const struct reference *reference) {
     else if (tensors->bmm1_scale_device != NULL)
         bmm1_scale = (double)*tensors->bmm1_scale_device;
 
-    return (struct operation){
+    struct operation operation = {
         .reference = reference,
         .problem = given,
         .tensors = tensors,
@@ -460,9 +477,13 @@ static struct operation describe(const struct reference *reference) {
         .bmm2_scale = (double)(tensors->bmm2_scale_device != NULL ? *tensors->bmm2_scale_device : tensors->bmm2_scale),
         .rotates = (given->features & LIBDECODE_FEATURE_ROPE) != 0,
         .qk_dim = (size_t)problem->qk_dim,
+        .query_dim = (size_t)problem->query_dim,
         .v_dim = (size_t)problem->v_dim,
         .group_size = (size_t)problem->group_size,
     };
+    if (given->op == LIBDECODE_OP_MLA_DECODE)
+        operation.v = v_of_k(operation.k, problem->v_dim);
+    return operation;
 }
 
 /* One block of memory, for up to `q_len` query tokens of a request; free(scratch.query) ends it. */

@@ -21,7 +21,8 @@ static int num_options(const struct kernel_record *record) {
 }
 
 /*
- * Fewer passes over the KV cache first, then the narrowest row tile that manages them (rows beyond the group are computed for
+ * What does not spend its time adding up first: tiles of 64 rows and more, whose records are large, are for many units or long ones. Then
+ * fewer passes over the KV cache, then the narrowest row tile that manages them (rows beyond the group are computed for
  * nothing, and wide tiles leave room for fewer CTAs), then the kernel of the larger pages (one that takes any copies row by row
  * what comes faster as a whole), then the kernel without options, then the predicted time. A total order: that of bundles or records
  * never decides.
@@ -30,6 +31,8 @@ static bool beats(const struct judgement *a, const struct judgement *b) {
     bool a_preferred = a->verb == POLICY_PREFER, b_preferred = b->verb == POLICY_PREFER;
     if (a_preferred != b_preferred)
         return a_preferred;
+    if (a->cost.folds_long != b->cost.folds_long)
+        return b->cost.folds_long;
     if (a->cost.row_passes != b->cost.row_passes)
         return a->cost.row_passes < b->cost.row_passes;
     uint32_t a_tile = a->record->kernel->contract.row_tile, b_tile = b->record->kernel->contract.row_tile;
@@ -50,7 +53,8 @@ static bool beats(const struct judgement *a, const struct judgement *b) {
 static bool may_beat(const struct question *question, size_t index, const struct judgement *best) {
     const struct kernel_record *record = &question->table->records[index];
     bool preferred = policy_verdict(question->policy, index) == POLICY_PREFER;
-    if (!best->record || preferred != (best->verb == POLICY_PREFER) || record->family != best->record->family)
+    if (!best->record || preferred != (best->verb == POLICY_PREFER) || record->family != best->record->family ||
+        best->cost.folds_long)
         return true;
     const struct libdecode_launch_contract *contract = &record->kernel->contract, *of_best = &best->record->kernel->contract;
     int64_t row_passes = record->family->row_passes(question->problem, contract);
@@ -84,10 +88,13 @@ static void word_choice(const struct problem *problem, const struct judgement *c
                    by_policy[chosen->verb]);
 }
 
-static void fill_selection(const struct problem *problem, const struct judgement *chosen, struct selection *ret_selection) {
+static void fill_selection(const struct problem *problem, const libdecode_device *device, const struct judgement *chosen,
+                           struct selection *ret_selection) {
+    const uint32_t ctas_per_sm = chosen->record->kernel->contract.ctas_per_sm;
     struct selection selection = {.record = chosen->record,
                                   .row_passes = chosen->cost.row_passes,
                                   .num_workers = chosen->cost.num_workers,
+                                  .most_ctas = saturated((int64_t)device->sm_count * ctas_per_sm),
                                   .min_tiles_per_worker = chosen->cost.min_tiles_per_worker,
                                   .predicted_ns = saturated(chosen->cost.predicted_ns),
                                   .records_bytes = chosen->cost.records_bytes};
@@ -105,6 +112,8 @@ static void word_loss(const struct judgement *chosen, const struct judgement *lo
         (void)snprintf(ret_reason, REASON_BYTES, "the kernel policy forces others");
     else if (chosen->verb == POLICY_PREFER && loser->verb != POLICY_PREFER)
         (void)snprintf(ret_reason, REASON_BYTES, "the kernel policy prefers others");
+    else if (loser->cost.folds_long && !chosen->cost.folds_long)
+        (void)snprintf(ret_reason, REASON_BYTES, "row tile %u: its workers would add up for half as long as they read", tile);
     else if (loser->cost.row_passes != chosen->cost.row_passes)
         (void)snprintf(ret_reason, REASON_BYTES, "reads the KV cache %d times, the choice %d times", loser->cost.row_passes,
                        chosen->cost.row_passes);
@@ -162,12 +171,15 @@ static uint32_t widest_row_tile(const struct question *question) {
     return widest;
 }
 
-/* Strict: more passes over the KV cache than the widest row tile of libdecode needs is what makes a class of kernel slow. */
-static libdecode_status check_strict(const struct question *question, const struct judgement *chosen) {
+/*
+ * Strict: more passes over the KV cache than the widest row tile of libdecode needs is what makes a class of kernel slow. `fewest_at_hand`:
+ * a kernel that needs no more was there, and lost.
+ */
+static libdecode_status check_strict(const struct question *question, const struct judgement *chosen, int64_t fewest_at_hand) {
     int64_t rows = (int64_t)question->problem->group_size * question->problem->given.q_len;
     uint32_t widest = widest_row_tile(question);
     int64_t fewest = (rows + widest - 1) / widest;
-    if (chosen->cost.row_passes <= fewest)
+    if (chosen->cost.row_passes <= fewest || fewest_at_hand <= fewest)
         return LIBDECODE_OK;
     return fail(
         LIBDECODE_ERROR_STRICT,
@@ -183,18 +195,22 @@ libdecode_status select_kernel(const struct problem *problem, const libdecode_de
     struct judgement best = {.record = NULL};
     const struct kernel_key key = {.op = problem->given.op,
                                    .kv_dtype = (uint32_t)problem->given.kv_dtype,
-                                   .head_dim = kernel_head_dim(problem->qk_dim),
+                                   .head_dim = problem_kernel_head_dim(problem),
                                    .gpu = gpu_bit(device->compute_capability)};
     const uint32_t *candidates;
     size_t count = kernel_table_candidates(table, &key, &candidates);
     bool forcing = policy_forces(policy, problem->given.op);
+    int32_t fewest_passes = INT32_MAX;
     for (size_t i = 0; i < count; i++) {
         struct judgement judgement;
         if (!may_beat(&question, candidates[i], &best))
             continue;
         judge(&question, candidates[i], &judgement);
-        if (judgement.stage == JUDGED_ELIGIBLE && (!forcing || judgement.verb == POLICY_FORCE) &&
-            (!best.record || beats(&judgement, &best)))
+        if (judgement.stage != JUDGED_ELIGIBLE || (forcing && judgement.verb != POLICY_FORCE))
+            continue;
+        if (judgement.cost.row_passes < fewest_passes)
+            fewest_passes = judgement.cost.row_passes;
+        if (!best.record || beats(&judgement, &best))
             best = judgement;
     }
     const struct judgement *chosen = best.record ? &best : NULL;
@@ -203,7 +219,7 @@ libdecode_status select_kernel(const struct problem *problem, const libdecode_de
     if (!chosen)
         return refuse(&question, forcing);
     if (policy->strict)
-        FORWARD(check_strict(&question, chosen));
-    fill_selection(problem, chosen, ret_selection);
+        FORWARD(check_strict(&question, chosen, fewest_passes));
+    fill_selection(problem, device, chosen, ret_selection);
     return LIBDECODE_OK;
 }

@@ -16,6 +16,7 @@ struct selection {
     const struct kernel_record *record;
     int32_t row_passes;  /* over the KV */
     int32_t num_workers; /* clusters (CTAs where cluster_size is 1) */
+    int32_t most_ctas;   /* that the device has resident at once */
     int32_t min_tiles_per_worker;
     int32_t predicted_ns;
     size_t records_bytes; /* of workspace */

@@ -39,12 +39,19 @@ static const struct format *format_of(uint32_t dtype) {
 
 static uint32_t row_bytes(libdecode_dtype dtype, uint32_t head_dim) { return head_dim * (uint32_t)dtype_bits(dtype) / 8; }
 
+/* The widest line that divides a kernel's rows: as wide as a swizzle, which has 128, 64 or 32 bytes. 0: there is none. */
+static uint32_t line_bytes_of(uint32_t row_bytes) {
+    for (uint32_t bytes = LINE_BYTES; bytes >= 32; bytes /= 2)
+        if (row_bytes > 0 && row_bytes % bytes == 0)
+            return bytes;
+    return 0;
+}
+
 bool tensor_map_serves(uint32_t dtype, uint32_t kernel_head_dim) {
     const struct format *format = format_of(dtype);
     if (!format || kernel_head_dim > PROBLEM_MAX_HEAD_DIM)
         return false;
-    uint32_t bytes = row_bytes(format->dtype, kernel_head_dim);
-    return bytes == 32 || bytes == 64 || (bytes > 0 && bytes % LINE_BYTES == 0); /* a swizzle is 32, 64 or 128 bytes wide */
+    return line_bytes_of(row_bytes(format->dtype, kernel_head_dim)) > 0;
 }
 
 static int swizzle_of(uint32_t line_bytes) {
@@ -57,7 +64,7 @@ int32_t tensor_map_of_pages(const struct paged_cache *cache, struct tensor_map *
     const struct format *format = format_of((uint32_t)cache->dtype);
     uint32_t bytes = row_bytes(cache->dtype, (uint32_t)cache->head_dim);
     uint32_t kernel_bytes = row_bytes(cache->dtype, cache->kernel_head_dim);
-    uint32_t line_bytes = kernel_bytes < LINE_BYTES ? kernel_bytes : LINE_BYTES, kernel_lines = kernel_bytes / line_bytes;
+    uint32_t line_bytes = line_bytes_of(kernel_bytes), kernel_lines = kernel_bytes / line_bytes;
     bool whole_lines = bytes % line_bytes == 0;
     uint64_t stride_bits = (uint64_t)dtype_bits(cache->dtype);
     *ret_map = (struct tensor_map){

@@ -22,6 +22,9 @@
  *                     warp takes its own tokens of a tile and keeps its own reference and sum: no barrier among consumers
  *     at a unit's end partial.cuh: warps, then the cluster, then the workers that share the unit; the last one stores
  *
+ * A programmatic launch waits for the kernel ahead of it before anything else, or, where all but the newest rows were promised to be
+ * final, role by role and as late as each can (history.cuh).
+ *
  * Kernels with options (soft cap, ALiBi, RoPE, skip-softmax) are variants of their own: what few launches ask for costs the others
  * nothing. With RoPE keys are turned between shared memory and the tensor core (qk_rotated), queries when they are loaded; with
  * skip-softmax V of a tile is asked for after the warps have voted on it (skip_votes.cuh).
@@ -44,6 +47,7 @@
 #include "abi.h"
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/epilogue.cuh"
+#include "pipeline/history.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/page_stream.cuh"
 #include "pipeline/piece_queue.cuh"
@@ -51,6 +55,7 @@
 #include "pipeline/row_gather.cuh"
 #include "pipeline/scale_gather.cuh"
 #include "pipeline/skip_votes.cuh"
+#include "pipeline/tile_walk.cuh"
 #include "pipeline/warp_fold.cuh"
 #include "pipeline/worker_fold.cuh"
 #include "tile/attention.cuh"
@@ -231,47 +236,9 @@ using Tokens = tile::WarpTokens<Traits::row_tile, Traits::tokens_per_warp>;
 using Scores = tile::ScoreFragment<Traits::token_fragments, Traits::row_fragments>;
 using Weights = tile::WeightFragment<Traits::token_fragments, Traits::row_fragments>;
 
-/* A consumer warp on its way over the tiles of a piece: those of its team, in order. */
-class TileWalk {
-  public:
-    __device__ __forceinline__ TileWalk(const tile::UnitRows<Traits::row_tile> &rows, int first_team, const Place &place,
-                                        Ring &ring)
-        : rows_(rows), kept_end_(rows.end_token), kept_common_(rows.common), kept_are_alike_(rows.are_alike), place_(place),
-          ring_(ring), token_(rows.first_token) {
-        if (Traits::teams > 1) /* to this team's first */
-            step((place.team + Traits::teams - first_team) % Traits::teams);
-    }
-
-    __device__ __forceinline__ bool has_tile() const { return token_ < end_token(); }
-    __device__ __forceinline__ void next() { step(Traits::teams); }
-
-    /* This warp's tokens of the tile. */
-    __device__ __forceinline__ Tokens tokens() const {
-        return {rows_, keeps ? kept_are_alike_ : rows_.are_alike, token_ + place_.first_token(), end_token(),
-                keeps ? kept_common_ : rows_.common};
-    }
-
-  private:
-    /* What is read of the rows for every tile; wide row tiles and options have no registers to keep it, and read it again. */
-    static constexpr bool keeps = Traits::row_tile == 8 && !Traits::has_options;
-
-    __device__ __forceinline__ int end_token() const { return keeps ? kept_end_ : rows_.end_token; }
-
-    /* Past so many tiles, or past the last. */
-    __device__ __forceinline__ void step(int tiles) {
-        const int left = (max(end_token() - token_, 0) + Traits::tile_tokens - 1) / Traits::tile_tokens;
-        ring_.advance(Traits::teams == 1 ? tiles : min(tiles, left));
-        token_ += tiles * Traits::tile_tokens;
-    }
-
-    const tile::UnitRows<Traits::row_tile> &rows_;
-    const int kept_end_;
-    const tile::TokenRange kept_common_;
-    const bool kept_are_alike_;
-    const Place &place_;
-    Ring &ring_;
-    int token_; /* the first of the tile */
-};
+/* Wide row tiles and options have no registers to keep what every tile asks for. */
+using TileWalk =
+    pipeline::TileWalk<Traits::row_tile, Traits::tile_tokens, Traits::teams, Traits::row_tile == 8 && !Traits::has_options, Ring>;
 
 /* What few launches ask for. */
 [[maybe_unused]] __device__ __forceinline__ void bend(const gqa_decode_params &params, Scores &scores, const Tokens &tokens,
@@ -305,15 +272,16 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
     const bool may_skip = Traits::skips && params.query.skip_factor > 0.f;
     const tile::UnitRows<Traits::row_tile> &rows = piece.rows;
     Ring ring_behind = ring;
-    TileWalk walk(rows, piece.first_team, place, ring), behind(rows, piece.first_team, place, ring_behind);
+    TileWalk walk(rows, piece.first_team, place.team, ring), behind(rows, piece.first_team, place.team, ring_behind);
     Weights weights;
     bool is_weighed = false; /* the tile behind */
     const auto catch_up = [&] {
-        add_values(ring_behind, behind.tokens(), is_weighed, weights, fragments, state, lane);
+        add_values(ring_behind, behind.tokens<Traits::tokens_per_warp>(place.first_token()), is_weighed, weights, fragments,
+                   state, lane);
         behind.next();
     };
     for (bool is_first = true; walk.has_tile(); walk.next(), is_first = false) {
-        const Tokens tokens = walk.tokens();
+        const Tokens tokens = walk.tokens<Traits::tokens_per_warp>(place.first_token());
         bool wanted = tokens.any_visible();
         Scores scores;
         ring.wait_full(pipeline::tensor_k);
@@ -348,6 +316,17 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
         catch_up();
 }
 
+/* The page ceiling's: every tile is given back as it came. */
+__device__ __forceinline__ void release_tiles(const pipeline::AnnouncedPiece<Traits::row_tile> &piece, Ring &ring,
+                                              const Place &place, int lane) {
+    for (TileWalk walk(piece.rows, piece.first_team, place.team, ring); walk.has_tile(); walk.next()) {
+        for (const pipeline::Tensor tensor : {pipeline::tensor_k, pipeline::tensor_v}) {
+            ring.wait_full(tensor);
+            ring.release(tensor, lane);
+        }
+    }
+}
+
 __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int warp, int lane) {
     const Place place(warp);
     const TokenFragments fragments(place.first_token(), params.schedule.box_tokens, params.v_scales_interleaved != 0, lane);
@@ -358,6 +337,12 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         const auto &unit = announced.rows;
         if (piece.end_of_work)
             break;
+        if (variant::only_copies) {
+            shared.pieces.wait_described(number);
+            release_tiles(announced, ring, place, lane);
+            shared.pieces.pop(number);
+            continue;
+        }
         const auto row_map = [&] {
             return tile::RowMap(params.schedule.group_size, unit.first_query_token, piece.kv_head,
                                 piece.row_pass * Traits::row_tile);
@@ -438,8 +423,10 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedul
                   params.query.head_dim, params.query.skip_factor, tensor, producer % Traits::tensor_warps, ring, votes)
             .run(schedule, lane);
     else
-        Producer(params, map, tensor == pipeline::tensor_k ? params.k_scales : params.v_scales, tensor,
-                 producer % Traits::tensor_warps, ring, votes)
+        Producer(params.schedule, map,
+                 {tensor == pipeline::tensor_k ? &params.k_scales : &params.v_scales, params.scale_blocks != 0,
+                  static_cast<uint32_t>(params.num_pages)},
+                 params.query.skip_factor, tensor, producer % Traits::tensor_warps, ring, votes)
             .run(schedule, lane);
 }
 
@@ -453,7 +440,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     const int rank = cluster_rank();
     const int worker = blockIdx.x / Traits::cluster_size;
 
-    ptx::wait_for_preceding_kernel();
+    if (!pipeline::is_history_final(params.schedule))
+        ptx::wait_for_preceding_kernel();
     const bool is_consumer = warp < Traits::consumer_warps;
     const int producer = warp - Traits::consumer_warps;
     const pipeline::Tensor tensor = producer < Traits::tensor_warps ? pipeline::tensor_k : pipeline::tensor_v;
@@ -464,7 +452,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
         if (!Traits::gathers_rows)
             ptx::prefetch_tensor_map(map);
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
-        shared.sequences = pipeline::Sequences(params.schedule);
+        if (pipeline::rarely(pipeline::needs_shared_sequences(params.schedule)))
+            shared.sequences = pipeline::Sequences(params.schedule);
         Ring::initialise(shared.barriers, producers_of_a_tile(params), Traits::team_warps);
         if (Traits::skips && params.query.skip_factor > 0.f)
             shared.votes.initialise(Traits::team_warps);
@@ -488,7 +477,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     if (is_consumer)
         consume(params, shared, ring, warp, lane);
     else if (warp == Traits::announcer_warp)
-        pipeline::announce<Traits::has_options, Traits::tile_tokens, Traits::teams>(params, schedule, shared.pieces, lane);
+        pipeline::announce<Traits::has_options, Traits::tile_tokens, Traits::teams>(params.schedule, params.query, schedule,
+                                                                                    shared.pieces, lane);
     else
         produce(params, schedule, map, tensor, producer, ring, shared.votes, lane);
 }
@@ -496,7 +486,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .magic = LIBDECODE_CONTRACT_MAGIC,
     .abi = LIBDECODE_KERNEL_ABI,
-    .family = KERNEL_FAMILY_GQA_DECODE,
+    .family = variant::only_copies ? KERNEL_FAMILY_PAGE_CEILING : KERNEL_FAMILY_GQA_DECODE,
     .parameter_bytes = sizeof(gqa_decode_params),
     .threads = Traits::threads,
     .dynamic_shared_bytes = Fold::shared_bytes,

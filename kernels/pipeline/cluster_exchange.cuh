@@ -53,6 +53,13 @@ struct ClusterExchange {
      */
     template <int barrier_id>
     __device__ __forceinline__ void run(const Own &own, Result &result, int rank, uint32_t round, bool is_last_round) {
+        begin(own, round);
+        push(own, 0, rank);
+        finish<barrier_id>(result, rank, round, is_last_round);
+    }
+
+    /* The same in three steps, for columns that come in blocks: pushed one after the other, each the columns from `first_column` on. */
+    __device__ __forceinline__ void begin(const Own &own, uint32_t round) {
         if (round > 0)
             wait(&consumed, round - 1);
         if (threadIdx.x == 0) {
@@ -60,7 +67,25 @@ struct ClusterExchange {
             ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&received), bytes);
             ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&consumed), sizeof(says_consumed));
         }
-        push(own, rank);
+    }
+
+    __device__ __forceinline__ void push(const Own &own, uint32_t first_column, int rank) {
+        const uint32_t own_received = ptx::shared_address(&received), own_record = ptx::shared_address(&receive[rank]);
+#pragma unroll
+        for (int i = 0; i < Own::per_thread; ++i) {
+            if (!own.live(i))
+                continue;
+            const uint32_t owner = (own.column(i) + first_column) / columns;
+            const uint32_t record = ptx::map_shared_rank(own_record, owner), barrier = ptx::map_shared_rank(own_received, owner);
+            ptx::store_async(record + (own.row(i) * columns + (own.column(i) + first_column) % columns) * 4, own.value[i],
+                             barrier);
+            if ((own.column(i) + first_column) % columns == 0)
+                ptx::store_async(record + offsetof(Record, statistics) + own.row(i) * 8, {own.reference[i], own.sum[i]}, barrier);
+        }
+    }
+
+    template <int barrier_id>
+    __device__ __forceinline__ void finish(Result &result, int rank, uint32_t round, bool is_last_round) {
         wait(&received, round);
         result.template fold_all<cluster_size>(0, [&](uint32_t row, uint32_t column, int k) {
             return Partial{&receive[k].output[row][column], receive[k].statistics[row]};
@@ -76,20 +101,6 @@ struct ClusterExchange {
   private:
     static __device__ __forceinline__ void wait(uint64_t *barrier, uint32_t round) {
         while (!ptx::mbarrier_try_wait_cluster(ptx::shared_address(barrier), round & 1u)) {
-        }
-    }
-
-    __device__ __forceinline__ void push(const Own &own, int rank) {
-        const uint32_t own_received = ptx::shared_address(&received), own_record = ptx::shared_address(&receive[rank]);
-#pragma unroll
-        for (int i = 0; i < Own::per_thread; ++i) {
-            if (!own.live(i))
-                continue;
-            const uint32_t owner = own.column(i) / columns;
-            const uint32_t record = ptx::map_shared_rank(own_record, owner), barrier = ptx::map_shared_rank(own_received, owner);
-            ptx::store_async(record + (own.row(i) * columns + own.column(i) % columns) * 4, own.value[i], barrier);
-            if (own.column(i) % columns == 0)
-                ptx::store_async(record + offsetof(Record, statistics) + own.row(i) * 8, {own.reference[i], own.sum[i]}, barrier);
         }
     }
 };

@@ -62,49 +62,57 @@ __device__ __forceinline__ void name_rows(const schedule_params &params, const Q
     rows.are_alike = true;
 }
 
-/* The rest, a lane for every row; complete for those that synchronise with all lanes. */
+/* The rest, a lane for every row of 32; complete for those that synchronise with all lanes. */
 template <bool has_options, int row_tile>
 __device__ __forceinline__ void describe_rows(const schedule_params &params, const query_params &query_rows,
                                               const Sequences &sequences, const QueryTokens &query, const Piece &piece,
                                               tile::UnitRows<row_tile> &rows, int lane) {
     const int tokens = tokens_of_unit(params, sequences, piece);
-    const int unit_row = piece.row_pass * row_tile + lane, token = quotient(unit_row, params.group_size);
-    const bool is_live = lane < row_tile && token < query.count;
-    const QueryView view(sequences, piece.request, query, token, tokens);
-
     const bool has_mask = params.draft_mask != nullptr;
     const int first_draft = has_mask ? tokens - query.count : INT32_MAX;
-    uint64_t drafts = 0;
-    if (has_mask && is_live && view.exists)
-        drafts = load_draft_bits(params, query, token);
-    /* What sees nothing begins behind every token. */
-    const bool sees_some = is_live && view.exists && (view.range.end > view.range.first || drafts != 0);
-    const int first = sees_some ? view.range.first : INT32_MAX;
-    if (has_mask) /* the row's window begins among its drafts: what lies before, another row may see, or none */
-        drafts &= ~tile::bits_below<uint64_t>(view.range.first - first_draft);
-    const int end = sees_some ? min(view.range.end, first_draft) : 0;
-    const uint64_t any_draft = or_of_warp(sees_some ? drafts : 0);
+    uint64_t any_draft = 0; /* these of the lane's rows */
+    int common_first = 0, common_end = INT32_MAX, any_first = INT32_MAX, any_end = 0;
+#pragma unroll 1
+    for (int row = lane; row < row_tile; row += 32) {
+        const int unit_row = piece.row_pass * row_tile + row, token = quotient(unit_row, params.group_size);
+        const bool is_live = token < query.count;
+        const QueryView view(sequences, piece.request, query, token, tokens);
 
-    const int common_first = __reduce_max_sync(0xffffffffu, is_live ? first : 0);
-    const int common_end = __reduce_min_sync(0xffffffffu, is_live ? end : INT32_MAX);
-    const int any_first = __reduce_min_sync(0xffffffffu, first), any_end = __reduce_max_sync(0xffffffffu, end);
+        uint64_t drafts = 0;
+        if (has_mask && is_live && view.exists)
+            drafts = load_draft_bits(params, query, token);
+        /* What sees nothing begins behind every token. */
+        const bool sees_some = is_live && view.exists && (view.range.end > view.range.first || drafts != 0);
+        const int first = sees_some ? view.range.first : INT32_MAX;
+        if (has_mask) /* the row's window begins among its drafts: what lies before, another row may see, or none */
+            drafts &= ~tile::bits_below<uint64_t>(view.range.first - first_draft);
+        const int end = sees_some ? min(view.range.end, first_draft) : 0;
+        rows.range[row] = {first, end};
+        rows.drafts[row] = drafts;
+        any_draft |= sees_some ? drafts : 0;
+        common_first = max(common_first, is_live ? first : 0);
+        common_end = min(common_end, is_live ? end : INT32_MAX);
+        any_first = min(any_first, first);
+        any_end = max(any_end, end);
+        if (has_options && asks_places(query_rows)) {
+            /* Padding has none: what it scored would decide when the rows beside it are rescaled, and so their last bits. */
+            const int heads = params.group_size.value, head = piece.kv_head * heads + unit_row - token * heads;
+            const bool has_slope = is_live && query_rows.alibi_slopes != nullptr;
+            rows.place[row].alibi_slope = has_slope ? query_rows.alibi_slopes[head] * tile::log2_e : 0.f;
+            rows.place[row].distance = is_live ? static_cast<int>(params.position_offset - view.position) : 0;
+        }
+    }
+    any_draft = or_of_warp(any_draft);
+    common_first = __reduce_max_sync(0xffffffffu, common_first);
+    common_end = __reduce_min_sync(0xffffffffu, common_end);
+    any_first = __reduce_min_sync(0xffffffffu, any_first);
+    any_end = __reduce_max_sync(0xffffffffu, any_end);
     if (lane == 0) {
         rows.first_draft = first_draft;
         rows.any = {any_first, any_end};
         rows.any_draft = any_draft;
         rows.common = {common_first, min(common_end, rows.end_token)};
         rows.are_alike = !has_mask && any_first == common_first && any_end == common_end;
-    }
-    if (lane >= row_tile)
-        return;
-    rows.range[lane] = {first, end};
-    rows.drafts[lane] = drafts;
-    if (has_options && asks_places(query_rows)) {
-        /* Padding has none: what it scored would decide when the rows beside it are rescaled, and so their last bits. */
-        const int heads = params.group_size.value, head = piece.kv_head * heads + unit_row - token * heads;
-        const bool has_slope = is_live && query_rows.alibi_slopes != nullptr;
-        rows.place[lane].alibi_slope = has_slope ? query_rows.alibi_slopes[head] * tile::log2_e : 0.f;
-        rows.place[lane].distance = is_live ? static_cast<int>(params.position_offset - view.position) : 0;
     }
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kv_ring.cuh: the ring of stages between the producer warps and the consumer warps. A stage holds one tile of K and one of V,
- * each with its own pair of barriers, so that scores start before V is there and K's place is refilled before V is used up.
+ * each with its own pair of barriers, so that scores start before V is there and K's place is refilled before V is used up. Where V is
+ * a part of K's rows there is one tile, K's.
  */
 #pragma once
 
@@ -15,29 +16,30 @@ namespace pipeline {
 enum Tensor { tensor_k = 0, tensor_v = 1 };
 
 /* The barriers in shared memory. */
-template <int stages>
+template <int stages, int tensors = 2>
 struct KvRingBarriers {
-    uint64_t full[stages][2];  /* one arrival per producer, and the bytes of the tile */
-    uint64_t empty[stages][2]; /* one arrival per warp, or lane, that reads the tile */
+    uint64_t full[stages][tensors];  /* one arrival per producer, and the bytes of the tile */
+    uint64_t empty[stages][tensors]; /* one arrival per warp, or lane, that reads the tile */
 };
 
 /*
  * One warp's place in the ring: stage and phase. `lanes_write`: tiles are written by threads of producer warps, not by the copy engine
  * alone; every lane then says for itself that it has read a tile, as tools that look for races demand.
  */
-template <int stages, int tile_bytes, bool lanes_write>
+template <int stages, int tile_bytes, bool lanes_write, int tensors = 2>
 class KvRing {
   public:
-    static constexpr int num_stages = stages;
+    static constexpr int num_stages = stages, num_tensors = tensors;
 
-    __device__ __forceinline__ KvRing(KvRingBarriers<stages> &barriers, const void *tiles)
+    __device__ __forceinline__ KvRing(KvRingBarriers<stages, tensors> &barriers, const void *tiles)
         : full_(ptx::shared_address(barriers.full)), empty_(ptx::shared_address(barriers.empty)),
           tiles_(ptx::shared_address(tiles)) {}
 
     /* `producers`: arrivals that complete a tile, beside its bytes; `reading_warps`: of a tile. */
-    static __device__ __forceinline__ void initialise(KvRingBarriers<stages> &barriers, int producers, int reading_warps) {
+    static __device__ __forceinline__ void initialise(KvRingBarriers<stages, tensors> &barriers, int producers,
+                                                      int reading_warps) {
         for (int stage = 0; stage < stages; ++stage) {
-            for (int tensor = 0; tensor < 2; ++tensor) {
+            for (int tensor = 0; tensor < tensors; ++tensor) {
                 ptx::mbarrier_init(ptx::shared_address(&barriers.full[stage][tensor]), producers);
                 ptx::mbarrier_init(ptx::shared_address(&barriers.empty[stage][tensor]), reading_warps * (lanes_write ? 32 : 1));
             }
@@ -46,8 +48,8 @@ class KvRing {
 
     __device__ __forceinline__ uint32_t stage() const { return stage_; }
     __device__ __forceinline__ uint32_t phase() const { return phase_; }
-    __device__ __forceinline__ uint32_t tile(Tensor tensor) const { return tiles_ + (stage_ * 2 + tensor) * tile_bytes; }
-    __device__ __forceinline__ uint32_t full_barrier(Tensor tensor) const { return full_ + (stage_ * 2 + tensor) * 8; }
+    __device__ __forceinline__ uint32_t tile(Tensor tensor) const { return tiles_ + (stage_ * tensors + tensor) * tile_bytes; }
+    __device__ __forceinline__ uint32_t full_barrier(Tensor tensor) const { return full_ + (stage_ * tensors + tensor) * 8; }
 
     /* Consumer: the tile is in shared memory. */
     __device__ __forceinline__ void wait_full(Tensor tensor) const { wait(full_barrier(tensor), phase_); }
@@ -56,10 +58,12 @@ class KvRing {
         if (!lanes_write)
             __syncwarp();
         if (lanes_write || lane == 0)
-            ptx::mbarrier_arrive(empty_ + (stage_ * 2 + tensor) * 8);
+            ptx::mbarrier_arrive(empty_ + (stage_ * tensors + tensor) * 8);
     }
     /* Producer: every consumer has read what was there; in the first round nothing was. */
-    __device__ __forceinline__ void wait_empty(Tensor tensor) const { wait(empty_ + (stage_ * 2 + tensor) * 8, phase_ ^ 1u); }
+    __device__ __forceinline__ void wait_empty(Tensor tensor) const {
+        wait(empty_ + (stage_ * tensors + tensor) * 8, phase_ ^ 1u);
+    }
 
     /* At most by as many tiles as there are stages. */
     __device__ __forceinline__ void advance(int tiles = 1) {

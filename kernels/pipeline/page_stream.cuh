@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "abi.h"
+#include "pipeline/history.cuh"
 #include "pipeline/split_schedule.cuh"
 #include "ptx/memory.cuh"
 
@@ -31,9 +32,10 @@ struct PageBatch {
     Piece piece;              /* end_of_work: there are no more batches */
     int first_box, num_boxes; /* 0 boxes: a piece without visible tokens */
     int page;                 /* of this lane's box */
+    bool has_newest;          /* rows, in each of its tiles: history.cuh */
 };
 
-template <int cluster_size>
+template <int cluster_size, int tile_tokens>
 class PageStream {
   public:
     /* `table_offset`: from an entry of the page table to the one that this tensor uses. */
@@ -52,6 +54,9 @@ class PageStream {
         batch.piece = piece_;
         batch.first_box = box_;
         batch.num_boxes = min(piece_.end_box - box_, 32);
+        batch.has_newest = false;
+        if (rarely(is_history_final(params_)))
+            end_with_history(batch);
         batch.page = piece_.request; /* where there is no table */
         if (lane_ < batch.num_boxes && params_.page_table != nullptr)
             batch.page = table_[piece_.request * params_.page_table_request_stride +
@@ -61,6 +66,16 @@ class PageStream {
     }
 
   private:
+    /* A batch is of tiles before those with newest rows, or of these. */
+    __device__ __forceinline__ void end_with_history(PageBatch &batch) const {
+        const int box_shift = __ffs(params_.box_tokens) - 1, boxes_per_tile = tile_tokens >> box_shift;
+        const int before_newest = (first_newest_token(params_, piece_) >> box_shift) - piece_.first_box;
+        const int history_boxes = piece_.first_box + (max(before_newest, 0) & -boxes_per_tile) - box_;
+        batch.has_newest = history_boxes <= 0;
+        if (!batch.has_newest)
+            batch.num_boxes = min(batch.num_boxes, history_boxes);
+    }
+
     const schedule_params &params_;
     const int32_t *const table_;
     SplitSchedule<cluster_size> &schedule_;

@@ -9,6 +9,7 @@
 
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/describe_rows.cuh"
+#include "pipeline/history.cuh"
 #include "pipeline/skip_votes.cuh"
 #include "pipeline/split_schedule.cuh"
 #include "ptx/mbarrier.cuh"
@@ -73,8 +74,8 @@ struct PieceQueue {
 
 /* The announcer warp: every piece of this worker and the rows of its unit, in order, then the end of work. */
 template <bool has_options, int tile_tokens, int teams, int row_tile, int cluster_size>
-__device__ __forceinline__ void announce(const gqa_decode_params &params, SplitSchedule<cluster_size> &schedule,
-                                         PieceQueue<row_tile> &pieces, int lane) {
+__device__ __forceinline__ void announce(const schedule_params &params, const query_params &query_rows,
+                                         SplitSchedule<cluster_size> &schedule, PieceQueue<row_tile> &pieces, int lane) {
     schedule.begin();
     meet_cluster<cluster_size>();
     uint32_t tiles = 0; /* of the pieces so far */
@@ -83,24 +84,25 @@ __device__ __forceinline__ void announce(const gqa_decode_params &params, SplitS
         if (!piece.end_of_work)
             schedule.find_parts(piece);
         const QueryTokens query(schedule.sequences(), piece.request);
+        if (rarely(number == 0 && is_history_final(params)))
+            await_the_rest(params);
         AnnouncedPiece<row_tile> &slot = pieces.wait_empty(number);
         if (lane == 0) {
             slot.piece = piece;
             slot.number = number;
             slot.first_team = tiles % teams;
-            name_rows(params.schedule, query, piece, slot.rows);
-            if (has_options && params.query.skip_factor > 0.f)
-                slot.rows.skip_below =
-                    skip_below(params.query.skip_factor, tokens_of_unit(params.schedule, schedule.sequences(), piece));
+            name_rows(params, query, piece, slot.rows);
+            if (has_options && query_rows.skip_factor > 0.f)
+                slot.rows.skip_below = skip_below(query_rows.skip_factor, tokens_of_unit(params, schedule.sequences(), piece));
             pieces.name(number);
         }
         if (piece.end_of_work)
             return;
-        if (rarely(!are_rows_alike(params.schedule) || (has_options && asks_places(params.query))))
-            describe_rows<has_options>(params.schedule, params.query, schedule.sequences(), query, piece, slot.rows, lane);
+        if (rarely(!are_rows_alike(params) || (has_options && asks_places(query_rows))))
+            describe_rows<has_options>(params, query_rows, schedule.sequences(), query, piece, slot.rows, lane);
         pieces.describe(number);
         __syncwarp();
-        const uint32_t boxes_per_tile = tile_tokens >> (__ffs(params.schedule.box_tokens) - 1);
+        const uint32_t boxes_per_tile = tile_tokens >> (__ffs(params.box_tokens) - 1);
         tiles += (piece.end_box - piece.first_box + boxes_per_tile - 1) / boxes_per_tile;
     }
 }

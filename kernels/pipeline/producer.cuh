@@ -13,30 +13,40 @@
 #include "pipeline/page_stream.cuh"
 #include "pipeline/skip_votes.cuh"
 #include "ptx/async_copy.cuh"
+#include "ptx/memory.cuh"
 
 namespace pipeline {
+
+/* NVFP4 scales of a tensor that come along with its boxes, where they can. */
+struct ScaleBlocks {
+    const row_source *source = nullptr;
+    bool exist = false;
+    uint32_t num_pages = 0;
+};
 
 template <class Format, class Ring, int tile_tokens, int warps, int cluster_size, class Votes>
 class Producer {
   public:
     static constexpr int scale_arrivals = 32; /* on the barrier of a tile whose scales come along: every lane's */
 
-    /* `map`: the tensor's. `warp`: of those that share it. With scale_blocks its NVFP4 scales come along. */
-    __device__ __forceinline__ Producer(const gqa_decode_params &params, const void *map, const row_source &scales, Tensor tensor,
-                                        uint32_t warp, Ring ring, Votes &votes)
-        : params_(params.schedule), map_(map), scales_(scales), has_scale_blocks_(params.scale_blocks != 0),
-          scale_page_stride_(scales.page_stride), num_pages_(params.num_pages), box_shift_(__ffs(params.schedule.box_tokens) - 1),
-          copies_shift_(__ffs(params.schedule.copies_per_box) - 1), tensor_(tensor), warp_(warp),
-          box_bytes_(params.schedule.box_tokens * Format::row_bytes), ring_(ring),
-          waits_for_votes_(Votes::exist && tensor == tensor_v && params.query.skip_factor > 0.f), votes_(votes) {}
+    /* `map`: the tensor's. `warp`: of those that share it. */
+    __device__ __forceinline__ Producer(const schedule_params &params, const void *map, const ScaleBlocks &scales,
+                                        float skip_factor, Tensor tensor, uint32_t warp, Ring ring, Votes &votes)
+        : params_(params), map_(map), scales_(scales.source), has_scale_blocks_(scales.exist),
+          scale_page_stride_(Format::scale_bytes > 0 ? scales.source->page_stride : 0), num_pages_(scales.num_pages),
+          box_shift_(__ffs(params.box_tokens) - 1), copies_shift_(__ffs(params.copies_per_box) - 1), tensor_(tensor), warp_(warp),
+          box_bytes_(params.box_tokens * Format::row_bytes), ring_(ring),
+          waits_for_votes_(Votes::exist && tensor == tensor_v && skip_factor > 0.f), votes_(votes) {}
 
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
         schedule.begin();
-        PageStream<cluster_size> stream(params_, schedule, tensor_ == tensor_v ? params_.page_table_v_offset : 0);
+        PageStream<cluster_size, tile_tokens> stream(params_, schedule, tensor_ == tensor_v ? params_.page_table_v_offset : 0);
         const int boxes_per_tile = tile_tokens >> (__ffs(params_.box_tokens) - 1);
         PageBatch batch = stream.next();
         meet_cluster<cluster_size>(); /* while the page ids are on their way */
         while (!batch.piece.end_of_work) {
+            if (rarely(batch.has_newest))
+                ptx::wait_for_preceding_kernel();
             /*
              * Where the next page ids are sent for: they hold up the copies that follow, since a warp that waits for any page id
              * waits for all. So once the ring is full, or else after the last tile of the batch.
@@ -63,7 +73,7 @@ class Producer {
   private:
     /*
      * `boxes` boxes of a batch, at most a tile of them, from its box `first` on into the ring: lane i copies box first + i, or of it a
-     * line, where rows are copied line by line.
+     * line, where rows are copied line by line. Where K and V are one tensor there is one KV head, whatever the schedule makes of it.
      */
     __device__ __forceinline__ void load_tile(const PageBatch &batch, int first, int boxes, int lane) {
         const int of_tile = lane >> copies_shift_, line = lane - (of_tile << copies_shift_);
@@ -78,7 +88,7 @@ class Producer {
             const uint32_t line_bytes = params_.box_tokens * Format::Rows::line_bytes;
             ptx::copy_tensor_5d(ring_.tile(tensor_) + of_tile * box_bytes_ + line * line_bytes, map_,
                                 line * (Format::Rows::line_bytes / Format::copied_element_bytes), token_in_page, 0,
-                                batch.piece.kv_head, page, barrier);
+                                Ring::num_tensors == 1 ? 0 : batch.piece.kv_head, page, barrier);
         }
         if constexpr (Format::scale_bytes > 0) {
             if (has_scale_blocks_)
@@ -96,7 +106,7 @@ class Producer {
     /* The scales of the same boxes, 16 bytes a lane. A page that does not exist has scales of zero. */
     __device__ __forceinline__ void load_scales(const PageBatch &batch, int first, int boxes, int lane) {
         constexpr int chunk_tokens = 16 / Format::scale_bytes;
-        const uint8_t *const of_head = scales_.rows + batch.piece.kv_head * scales_.head_stride;
+        const uint8_t *const of_head = scales_->rows + batch.piece.kv_head * scales_->head_stride;
         const uint32_t destination = ring_.tile(tensor_) + tile_tokens * Format::row_bytes + lane * 16;
 #pragma unroll
         for (int chunk = 0; chunk < tile_tokens / chunk_tokens; chunk += 32) {
@@ -114,7 +124,7 @@ class Producer {
 
     const schedule_params &params_;
     const void *const map_;
-    const row_source &scales_;
+    const row_source *const scales_;
     const bool has_scale_blocks_;
     const uint64_t scale_page_stride_;
     const uint32_t num_pages_;

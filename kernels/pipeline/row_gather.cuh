@@ -15,6 +15,7 @@
 #include "pipeline/row_stream.cuh"
 #include "pipeline/skip_votes.cuh"
 #include "ptx/async_copy.cuh"
+#include "ptx/memory.cuh"
 
 namespace pipeline {
 
@@ -55,6 +56,8 @@ class RowGather {
 
     __device__ __forceinline__ void load_tile(const Batch &batch, int lane) {
         ring_.wait_empty(tensor_);
+        if (rarely(batch.has_newest))
+            ptx::wait_for_preceding_kernel();
         const bool is_wanted = !rarely(waits_for_votes_) || votes_.wait(ring_.stage(), ring_.phase());
 #pragma unroll
         for (int i = 0; i < Stream::tokens_per_lane; ++i) {

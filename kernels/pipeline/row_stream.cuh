@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "abi.h"
+#include "pipeline/history.cuh"
 #include "pipeline/split_schedule.cuh"
 
 namespace pipeline {
@@ -16,6 +17,7 @@ namespace pipeline {
 template <int tokens_per_lane, int tables>
 struct RowBatch {
     bool end_of_work; /* there are no more tiles */
+    bool has_newest;  /* rows, among the tile's: history.cuh */
     int kv_head;
     struct {
         int in_page;      /* token; below 0: not to be copied */
@@ -54,6 +56,8 @@ class RowStream {
             end_token_ = piece_.first_box < piece_.end_box ? min(piece_.end_token, piece_.end_box << box_shift_) : token_;
         }
         batch.kv_head = piece_.kv_head;
+        if (rarely(is_history_final(params_)))
+            batch.has_newest = token_ + tile_tokens > first_newest_token(params_, piece_);
         const int first_live = piece_.first_token & -together_, end_live = (end_token_ + together_ - 1) & -together_;
         const int32_t *const ids =
             table_ + piece_.request * params_.page_table_request_stride + piece_.kv_head * params_.page_table_head_stride;

@@ -13,6 +13,7 @@
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/row_stream.cuh"
 #include "ptx/async_copy.cuh"
+#include "ptx/memory.cuh"
 
 namespace pipeline {
 
@@ -46,6 +47,8 @@ class ScaleGather {
   private:
     __device__ __forceinline__ void load_tile(const Batch &batch, const row_source &source, Tensor tensor, int lane) {
         ring_.wait_empty(tensor);
+        if (rarely(batch.has_newest))
+            ptx::wait_for_preceding_kernel();
 #pragma unroll
         for (int i = 0; i < Stream::tokens_per_lane; ++i) {
             const auto &row = batch.rows[i];

@@ -194,11 +194,16 @@ __device__ __forceinline__ bool has_fixed_chunks(const schedule_params &params) 
     return cluster_size == 1 && (params.rare & SCHEDULE_FIXED_CHUNKS) != 0;
 }
 
+/* Whether a SplitSchedule reads its copy of the sequences: for what is called rarely, or where lanes hold more than two each. */
+__device__ __forceinline__ bool needs_shared_sequences(const schedule_params &params) {
+    return (params.rare & SCHEDULE_EXACT_RANGES) != 0 || params.batch_size * params.sequences_per_request.value > 64;
+}
+
 /* All lanes of a warp call every function together. */
 template <int cluster_size>
 class SplitSchedule {
   public:
-    /* `shared_sequences`: those of the parameter block, in shared memory, complete before begin(). */
+    /* `shared_sequences`: those of the parameter block, in shared memory, complete before begin() if it needs them. */
     __device__ __forceinline__ SplitSchedule(const schedule_params &params, const Sequences &shared_sequences, uint32_t worker,
                                              uint32_t rank)
         : params_(params), sequences_(params), shared_sequences_(shared_sequences), worker_(worker >> params.head_shift),

@@ -89,14 +89,14 @@ __device__ __noinline__ RecordWords<width> wait_for_words(const Record *record, 
     return words;
 }
 
-/* The parts of a piece's unit. */
-template <class S>
+/* The parts of a piece's unit. Where a CTA folds its columns in several blocks, each has a record in what is kept of a part. */
+template <class S, int blocks = 1>
 class WorkerFold {
   public:
     using Record = WorkerRecord<S>;
 
-    __device__ __forceinline__ WorkerFold(void *records, const Piece &piece)
-        : records_(static_cast<Record *>(records)), piece_(piece), parts_(piece.num_parts) {}
+    __device__ __forceinline__ WorkerFold(void *records, const Piece &piece, int block = 0)
+        : records_(static_cast<Record *>(records) + block), piece_(piece), parts_(piece.num_parts) {}
 
     /* Leaves this warp's part of the piece's result. Whether it came last; then `result` is the whole unit's. */
     __device__ __forceinline__ bool run(S &result) {
@@ -153,7 +153,7 @@ class WorkerFold {
     }
 
   private:
-    __device__ __forceinline__ Record *record(int part) const { return records_ + piece_.records.of(part); }
+    __device__ __forceinline__ Record *record(int part) const { return records_ + piece_.records.of(part) * blocks; }
 
     Record *const records_;
     const Piece &piece_;

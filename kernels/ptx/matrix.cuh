@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matrix.cuh: warp-level matrix instructions, PTX ISA 9.7.14.5 "mma", "ldmatrix", "movmatrix". sm_80 and newer. */
+/* matrix.cuh: warp-level matrix instructions, PTX ISA 9.7.14.5 "mma", "ldmatrix", "stmatrix", "movmatrix". sm_90 and newer. */
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,13 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&d)[4], uint32_t add
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
                  : "r"(address)
+                 : "memory");
+}
+
+/* The other way; stored transposed, so the row that a lane gives the address of is a column of what the warp holds. */
+__device__ __forceinline__ void stmatrix_x4_trans(uint32_t address, const uint32_t (&s)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(s[0]), "r"(s[1]),
+                 "r"(s[2]), "r"(s[3])
                  : "memory");
 }
 

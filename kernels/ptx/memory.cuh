@@ -60,6 +60,9 @@ __device__ __forceinline__ void load_shared(uint32_t (&words)[4], uint32_t addre
                  : "r"(address)
                  : "memory");
 }
+__device__ __forceinline__ void store_shared(uint32_t address, uint32_t word) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
 __device__ __forceinline__ uint32_t load_shared_byte(uint32_t address) {
     uint32_t byte;
     asm volatile("ld.shared.u8 %0, [%1];" : "=r"(byte) : "r"(address) : "memory");
@@ -75,10 +78,38 @@ __device__ __forceinline__ void named_barrier() {
     asm volatile("bar.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
 }
 
+/* Likewise, of a number known at run time. */
+template <int threads>
+__device__ __forceinline__ void named_barrier(int id) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(threads) : "memory");
+}
+/* Counts among those threads, and waits for nobody. */
+template <int threads>
+__device__ __forceinline__ void named_barrier_arrive(int id) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(threads) : "memory");
+}
+/* And whether one of the threads said yes. */
+template <int threads>
+__device__ __forceinline__ bool named_barrier_any(int id, bool condition) {
+    uint32_t any;
+    asm volatile("{\n"
+                 ".reg .pred own, all;\n"
+                 "setp.ne.u32 own, %1, 0;\n"
+                 "bar.red.or.pred all, %2, %3, own;\n"
+                 "selp.u32 %0, 1, 0, all;\n"
+                 "}"
+                 : "=r"(any)
+                 : "r"(condition ? 1u : 0u), "r"(id), "n"(threads)
+                 : "memory");
+    return any != 0;
+}
+
 /*
- * Programmatic dependent launch, PTX ISA 9.7.13.13 "griddepcontrol"; without the launch attribute it does nothing. Nobody calls the
- * other half, launch_dependents: a grid that begins early is crowded into the SMs that this one leaves.
+ * Programmatic dependent launch, PTX ISA 9.7.13.13 "griddepcontrol"; without the launch attribute it does nothing. The kernel ahead
+ * has ended, and what it wrote is visible; a second time nothing is waited for.
  */
 __device__ __forceinline__ void wait_for_preceding_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+/* The kernel behind this one may begin where there is room, once one thread of every CTA has said so. */
+__device__ __forceinline__ void let_next_kernel_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 } // namespace ptx

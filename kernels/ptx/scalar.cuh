@@ -45,6 +45,17 @@ __device__ __forceinline__ uint32_t pack_fp16(float low, float high) {
     return packed;
 }
 
+__device__ __forceinline__ void unpack_fp16(float &low, float &high, uint32_t packed) {
+    asm("{\n"
+        ".reg .b16 low, high;\n"
+        "mov.b32 {low, high}, %2;\n"
+        "cvt.f32.f16 %0, low;\n"
+        "cvt.f32.f16 %1, high;\n"
+        "}"
+        : "=f"(low), "=f"(high)
+        : "r"(packed));
+}
+
 /*
  * threadIdx.x, read here and now: what is computed from it stays where it stands. The compiler would carry addresses of an
  * epilogue in registers through the main loop before it, and spill there.

@@ -6,10 +6,10 @@
  *     matrix_dtype            what the tensor cores compute with: KERNEL_DTYPE_BF16 or _FP16
  *     row_bytes, scale_bytes  of one token and KV head
  *     Rows                    where the 16-byte chunks of a row lie in a tile (below)
- *     steps                   matrix instructions over head_dim, 16 dims each
+ *     steps                   matrix instructions over head_dim, 16 dims each; pair_steps of them read a pair of chunks
  *     Scales                  where a lane finds those of its tokens in a tile; NoScales where there are none
  *     KeyReader, ValueReader  read a fragment of 16 tokens: the A operand of one step after the other, [16 tokens][16 dims] and
- *                             [16 dims][16 tokens]
+ *                             [16 dims][16 tokens]; of steps counted from `first` on, where that is given: a multiple of pair_steps
  *     k_scale, v_scale        what operands are to be multiplied by
  *     query_...               which dims the lanes want as the B operand of qk (query.cuh): of converted queries a lane takes
  *                             query_vector neighbouring dims, and query_operand makes of their pairs the registers of its steps
@@ -42,7 +42,7 @@ constexpr int fragment_tokens = 16; /* tokens of one matrix instruction; never s
  */
 template <int row_bytes>
 struct TileRows {
-    static constexpr int line_bytes = row_bytes < 128 ? row_bytes : 128;
+    static constexpr int line_bytes = row_bytes % 128 == 0 ? 128 : row_bytes % 64 == 0 ? 64 : 32; /* the widest that divides it */
     static constexpr int lines = row_bytes / line_bytes;
     static constexpr int chunk_pairs = row_bytes / 32;
     static_assert(row_bytes % line_bytes == 0 && row_bytes >= 32, "rows are whole lines");

@@ -16,7 +16,7 @@ struct KvFormat16Bit {
     static constexpr int matrix_dtype = dtype;
     static constexpr int row_bytes = head_dim * 2, scale_bytes = 0, copied_element_bytes = 2;
     using Rows = TileRows<row_bytes>;
-    static constexpr int steps = head_dim / 16;
+    static constexpr int steps = head_dim / 16, pair_steps = 1;
     using Scales = NoScales;
     static constexpr float k_scale = 1.f, v_scale = 1.f;
 
@@ -26,8 +26,8 @@ struct KvFormat16Bit {
         __device__ __forceinline__ KeyReader(uint32_t tile, const Tokens &tokens, int fragment, int lane)
             : address(Rows::first_pair(tile + tokens.offset[fragment], lane & 15, lane >> 4)),
               line_stride_bytes(tokens.line_stride_bytes) {}
-        __device__ __forceinline__ void operand(uint32_t (&keys)[4], int step) {
-            ptx::ldmatrix_x4(keys, Rows::pair(address, line_stride_bytes, step));
+        __device__ __forceinline__ void operand(uint32_t (&keys)[4], int step, int first = 0) {
+            ptx::ldmatrix_x4(keys, Rows::pair(address, line_stride_bytes, first + step));
         }
     };
 
@@ -58,11 +58,13 @@ struct KvFormat16Bit {
     struct ValueReader {
         const uint32_t address, line_stride_bytes;
         template <class Tokens>
-        __device__ __forceinline__ ValueReader(uint32_t tile, const Tokens &tokens, int fragment, int lane)
-            : address(Rows::first_pair(tile + tokens.offset[fragment], (lane & 7) + ((lane >> 4) & 1) * 8, (lane >> 3) & 1)),
+        __device__ __forceinline__ ValueReader(uint32_t tile, const Tokens &tokens, int fragment, int lane, int first_step = 0)
+            : address(Rows::pair(
+                  Rows::first_pair(tile + tokens.offset[fragment], (lane & 7) + ((lane >> 4) & 1) * 8, (lane >> 3) & 1),
+                  tokens.line_stride_bytes, first_step)),
               line_stride_bytes(tokens.line_stride_bytes) {}
-        __device__ __forceinline__ void operand(uint32_t (&values)[4], int step) {
-            ptx::ldmatrix_x4_trans(values, Rows::pair(address, line_stride_bytes, step));
+        __device__ __forceinline__ void operand(uint32_t (&values)[4], int step, int first = 0) {
+            ptx::ldmatrix_x4_trans(values, Rows::pair(address, line_stride_bytes, first + step));
         }
     };
 

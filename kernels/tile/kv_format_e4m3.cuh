@@ -23,7 +23,7 @@ struct KvFormat<KERNEL_DTYPE_E4M3, head_dim> {
     static constexpr int matrix_dtype = KERNEL_DTYPE_FP16;
     static constexpr int row_bytes = head_dim, scale_bytes = 0, copied_element_bytes = 1;
     using Rows = TileRows<row_bytes>;
-    static constexpr int steps = head_dim / 16;
+    static constexpr int steps = head_dim / 16, pair_steps = 2;
     using Scales = NoScales;
     static constexpr float k_scale = 1.f, v_scale = 1.f;
 
@@ -32,16 +32,17 @@ struct KvFormat<KERNEL_DTYPE_E4M3, head_dim> {
         const uint32_t address, line_stride_bytes;
         uint32_t chunks[4];
         template <class Tokens>
-        __device__ __forceinline__ Reader(uint32_t tile, const Tokens &tokens, int fragment, int lane)
-            : address(Rows::first_pair(tile + tokens.offset[fragment], lane & 15, lane >> 4)),
+        __device__ __forceinline__ Reader(uint32_t tile, const Tokens &tokens, int fragment, int lane, int first_step = 0)
+            : address(Rows::pair(Rows::first_pair(tile + tokens.offset[fragment], lane & 15, lane >> 4), tokens.line_stride_bytes,
+                                 first_step / 2)),
               line_stride_bytes(tokens.line_stride_bytes) {}
     };
 
     struct KeyReader : Reader {
         using Reader::Reader;
-        __device__ __forceinline__ void operand(uint32_t (&keys)[4], int step) {
+        __device__ __forceinline__ void operand(uint32_t (&keys)[4], int step, int first = 0) {
             if (step % 2 == 0)
-                ptx::ldmatrix_x4(this->chunks, Rows::pair(this->address, this->line_stride_bytes, step / 2));
+                ptx::ldmatrix_x4(this->chunks, Rows::pair(this->address, this->line_stride_bytes, (first + step) / 2));
             const uint32_t low = this->chunks[step % 2 * 2], high = this->chunks[step % 2 * 2 + 1];
             keys[0] = ptx::fp16x2_from_e4m3x2_low(low);
             keys[1] = ptx::fp16x2_from_e4m3x2_low(high);
@@ -86,9 +87,9 @@ struct KvFormat<KERNEL_DTYPE_E4M3, head_dim> {
 
     struct ValueReader : Reader {
         using Reader::Reader;
-        __device__ __forceinline__ void operand(uint32_t (&values)[4], int step) {
+        __device__ __forceinline__ void operand(uint32_t (&values)[4], int step, int first = 0) {
             if (step % 2 == 0)
-                ptx::ldmatrix_x4_trans(this->chunks, Rows::pair(this->address, this->line_stride_bytes, step / 2));
+                ptx::ldmatrix_x4_trans(this->chunks, Rows::pair(this->address, this->line_stride_bytes, (first + step) / 2));
             const uint32_t low = ptx::permute_bytes(this->chunks[step % 2 * 2], 0, 0x3120);
             const uint32_t high = ptx::permute_bytes(this->chunks[step % 2 * 2 + 1], 0, 0x3120);
             values[0] = ptx::fp16x2_from_e4m3x2_low(low);

@@ -40,6 +40,11 @@ __device__ __forceinline__ float power_of_two(int exponent) {
     return __uint_as_float(static_cast<uint32_t>(exponent + 127) << 23);
 }
 
+/* Of the power of two that puts a row's largest element just below 2^15. It and its inverse stay normal numbers: -114 for an infinity. */
+__device__ __forceinline__ int fp16_exponent(float largest) {
+    return min(14 + 127 - static_cast<int>(__float_as_uint(largest) >> 23), 126);
+}
+
 /* All of head_dim; rows past the live ones and dims past the query's are zero. */
 template <class Format, int row_fragments>
 struct QueryFragment {
@@ -125,8 +130,7 @@ struct QueryFragment {
     static __device__ __forceinline__ int normalising_exponent(float largest) {
         largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
         largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-        /* Both powers stay normal numbers: -114 for an infinity, 126 for the smallest. */
-        return min(14 + 127 - static_cast<int>(__float_as_uint(largest) >> 23), 126);
+        return fp16_exponent(largest);
     }
 
     __device__ __forceinline__ void copy(const query_params &query, int n, int64_t first, int live_dims, int lane) {

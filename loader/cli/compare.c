@@ -178,9 +178,9 @@ bool expectation_make(const libdecode_problem *problem, const libdecode_tensors 
     struct problem checked;
     if (problem_check(problem, &checked) != LIBDECODE_OK)
         return complain("%s", libdecode_error_message());
-    struct expectation expectation = {.head_dim = problem->head_dim, .num_qo_heads = problem->num_qo_heads};
+    struct expectation expectation = {.head_dim = checked.v_dim, .num_qo_heads = problem->num_qo_heads};
     expectation.num_rows = (size_t)query_tokens(problem, tensors->cum_seq_lens_q) * (size_t)problem->num_qo_heads;
-    const size_t rows = expectation.num_rows, elements = rows * (size_t)problem->head_dim;
+    const size_t rows = expectation.num_rows, elements = rows * (size_t)checked.v_dim;
     expectation.out = malloc((elements + 1) * sizeof(double));
     expectation.out_tolerance = malloc((elements + 1) * sizeof(double));
     expectation.lse = malloc((rows + 1) * sizeof(double));

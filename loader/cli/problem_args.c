@@ -16,7 +16,9 @@ const struct option problem_options[] = {
     {"--batch", "N", OPTION_INT, FIELD(batch), 0, 1 << 20, "requests (default 64)"},
     {"--heads", "Q/KV", OPTION_TEXT, FIELD(heads), 0, 0,
      "query heads / KV heads (default 32/8, as Llama-3-8B; Llama-3-70B has 64/8, gpt-oss 64/8 with --head-dim 64)"},
-    {"--head-dim", "D", OPTION_INT, FIELD(head_dim), 1, 1 << 16, "elements of a head (default 128)"},
+    {"--head-dim", "D", OPTION_INT, FIELD(head_dim), 1, 1 << 16, "elements of a head (default 128; with --mla 576)"},
+    {"--mla", NULL, OPTION_FLAG, FIELD(mla), 0, 0,
+     "MLA decode: a cache of latent rows of 576 (512 of V) or 320 (256), one KV head (default heads 128/1, as DeepSeek-V3)"},
     {"--kv", "DTYPE", OPTION_TEXT, FIELD(kv), 0, 0, "what the KV cache holds: bf16, fp16, e4m3, nvfp4 (default: as --query)"},
     {"--query", "DTYPE", OPTION_TEXT, FIELD(query), 0, 0, "bf16, fp16 or e4m3 (default: bf16, or fp16 with --kv fp16)"},
     {"--out", "DTYPE", OPTION_TEXT, FIELD(out), 0, 0, "what is written (default: as --query)"},
@@ -120,13 +122,15 @@ static bool read_lengths(const char *command, const struct problem_args *args, s
 }
 
 static bool read_shape(const char *command, const struct problem_args *args, libdecode_problem *problem) {
-    *problem = (libdecode_problem){.struct_size = sizeof *problem, .op = LIBDECODE_OP_BATCH_DECODE};
-    problem->head_dim = args->head_dim;
+    *problem = (libdecode_problem){.struct_size = sizeof *problem,
+                                   .op = args->mla ? LIBDECODE_OP_MLA_DECODE : LIBDECODE_OP_BATCH_DECODE};
+    const char *heads = args->heads != NULL ? args->heads : args->mla ? "128/1" : "32/8";
+    problem->head_dim = args->head_dim > 0 ? args->head_dim : args->mla ? 576 : 128;
     problem->page_size = args->page;
     problem->q_len = args->q_len;
     problem->position_stride = args->position_stride;
     problem->position_offset = args->position_offset;
-    if (!read_heads(command, args->heads, problem) || !read_dtype(command, "--query", args->query, &problem->query_dtype) ||
+    if (!read_heads(command, heads, problem) || !read_dtype(command, "--query", args->query, &problem->query_dtype) ||
         !read_dtype(command, "--kv", args->kv, &problem->kv_dtype) ||
         !read_dtype(command, "--out", args->out, &problem->out_dtype))
         return false;
@@ -222,9 +226,10 @@ void workload_describe(const struct workload *workload, char *text, size_t size)
         snprintf(query, sizeof query, "%s query, ", dtype_name(problem->query_dtype));
     if (problem->out_dtype != LIBDECODE_DTYPE_DEFAULT && problem->out_dtype != problem->query_dtype)
         snprintf(out, sizeof out, ", %s out", dtype_name(problem->out_dtype));
-    snprintf(text, size, "%d/%d heads of %d, %s%s KV%s, page %d, %s%s%s%s%s%s%s%s%s%s", problem->num_qo_heads,
-             problem->num_kv_heads, problem->head_dim, query, dtype_name(kv_dtype(problem)), out, problem->page_size, lengths,
-             queries, window, soft_cap, skip, (problem->features & LIBDECODE_FEATURE_ALIBI) != 0 ? ", alibi" : "",
+    snprintf(text, size, "%s%d/%d heads of %d, %s%s KV%s, page %d, %s%s%s%s%s%s%s%s%s%s",
+             problem->op == LIBDECODE_OP_MLA_DECODE ? "MLA, " : "", problem->num_qo_heads, problem->num_kv_heads,
+             problem->head_dim, query, dtype_name(kv_dtype(problem)), out, problem->page_size, lengths, queries, window, soft_cap,
+             skip, (problem->features & LIBDECODE_FEATURE_ALIBI) != 0 ? ", alibi" : "",
              (problem->features & LIBDECODE_FEATURE_ROPE) != 0 ? ", rope" : "",
              (problem->features & LIBDECODE_FEATURE_SINKS) != 0 ? ", sinks" : "",
              (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? ", lse" : "",
@@ -244,6 +249,7 @@ uint64_t workload_kv_bytes(const struct workload *workload) {
     }
     uint64_t row_bytes = (uint64_t)problem->head_dim * (uint64_t)dtype_bits(kv_dtype(problem)) / 8;
     if (kv_dtype(problem) == LIBDECODE_DTYPE_NVFP4)
-        row_bytes += (uint64_t)problem->head_dim / 16; /* its scales */
-    return 2 * tokens * (uint64_t)problem->num_kv_heads * row_bytes;
+        row_bytes += (uint64_t)problem->head_dim / 16;                       /* its scales */
+    const uint64_t tensors = problem->op == LIBDECODE_OP_MLA_DECODE ? 1 : 2; /* K, and V beside it */
+    return tensors * tokens * (uint64_t)problem->num_kv_heads * row_bytes;
 }

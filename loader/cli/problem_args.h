@@ -15,19 +15,17 @@ struct problem_args {
     int32_t batch, head_dim, page, len, q_len, window, max_len, position_stride, position_offset;
     const char *heads, *query, *kv, *out, *layout, *sf_layout, *lens, *trace;
     float soft_cap, skip_softmax, rope_scale, rope_theta;
-    bool sinks, lse, alibi, batch_invariant, rope;
+    bool sinks, lse, alibi, batch_invariant, rope, mla;
 };
 
-/* Llama-3-8B: 64 requests of 8192 tokens, 32 query and 8 KV heads of 128, bf16, pages of 16. */
+/* 64 requests of 8192 tokens, bf16, pages of 16; heads and head_dim of Llama-3-8B, 32 query and 8 KV heads of 128, or DeepSeek's. */
 #define PROBLEM_ARGS_DEFAULT                                                                                                     \
     ((struct problem_args){.batch = 64,                                                                                          \
-                           .head_dim = 128,                                                                                      \
                            .page = 16,                                                                                           \
                            .len = 8192,                                                                                          \
                            .q_len = 1,                                                                                           \
                            .window = -1,                                                                                         \
                            .position_stride = 1,                                                                                 \
-                           .heads = "32/8",                                                                                      \
                            .query = "bf16",                                                                                      \
                            .layout = "hnd",                                                                                      \
                            .sf_layout = "linear"})

@@ -29,16 +29,22 @@ OF_KV = {
     "e4m3": {"HMMA.16816.F32", CONVERT},
     "nvfp4": {"HMMA.16816.F32", CONVERT, "HMUL2", "LDGSTS"},  # and the copies of its scales
 }
+# With tiles of more rows than this: the matrix instructions of warpgroups, which have names of their own.
+MOST_MMA_ROWS = 32
 # One TMA box per page and tensor, or copies of the lanes.
 OF_PAGES = {"16": {"UTMALDG.5D"}, "1": {"LDGSTS"}}
-CLUSTER = {"STAS", "UCGABAR_ARV", "UCGABAR_WAIT"}  # stores into a neighbour's shared memory; the barrier of the cluster
+CLUSTER_BARRIER = {"UCGABAR_ARV", "UCGABAR_WAIT"}
+CLUSTER = {"STAS"} | CLUSTER_BARRIER  # stores into a neighbour's shared memory
 LOCAL = {"LDL", "STL"}
 GENERIC = {"LD"}  # of an address that may be anything: the parameter block by reference, a trip to memory for every word
-TRIGGER = {"PREEXIT"}  # lets a dependent grid begin early, where it is crowded beside this one
+TRIGGER = {"PREEXIT"}  # lets a dependent grid begin early
 OF_FAMILY = {
-    # mbarriers, ldmatrix, exp2, the wait of a programmatic dependent launch
-    "gqa_decode": {"SYNCS", "LDSM", "MUFU.EX2", "ACQBULK"},
+    # mbarriers, ldmatrix, exp2, both halves of programmatic dependent launch
+    "gqa_decode": {"SYNCS", "LDSM", "MUFU.EX2", "ACQBULK"} | TRIGGER,
+    "merge_states": {"MUFU.EX2", "ACQBULK", "LDG.E.128", "STG.E.128"},
     "read_ceiling": {"UBLKCP", "SYNCS"},
+    "late_copy": {"ACQBULK"} | TRIGGER,
+    "page_ceiling": {"SYNCS", "ACQBULK"} | TRIGGER,
 }
 
 
@@ -61,12 +67,22 @@ class InstructionsTest(unittest.TestCase):
         for name, (text, opcodes) in images:
             with self.subTest(name):
                 wanted = next(words for family, words in OF_FAMILY.items() if name.startswith(family + "_"))
-                fields = re.search(r"_kv(\w+?)_d\d+_r\d+_p(\d+)_c(\d+)_o(\d)_sm\d+$", name)
-                unwanted = LOCAL | CLUSTER | TRIGGER | GENERIC
+                fields = re.search(r"_kv(\w+?)_d\d+_r(\d+)_p(\d+)_c(\d+)_o(\d)_sm\d+$", name)
+                unwanted = (LOCAL | CLUSTER | TRIGGER | GENERIC) - wanted
+                if fields and name.startswith("page_ceiling_"):  # copies, and nothing that computes
+                    wanted = wanted | OF_PAGES[fields[3]] | ({"LDGSTS"} if fields[1] == "nvfp4" else set())
+                    unwanted = unwanted | {"HMMA", "LDSM", "MUFU.EX2"}
+                    if int(fields[4]) > 1:
+                        wanted, unwanted = wanted | CLUSTER_BARRIER, unwanted - CLUSTER_BARRIER
+                    fields = None
                 if fields:
-                    kv_dtype, min_page_size, cluster_size, options = fields.groups()
+                    kv_dtype, row_tile, min_page_size, cluster_size, options = fields.groups()
                     wanted = wanted | OF_KV[kv_dtype] | OF_PAGES[min_page_size]
                     unwanted = unwanted | OF_KV["bf16"] - wanted
+                    if int(row_tile) > MOST_MMA_ROWS:
+                        single = {word for word in wanted if word.startswith("HMMA.")}
+                        wanted = wanted - single | {word.replace("HMMA.16816", "HGMMA.64x64x16") for word in single} | {"STSM"}
+                        unwanted = unwanted | {"HMMA"}
                     if options != "0":  # the grid declares that they may spill
                         unwanted = unwanted - LOCAL
                 if fields and int(cluster_size) > 1:

@@ -30,6 +30,8 @@ DRAFTS = {"features": abi.FEATURE_DRAFT_MASK, "q_len": 64}
 V_TABLE = {"page_table_v_offset": 4096, "page_table_request_stride": 8192}
 PER_HEAD = {"seq_lens_request_stride": 8, "seq_lens_head_stride": 1, "page_table_head_stride": 4096,
             "page_table_request_stride": 8 * 4096}
+MLA = {"op": abi.OP_MLA_DECODE, "num_kv_heads": 1, "num_qo_heads": 128, "head_dim": 576, "page_size": 64}
+MLA_FEATURES = 0x1fff & ~(abi.FEATURE_V_PAGE_TABLE | abi.FEATURE_ALIBI | abi.FEATURE_ROPE) | abi.FEATURE_QUERY_ROPE
 
 # A row: its words, and what it asks for beside PLAIN.
 ROWS = [
@@ -64,13 +66,20 @@ ROWS = [
     ("pages of 1 to 1024, any other size", {"page_size": [1, 2, 5, 8, 24, 48, 1000]}),
     ("kv_layout NHD", {"kv_layout": abi.KV_NHD}),
     ("v_sf_layout V_INTERLEAVE4", {"v_sf_layout": abi.SF_V_INTERLEAVE4}),
+    ("MLA, head_dim 576 and 320, 1 to 192 heads", {**MLA, "head_dim": [576, 320], "num_qo_heads": [1, 16, 17, 128, 192]}),
+    ("MLA, pages of 16 to 1024, powers of two", {**MLA, "page_size": [16, 32, 64, 128, 256, 512, 1024]}),
+    ("MLA, other pages", {**MLA, "page_size": 24}),
+    ("MLA, q_len 1025", {**MLA, "q_len": 1025}),
+    ("MLA with its features together", {**MLA, "features": MLA_FEATURES, "q_len": 8, "window_left": 127, "logits_soft_cap": 30.0}),
+    ("MLA, result e4m3", {**MLA, "out_dtype": abi.DTYPE_E4M3}),
+    ("MLA, result nvfp4", {**MLA, "out_dtype": abi.DTYPE_NVFP4}),
 ]
 
 
 def alternatives(asked):
     """One problem for every value of what has several."""
     several = next((name for name, value in asked.items() if isinstance(value, list)), None)
-    return [asked] if several is None else [{**asked, several: value} for value in asked[several]]
+    return [asked] if several is None else [one for value in asked[several] for one in alternatives({**asked, several: value})]
 
 
 class Oracle:

@@ -37,6 +37,7 @@ struct node {
 struct graph {
     struct node *nodes[512];
     size_t num_nodes;
+    int execs; /* what was made of it, and is not destroyed */
 };
 struct CUstream_st {
     struct graph *capture;
@@ -278,7 +279,7 @@ static void execute(const struct node *node) {
         broken = 1;
 }
 
-/* With the defect "early": the last launch, which has not begun yet. */
+/* With the defects "early" and "unwritten": the last launch, which has not begun yet. */
 static struct node *held;
 
 static void flush(void) {
@@ -290,8 +291,14 @@ static void flush(void) {
     free(node);
 }
 
+static int may_begin_early(const struct node *node) {
+    if (node->config.num_attributes == 0 || node->attributes[node->config.num_attributes - 1].id != PROGRAMMATIC)
+        return 0;
+    return host_gpu_has_defect("early") || host_gpu_knows_history(node->function->name, node->parameters);
+}
+
 static void execute_late(struct node *node) {
-    if (held != NULL && node->config.num_attributes > 0 && node->attributes[node->config.num_attributes - 1].id == PROGRAMMATIC) {
+    if (held != NULL && may_begin_early(node)) {
         execute(node);
         flush();
         free(node);
@@ -320,7 +327,7 @@ CALL cuLaunchKernelEx(const struct cuda_launch_config *config, cuda_function fun
         stream->capture->nodes[stream->capture->num_nodes++ % 512] = node;
         return answer(SUCCESS);
     }
-    if (host_gpu_has_defect("early")) {
+    if (host_gpu_has_defect("early") || host_gpu_has_defect("unwritten")) {
         execute_late(node);
         return SUCCESS;
     }
@@ -421,7 +428,8 @@ CALL cuGraphKernelNodeGetAttribute(struct node *node, int attribute, void *value
 }
 CALL cuGraphInstantiateWithFlags(struct graph **exec, struct graph *graph, unsigned long long flags);
 CALL cuGraphInstantiateWithFlags(struct graph **exec, struct graph *graph, unsigned long long flags) {
-    *exec = graph; /* the command keeps a graph for as long as what it made of it */
+    *exec = graph;
+    graph->execs++;
     return answer(flags == 0 ? SUCCESS : INVALID_VALUE);
 }
 CALL cuGraphLaunch(struct graph *exec, libdecode_stream stream);
@@ -433,13 +441,15 @@ CALL cuGraphLaunch(struct graph *exec, libdecode_stream stream) {
 }
 CALL cuGraphDestroy(struct graph *graph);
 CALL cuGraphDestroy(struct graph *graph) {
+    if (graph->execs-- > 0)
+        return answer(SUCCESS);
     for (size_t index = 0; index < graph->num_nodes; index++)
         free(graph->nodes[index]);
     free(graph);
     return answer(SUCCESS);
 }
 CALL cuGraphExecDestroy(struct graph *exec);
-CALL cuGraphExecDestroy(struct graph *exec) { return answer(exec != NULL ? SUCCESS : INVALID_VALUE); }
+CALL cuGraphExecDestroy(struct graph *exec) { return exec != NULL ? cuGraphDestroy(exec) : INVALID_VALUE; }
 
 struct event {
     struct timespec time;
@@ -460,6 +470,11 @@ CALL cuEventElapsedTime(float *milliseconds, struct event *begin, struct event *
     *milliseconds =
         (float)(1e3 * (double)(end->time.tv_sec - begin->time.tv_sec) + 1e-6 * (double)(end->time.tv_nsec - begin->time.tv_nsec));
     return answer(SUCCESS);
+}
+/* The name that cuda.h of CUDA 13 gives it. */
+CALL cuEventElapsedTime_v2(float *milliseconds, struct event *begin, struct event *end);
+CALL cuEventElapsedTime_v2(float *milliseconds, struct event *begin, struct event *end) {
+    return cuEventElapsedTime(milliseconds, begin, end);
 }
 CALL cuEventDestroy_v2(struct event *event);
 CALL cuEventDestroy_v2(struct event *event) {

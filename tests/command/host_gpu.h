@@ -35,15 +35,18 @@
  *     HOST_GPU_DEFECT=rope_f32        the angle of a rotation is a product in f32
  *     HOST_GPU_DEFECT=rope_neighbours pairs of dims that are rotated lie side by side
  *     HOST_GPU_DEFECT=rope_query      of several query tokens all are rotated as the first is
- *     HOST_GPU_DEFECT=lse_base        the lse is base 2 where base e is asked for
+ *     HOST_GPU_DEFECT=lse_base        the lse is base 2 where base e is asked for; so are those that are merged
  *     HOST_GPU_DEFECT=neighbours      the bits of a request's result depend on the size of the batch
  *     HOST_GPU_DEFECT=place           the bits of a request's result depend on its place in the batch
+ *     HOST_GPU_DEFECT=merge_nan       a partial result of no weight is multiplied by 0
+ *     HOST_GPU_DEFECT=merge_mask      masked tokens are merged, too
  *     HOST_GPU_DEFECT=early           a programmatic launch is over before the one ahead of it begins
+ *     HOST_GPU_DEFECT=unwritten       a launch whose history is final is over before the one ahead of it begins
  *     HOST_GPU_DEFECT=crash           every call after the first launch answers CUDA_ERROR_ILLEGAL_ADDRESS
  *     HOST_GPU_DEFECT=endless         what was launched is still running, however often cuStreamQuery is asked
  *     HOST_GPU_CAPABILITY=120         another GPU than an H200
  *
- * host_gpu.c: the driver's calls. host_gpu_kernels.c: what a launch computes.
+ * host_gpu.c: the driver's calls. host_gpu_kernels.c, host_gpu_merge.c: what a launch computes.
  */
 #ifndef LIBDECODE_HOST_GPU_H
 #define LIBDECODE_HOST_GPU_H
@@ -64,7 +67,13 @@ int host_gpu_has_defect(const char *name);
 /* Bytes of the parameter block of the kernel of that name; 0: no kernel of libdecode. */
 size_t host_gpu_parameter_bytes(const char *kernel);
 
+/* Whether it was launched with LIBDECODE_LAUNCH_HISTORY_FINAL. */
+int host_gpu_knows_history(const char *kernel, const void *parameters);
+
 /* Computes. `row_tile`, `cluster_size` and the rest of the contract play no role. */
 void host_gpu_execute(const char *kernel, const void *parameters);
+
+/* The part of it that merges partial results: struct merge_states_params. */
+void host_gpu_merge_states(const void *parameters);
 
 #endif

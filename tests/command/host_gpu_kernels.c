@@ -13,7 +13,7 @@
 #include "host_gpu.h"
 
 #define TILE_TOKENS 64
-#define MAX_HEAD_DIM 512
+#define MAX_HEAD_DIM 576
 #define LANES 8
 #define BLOCK 16 /* elements that share a scale */
 #define LOG2_E 1.4426950408889634f
@@ -21,17 +21,29 @@
 #define TWO_PI 6.283185307179586
 
 size_t host_gpu_parameter_bytes(const char *kernel) {
-    if (strncmp(kernel, "gqa_decode_", 11) == 0)
+    if (strncmp(kernel, "gqa_decode_", 11) == 0 || strncmp(kernel, "page_ceiling_", 13) == 0)
         return sizeof(struct gqa_decode_params);
+    if (strncmp(kernel, "merge_states_", 13) == 0)
+        return sizeof(struct merge_states_params);
+    if (strncmp(kernel, "mla_decode_", 11) == 0)
+        return sizeof(struct mla_decode_params);
     if (strncmp(kernel, "read_ceiling_", 13) == 0)
         return sizeof(struct read_ceiling_params);
+    if (strncmp(kernel, "late_copy_", 10) == 0)
+        return sizeof(struct late_copy_params);
     return 0;
+}
+
+int host_gpu_knows_history(const char *kernel, const void *parameters) {
+    const struct gqa_decode_params *params = parameters;
+    return strncmp(kernel, "gqa_decode_", 11) == 0 && (params->schedule.rare & SCHEDULE_HISTORY_FINAL) != 0;
 }
 
 /* One KV head of one request. */
 struct sequence {
     const struct gqa_decode_params *params;
-    int head_dim;
+    const struct mla_decode_params *mla; /* NULL of GQA: the query in two parts, K and V in one row */
+    int head_dim, v_head_dim;
     uint32_t kv_dtype;
     int request, kv_head, seq_len;
     int num_query_tokens, first_token; /* the first one's rows of query and out */
@@ -128,7 +140,8 @@ static struct kv_row kv_row(const struct sequence *sequence, int of_v, int token
         found.elements = row_address(source, page, sequence->kv_head, page_token);
     else
         found.elements = (const uint8_t *)(uintptr_t)map.address + (uint64_t)page * map.page_stride +
-                         (uint64_t)sequence->kv_head * map.head_stride + (uint64_t)page_token * map.token_stride;
+                         (uint64_t)(sequence->mla != NULL ? 0 : sequence->kv_head) * map.head_stride +
+                         (uint64_t)page_token * map.token_stride;
     if (sequence->kv_dtype != KERNEL_DTYPE_NVFP4)
         return found;
     if (of_v != 0 && params->v_scales_interleaved != 0 && !host_gpu_has_defect("linear_scales")) {
@@ -271,7 +284,7 @@ static void add_tile(const struct sequence *sequence, struct row *row, int end) 
     const float shrink = isinf(row->max) ? 0.0f : exp2f(row->max - tile_max);
     row->max = tile_max;
     row->sum *= shrink;
-    for (int element = 0; element < sequence->head_dim; element++)
+    for (int element = 0; element < sequence->v_head_dim; element++)
         row->output[element] *= shrink;
     for (int token = tile.first; token < end; token++) {
         const float masked = scores[token - tile.first], p = exp2f(masked - tile_max);
@@ -279,14 +292,14 @@ static void add_tile(const struct sequence *sequence, struct row *row, int end) 
         if (isinf(masked) && !host_gpu_has_defect("leak"))
             continue;
         const float *v = kv_values(sequence, 1, token), rounded = round_operand(sequence->kv_dtype, p);
-        for (int element = 0; element < sequence->head_dim; element++)
+        for (int element = 0; element < sequence->v_head_dim; element++)
             row->output[element] += rounded * v[element];
     }
 }
 
 static void store_nvfp4(const struct sequence *sequence, const struct row *row, const double *values, uint8_t *codes) {
     const struct output_params *output = &sequence->params->output;
-    const size_t blocks = (size_t)sequence->head_dim / BLOCK, first = (size_t)row->q_head * blocks;
+    const size_t blocks = (size_t)sequence->v_head_dim / BLOCK, first = (size_t)row->q_head * blocks;
     const size_t used = (size_t)output->scale_columns, columns = (used + 3) / 4 * 4;
     const size_t scale_row = (size_t)(sequence->first_token + row->query_token + output->first_scale_row);
     for (size_t block = 0; block < blocks; block++) {
@@ -320,13 +333,13 @@ static void store(const struct sequence *sequence, const struct row *row) {
     const float rescale = isnan(sum)                     ? NAN
                           : !isinf(row->max) && sum != 0 ? exp2f(row->max - max) / sum * sequence->bmm2_scale
                                                          : 0.0f;
-    for (int element = 0; element < sequence->head_dim; element++)
+    for (int element = 0; element < sequence->v_head_dim; element++)
         values[element] = rescale != 0.0f ? (double)(row->output[element] * rescale) : 0.0;
     if (dtype == KERNEL_DTYPE_NVFP4)
         store_nvfp4(sequence, row, values, out);
     else
-        element_encode_row((libdecode_dtype)dtype, values, (size_t)sequence->head_dim, out);
-    for (int element = 0; is_unsteady && element < sequence->head_dim; element++)
+        element_encode_row((libdecode_dtype)dtype, values, (size_t)sequence->v_head_dim, out);
+    for (int element = 0; is_unsteady && element < sequence->v_head_dim; element++)
         out[(size_t)element * element_bits(dtype) / 8] ^= ++stores % 100003 == 0;
     if (output->lse != NULL) {
         float lse = sum != 0 ? max + log2f(sum) : (float)-INFINITY;
@@ -335,6 +348,19 @@ static void store(const struct sequence *sequence, const struct row *row) {
         output->lse[token * output->lse_token_stride + row->q_head * output->lse_head_stride] =
             host_gpu_has_defect("lse_base") ? lse : lse * output->lse_factor;
     }
+}
+
+/* In two parts. */
+static void load_latent_query(const struct sequence *sequence, int64_t token, struct row *row, const uint8_t *from) {
+    const struct mla_decode_params *mla = sequence->mla;
+    const uint32_t dtype = (uint32_t)mla->query.dtype;
+    decode_row(dtype, from, mla->query_dim, row->query);
+    if (mla->query_dim < sequence->head_dim)
+        decode_row(dtype,
+                   (const uint8_t *)mla->query_rope +
+                       (token * mla->query_rope_token_stride + row->q_head * mla->query_rope_head_stride) *
+                           (int64_t)element_bits(dtype) / 8,
+                   sequence->head_dim - mla->query_dim, row->query + mla->query_dim);
 }
 
 /* A row for fp16 operands that fp16 may not hold, is divided by a power of two that leaves its largest element below 2^15. */
@@ -346,7 +372,10 @@ static void load_query(const struct sequence *sequence, struct row *row) {
                           (token * query->token_stride + row->q_head * query->head_stride) * (int64_t)element_bits(dtype) / 8;
     float largest = 0;
     int exponent = 0;
-    decode_row(dtype, from, sequence->head_dim, row->query);
+    if (sequence->mla != NULL)
+        load_latent_query(sequence, token, row, from);
+    else
+        decode_row(dtype, from, sequence->head_dim, row->query);
     for (int element = 0; element < sequence->head_dim; element++)
         largest = fmaxf(largest, fabsf(row->query[element]));
     row->query_scale = 1;
@@ -444,11 +473,11 @@ static int num_query_tokens(const struct schedule_params *schedule) {
     return cum_seq_lens_q != NULL ? cum_seq_lens_q[schedule->batch_size] : schedule->batch_size * schedule->q_len;
 }
 
-static void damage(const struct gqa_decode_params *params) {
+static void damage(const struct gqa_decode_params *params, int v_head_dim) {
     const int64_t num_qo_heads = (int64_t)num_kv_heads(params) * params->schedule.group_size.value;
     const int64_t last =
         (num_query_tokens(&params->schedule) - 1) * params->output.token_stride + (num_qo_heads - 1) * params->output.head_stride;
-    const int64_t end = (last + params->query.head_dim) * (int64_t)element_bits((uint32_t)params->output.dtype) / 8;
+    const int64_t end = (last + v_head_dim) * (int64_t)element_bits((uint32_t)params->output.dtype) / 8;
     if (host_gpu_has_defect("wild_write"))
         memset((char *)params->output.rows + end, 0, 2);
     if (host_gpu_has_defect("workspace"))
@@ -479,9 +508,11 @@ static void begin_sequence(struct sequence *sequence, int request, int kv_head) 
     sequence->v_ids = sequence->k_ids + schedule->page_table_v_offset;
 }
 
-static void gqa_decode(const char *kernel, const struct gqa_decode_params *params) {
+static void decode(const char *kernel, const struct gqa_decode_params *params, const struct mla_decode_params *mla) {
     struct sequence sequence = {.params = params,
+                                .mla = mla,
                                 .head_dim = params->query.head_dim,
+                                .v_head_dim = mla != NULL ? mla->v_head_dim : params->query.head_dim,
                                 .kv_dtype = kv_dtype_of(kernel),
                                 .scale_log2 = params->query.bmm1_scale_log2,
                                 .bmm2_scale = params->output.bmm2_scale};
@@ -497,14 +528,41 @@ static void gqa_decode(const char *kernel, const struct gqa_decode_params *param
             attend(&sequence);
         }
     }
-    damage(params);
+    damage(params, sequence.v_head_dim);
+}
+
+/* Of what MLA decode has, GQA decode would have this. */
+static void mla_decode(const char *kernel, const struct mla_decode_params *mla) {
+    const struct gqa_decode_params params = {.schedule = mla->schedule,
+                                             .query = mla->query,
+                                             .k_map = mla->map,
+                                             .v_map = mla->map,
+                                             .output = mla->output,
+                                             .records = mla->records};
+    decode(kernel, &params, mla);
 }
 
 void host_gpu_execute(const char *kernel, const void *parameters) {
     if (strncmp(kernel, "gqa_decode_", 11) == 0) {
-        gqa_decode(kernel, parameters);
+        decode(kernel, parameters, NULL);
         return;
     }
+    if (strncmp(kernel, "mla_decode_", 11) == 0) {
+        mla_decode(kernel, parameters);
+        return;
+    }
+    if (strncmp(kernel, "merge_states_", 13) == 0) {
+        host_gpu_merge_states(parameters);
+        return;
+    }
+    if (strncmp(kernel, "late_copy_", 10) == 0) {
+        const struct late_copy_params *copy = parameters;
+        for (uint32_t index = 0; index < copy->num_ranges; index++)
+            memcpy(copy->ranges[index].destination, copy->ranges[index].source, copy->ranges[index].bytes);
+        return;
+    }
+    if (strncmp(kernel, "page_ceiling_", 13) == 0) /* it writes nothing */
+        return;
     /* the read ceiling: both ends must be there */
     const struct read_ceiling_params *ceiling = parameters;
     const volatile char *data = ceiling->data;

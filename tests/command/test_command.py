@@ -22,6 +22,7 @@ PASSED, FAILED, USAGE, NO_GPU = 0, 1, 2, 77
 COMMANDS = ["list", "explain", "check", "bench", "doctor", "demo"]
 GPUS = {"sm_90": "sm90", "sm_100": "sm100", "sm_103": "sm100", "sm_120": "sm120", "sm_121": "sm120"}
 ONE_KERNEL = "gqa_decode_kvbf16_d64_r8_p16_c1_o1_sm90"
+MERGE_KERNEL = "merge_states_sm90"
 SMALL = ["--heads", "4/1", "--lens", "10,30"]
 
 folder = tempfile.TemporaryDirectory()
@@ -273,10 +274,17 @@ class OnHostGpu(CommandTest):
             ("read_on", "odd_lengths_per_head", ONE_KERNEL), ("read_on", "odd_lengths_v_page_table", ONE_KERNEL),
             ("read_on", "odd_lengths_unknown_pool", ONE_KERNEL), ("huge_scores", "huge_scores", fp16_kernel),
             ("huge_scores", "huge_negative_scores", fp16_kernel), ("early", "programmatic", ONE_KERNEL),
+            ("unwritten", "programmatic", ONE_KERNEL), ("unwritten", "q_len_programmatic", fp16_kernel),
         ]:
             with self.subTest(defect=defect, case=case):
                 report = self.check(kernel, "--case", case, "--repeat", 1, code=FAILED, HOST_GPU_DEFECT=defect)
-                self.assertEqual(report["failures"][0]["kind"], "bits" if defect == "early" else "wrong")
+                self.assertEqual(report["failures"][0]["kind"], "bits" if defect in ("early", "unwritten") else "wrong")
+
+    def test_without_a_late_copy_check_says_what_it_does_not_check(self):
+        attention_only = ":".join(map(str, sorted(bundles.glob("libdecode-*.bundle"))))
+        result = self.check_run(run("check", ONE_KERNEL, "--case", "programmatic", "--repeat", 1, gpu=True, bundle=attention_only,
+                                    HOST_GPU_DEFECT="unwritten"), PASSED)
+        self.assertEqual(result.stderr.count("no late_copy kernel for sm_90, so launches with LIBDECODE_LAUNCH_HISTORY_FINAL"), 1)
 
     def test_random_problems_pass_and_a_failure_says_how_to_see_it_again(self):
         report = self.check("*16_d64_r8_p16_c1_o1_*", "--random", 12, "--seed", 5)
@@ -401,6 +409,19 @@ class OnHostGpu(CommandTest):
         report = self.check(ONE_KERNEL, ONE_KERNEL.replace("bf16", "fp16"), "--random", 1, "--seed", 5)  # for one of the two
         self.assertEqual((report["passed"], report["failed"], report["without_case"]), (1, 0, 1))
 
+    def test_check_merges_partial_results(self):
+        report = self.check(MERGE_KERNEL, "--repeat", 2)
+        self.assertEqual((report["passed"], report["kernels"][0]["cases_failed"]), (1, 0))
+        self.assertGreaterEqual(report["kernels"][0]["cases_passed"], 20)
+        for defect, case, kind, tensor in [
+            ("merge_nan", "merge_extreme", "wrong", "out"), ("lse_base", "merge_natural", "wrong", "out"),
+            ("merge_mask", "merge_masked", "bounds", None), ("merge_mask", "merge_in_place_masked", "bounds", None),
+        ]:
+            with self.subTest(defect=defect, case=case):
+                (failure,) = self.check(MERGE_KERNEL, "--case", case, "--repeat", 1, code=FAILED, HOST_GPU_DEFECT=defect)["failures"]
+                self.assertEqual((failure["kernel"], failure["case"], failure["kind"]), (MERGE_KERNEL, case, kind))
+                self.assertEqual(failure.get("tensor"), tensor)
+
     def test_check_needs_a_kernel_and_a_case(self):
         self.check_run(run("check", "no_such_*", gpu=True), FAILED)
         self.check_run(run("check", "--case", "no_such", gpu=True), USAGE)
@@ -411,6 +432,16 @@ class OnHostGpu(CommandTest):
         self.assertEqual((report["failed"], row["tokens"], row["kv_bytes"], row["requests_compared"]), (0, 40, 40 * 2 * 256, 1))
         for key in ("us", "terabytes_per_second", "ceiling_us", "percent_of_ceiling", "launch_us", "bare_us"):
             self.assertGreater(row[key], 0, key)
+
+    def test_copies_alone_are_measured_where_there_is_a_kernel_for_that(self):
+        for cluster_size, is_there in ((1, True), (2, False)):
+            kernel = f"*_kvbf16_d128_r8_p16_c{cluster_size}_o0_*"
+            (row,) = self.json_of(run("bench", *SMALL, "--kernel", kernel, "--json", gpu=True))["results"]
+            self.assertEqual((row["page_ceiling_us"] or 0) > 0, is_there, row)
+            (row,) = csv.DictReader(io.StringIO(run("bench", *SMALL, "--kernel", kernel, "--csv", gpu=True).stdout))
+            self.assertEqual(row["page_ceiling_us"] != "", is_there, row)
+            text = self.check_run(run("bench", *SMALL, "--kernel", kernel, gpu=True), PASSED).stdout
+            self.assertEqual(re.search(r"% of its copies alone \(\d+\.\d+ us\)", text) is not None, is_there, text)
 
     def test_bench_measures_several_query_tokens_with_a_cap_and_biases(self):
         options = ["--heads", "4/1", "--lens", "10,70", "--q-len", 3, "--soft-cap", 5, "--alibi"]
@@ -497,7 +528,8 @@ class OnHostGpu(CommandTest):
 
     def test_programmatic_launches_are_timed_beside_plain_ones_and_beside_held_sms(self):
         result = self.check_run(run("bench", *SMALL, "--programmatic", gpu=True), PASSED)
-        self.assertRegex(result.stdout, r"programmatic \d+\.\d+ us \([+-]\d+\.\d %\); beside 4 held SMs plain")
+        self.assertRegex(result.stdout, r"programmatic \d+\.\d+ us \([+-]\d+\.\d %\), history final \d+\.\d+ us \([+-]\d+\.\d %\); "
+                                        "beside 4 held SMs plain")
 
     def test_bench_refuses_a_wrong_result(self):
         for defect in ("skip_token", "crash"):

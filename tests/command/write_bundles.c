@@ -12,14 +12,30 @@
 #include "bundle_fixture.h"
 #include "decode_fixture.h"
 
-static void write_read_ceiling(const char *folder, uint32_t target) {
+/* A kernel that no problem asks for. */
+static void write_instrument(const char *folder, const char *family_name, uint32_t family, size_t parameter_bytes,
+                             uint32_t target) {
     char name[64], path[512];
     size_t bytes;
-    (void)snprintf(name, sizeof name, "read_ceiling_sm%u", target);
-    (void)snprintf(path, sizeof path, "%s/read-ceiling-sm%u.bundle", folder, target);
+    (void)snprintf(name, sizeof name, "%s_sm%u", family_name, target);
+    (void)snprintf(path, sizeof path, "%s/%s-sm%u.bundle", folder, family_name, target);
     struct fixture_kernel kernel = {.name = name, .target = target, .contract = fixture_contract()};
-    kernel.contract.family = KERNEL_FAMILY_READ_CEILING;
-    kernel.contract.parameter_bytes = sizeof(struct read_ceiling_params);
+    kernel.contract.family = family;
+    kernel.contract.parameter_bytes = (uint32_t)parameter_bytes;
+    kernel.contract.kv_dtype = kernel.contract.head_dim = 0;
+    uint8_t *data = fixture_bundle(&kernel, 1, &bytes);
+    fixture_write_file(path, data, bytes);
+    free(data);
+}
+
+/* Of one kernel: bf16 KV, head_dim 128, 8 rows a pass, pages from 16 tokens on, no cluster. */
+static void write_page_ceiling(const char *folder, uint32_t target) {
+    char name[64], path[512];
+    size_t bytes;
+    (void)snprintf(name, sizeof name, "page_ceiling_kvbf16_d128_r8_p16_c1_o0_sm%u", target);
+    (void)snprintf(path, sizeof path, "%s/page_ceiling-sm%u.bundle", folder, target);
+    struct fixture_kernel kernel = {.name = name, .target = target, .contract = fixture_contract()};
+    kernel.contract.family = KERNEL_FAMILY_PAGE_CEILING;
     uint8_t *data = fixture_bundle(&kernel, 1, &bytes);
     fixture_write_file(path, data, bytes);
     free(data);
@@ -73,7 +89,10 @@ int main(int argc, char **argv) {
         char path[512];
         (void)snprintf(path, sizeof path, "%s/libdecode-sm%u.bundle", argv[1], targets[index]);
         fixture_write_file(path, grid->data[index], grid->bytes[index]);
-        write_read_ceiling(argv[1], targets[index]);
+        write_instrument(argv[1], "read_ceiling", KERNEL_FAMILY_READ_CEILING, sizeof(struct read_ceiling_params), targets[index]);
+        write_page_ceiling(argv[1], targets[index]);
+        write_instrument(argv[1], "late_copy", KERNEL_FAMILY_LATE_COPY, sizeof(struct late_copy_params), targets[index]);
+        write_instrument(argv[1], "merge_states", KERNEL_FAMILY_MERGE_STATES, sizeof(struct merge_states_params), targets[index]);
     }
     grid_destroy(grid);
     char path[512];

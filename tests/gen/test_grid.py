@@ -69,6 +69,13 @@ class GridTest(unittest.TestCase):
             f"{name}\t{target}\ttiny.cu\t-gencode={gencode} -DVARIANT_KV_DTYPE=KERNEL_DTYPE_E4M3 -DVARIANT_HEAD_DIM={head_dim} "
             + own.format(name, sm) for name, target, sm, gencode, head_dim in golden])
 
+    def test_a_grid_may_have_a_source_of_its_own(self):
+        (self.folder / "other.cu").touch()
+        own = SIMPLE_GRID.replace("bf16", "fp16") + 'source = "other.cu"\n'
+        lines = [line.split("\t") for line in self.grid(FAMILY + SIMPLE_GRID + own).stdout.splitlines()]
+        self.assertEqual([line[:3] for line in lines], [["tiny_kvbf16_d64_sm90", "sm90", "tiny.cu"],
+                                                        ["tiny_kvfp16_d64_sm90", "sm90", "other.cu"]])
+
     def test_a_table_has_an_initializer_of_every_variant(self):
         grid = '[[grid]]\ntargets = ["sm90", "sm120"]\nkv_dtype = ["e4m3"]\nhead_dim = [64]\n'
         result = self.grid(FAMILY + grid, options=["--table"])
@@ -201,6 +208,7 @@ class GridTest(unittest.TestCase):
 
     def test_mistakes_in_family_and_axes_are_named(self):
         cases = {
+            "no source of a grid": (FAMILY + SIMPLE_GRID + 'source = "absent.cu"\n', ["grid 1", "'absent.cu'"]),
             "no source": (FAMILY.replace("tiny.cu", "absent.cu"), ["'absent.cu'"]),
             "source elsewhere": (FAMILY.replace("tiny.cu", "../tiny.cu"), ["source", "'../tiny.cu'"]),
             "bad name": (FAMILY.replace('"tiny"', '"Tiny"'), ["name", "'Tiny'"]),

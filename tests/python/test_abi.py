@@ -75,13 +75,13 @@ class MirrorTest(unittest.TestCase):
 
     def test_enumerators_are_those_of_the_compiler(self):
         enums = ["libdecode_dtype", "libdecode_op", "libdecode_kv_layout", "libdecode_sf_layout", "libdecode_features",
-                 "libdecode_launch_flags", "libdecode_open_flags", "libdecode_log_level"]
+                 "libdecode_launch_flags", "libdecode_open_flags", "libdecode_log_level", "libdecode_merge_flags"]
         self.assertEqual({*enums, "libdecode_status"}, set(re.findall(r"typedef enum (libdecode_\w+) {", HEADER)))
         names = [name for enum in enums for name in enumerators(enum)]
         said = of_compiler([f'printf("%d\\n", (int){name});' for name in names])
         self.assertEqual([f"{name} {getattr(abi, name.removeprefix('LIBDECODE_'))}" for name in names],
                          [f"{name} {value}" for name, value in zip(names, said)])
-        ours = [name for name in vars(abi) if re.match(r"(DTYPE|OP|KV|SF|FEATURE|LAUNCH|OPEN|LOG)_[A-Z0-9_]+$", name)]
+        ours = [name for name in vars(abi) if re.match(r"(DTYPE|OP|KV|SF|FEATURE|LAUNCH|OPEN|LOG|MERGE)_[A-Z0-9_]+$", name)]
         self.assertEqual({f"LIBDECODE_{name}" for name in ours} - {"LIBDECODE_LOG_FUNCTION"}, set(names))
 
     def test_versions_agree(self):

@@ -326,12 +326,14 @@ class PlanTest(unittest.TestCase):
         self.problem.features = abi.FEATURE_LSE | abi.FEATURE_SINKS
         lse, sinks = np.zeros((len(LENS), 8), np.float32), np.linspace(-1, 3, 8, dtype=np.float32)
         plan = libdecode.Plan(self.problem)
-        plan.run(*self.tensors(), bmm1_scale=0.125, lse=OnDevice(lse), sinks=OnDevice(sinks), programmatic=True)
+        plan.run(*self.tensors(), bmm1_scale=0.125, lse=OnDevice(lse), sinks=OnDevice(sinks), programmatic=True, history_final=True)
         self.assertTrue(np.allclose(lse, self.batch.check(self, sinks=sinks), atol=1e-3))
         with self.assertRaisesRegex(ValueError, "tensors.sinks is NULL"):
             plan.run(*self.tensors(), lse=OnDevice(lse))
         with self.assertRaisesRegex(ValueError, "a scale is 0"):
             plan.run(*self.tensors(), bmm1_scale=0.0)
+        with self.assertRaisesRegex(ValueError, "LIBDECODE_LAUNCH_HISTORY_FINAL says what a launch with"):
+            plan.run(*self.tensors(), lse=OnDevice(lse), sinks=OnDevice(sinks), history_final=True)
 
     def test_every_pointer_reaches_its_field(self):
         plan, seen = libdecode.Plan(self.problem), []

@@ -124,7 +124,7 @@ static struct libdecode_launch_contract contract_like(const char *dtype, uint32_
     contract.min_page_size = min_page_size;
     contract.flags = gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0;
     contract.max_q_len = 1024;
-    contract.features = fixture_decode_features | (cluster_size == 1 ? CONTRACT_FEATURE_BATCH_INVARIANT : 0u);
+    contract.features = fixture_decode_features | (cluster_size == 1 && row_tile <= 32 ? CONTRACT_FEATURE_BATCH_INVARIANT : 0u);
     if (!has_options)
         contract.features &= ~(uint32_t)CONTRACT_OPTIONS;
     if (dtype_bits((libdecode_dtype)contract.kv_dtype) == 16 ? target == 90 && row_tile == 32 && gathers_rows

@@ -13,12 +13,13 @@
 SIZE(libdecode_memory_bundle, 16);
 SIZE(libdecode_open_options, 88);
 SIZE(libdecode_device, 112);
-SIZE(libdecode_problem, 296);
-SIZE(libdecode_tensors, 192);
+SIZE(libdecode_problem, 320);
+SIZE(libdecode_tensors, 200);
 SIZE(libdecode_plan_info, 88);
 SIZE(libdecode_kernel_info, 120);
 SIZE(libdecode_bundle_info, 72);
 SIZE(libdecode_verdict, 32);
+SIZE(libdecode_states, 168);
 #endif
 
 int main(void) { return 0; }

@@ -223,8 +223,22 @@ static void rows_of_each_dtype_survive_decoding_and_encoding(void **state) {
     assert_memory_equal(bytes, bytes_again, sizeof bytes);
 }
 
+static void an_fp32_row_is_floats(void **state) {
+    (void)state;
+    const float row[] = {1.5f, -0x1p-149f, INFINITY};
+    double values[3];
+    float again[3];
+    element_decode_row(LIBDECODE_DTYPE_FP32, row, 3, values);
+    assert_true(values[0] == 1.5 && values[1] == -0x1p-149 && isinf(values[2]));
+    element_encode_row(LIBDECODE_DTYPE_FP32, values, 3, again);
+    assert_memory_equal(again, row, sizeof row);
+    element_encode_row(LIBDECODE_DTYPE_FP32, (const double[]){1.0 + 0x1p-24, 1.0 + 0x1.8p-23, 1e300}, 3,
+                       again); /* ties to even */
+    assert_true(again[0] == 1.0f && again[1] == 1.0f + 0x1p-22f && isinf(again[2]));
+}
+
 static void a_dtype_that_has_no_rows_decodes_as_nan_and_encodes_nothing(void **state) {
-    static const libdecode_dtype others[] = {LIBDECODE_DTYPE_DEFAULT, LIBDECODE_DTYPE_NVFP4, (libdecode_dtype)5};
+    static const libdecode_dtype others[] = {LIBDECODE_DTYPE_DEFAULT, LIBDECODE_DTYPE_NVFP4, (libdecode_dtype)6};
     (void)state;
     for (size_t index = 0; index < sizeof others / sizeof others[0]; index++) {
         uint8_t row[4] = {0x38, 0x38, 0x38, 0x38}, before[4] = {0x38, 0x38, 0x38, 0x38};
@@ -252,6 +266,7 @@ int main(void) {
         cmocka_unit_test(blocks_of_zero_or_nan_are_told_apart),
         cmocka_unit_test(swizzled_scales_fill_tiles_of_128_rows_by_4_columns),
         cmocka_unit_test(rows_of_each_dtype_survive_decoding_and_encoding),
+        cmocka_unit_test(an_fp32_row_is_floats),
         cmocka_unit_test(a_dtype_that_has_no_rows_decodes_as_nan_and_encodes_nothing),
     };
     return cmocka_run_group_tests_name("element", tests, NULL, NULL);

@@ -118,17 +118,19 @@ static void what_has_too_many_boxes_does_not_fit(void **state) {
 
 static struct kernel_arguments arguments;
 
-static const struct gqa_decode_params *fill_for(const libdecode_problem *given, const struct libdecode_launch_contract *contract,
-                                                int32_t num_workers) {
+static const struct gqa_decode_params *fill_with(const libdecode_problem *given, const struct libdecode_launch_contract *contract,
+                                                 int32_t num_workers, uint32_t launch_flags) {
     const struct problem problem = checked(given);
     struct bundle_kernel kernel = {.contract = *contract};
     struct kernel_record record = {.name = "filled", .kernel = &kernel, .family = &family_gqa_decode};
-    struct selection selection = {.record = &record, .row_passes = 1, .num_workers = num_workers, .min_tiles_per_worker = 2};
+    struct selection selection = {
+        .record = &record, .row_passes = 1, .num_workers = num_workers, .most_ctas = 132, .min_tiles_per_worker = 2};
     libdecode_tensors tensors = some_tensors();
     assert_string_equal(misfit(given, contract), "");
     tensors.out_sf = (void *)(uintptr_t)0x20300;
     tensors.out_sf_scale = 2.5f;
     tensors.out_sf_start_token = 77;
+    tensors.launch_flags = launch_flags;
     if (given->kv_dtype == LIBDECODE_DTYPE_NVFP4) {
         tensors.k_sf = (const void *)(uintptr_t)0x20400;
         tensors.v_sf = (const void *)(uintptr_t)0x20500;
@@ -136,6 +138,11 @@ static const struct gqa_decode_params *fill_for(const libdecode_problem *given, 
     memset(&arguments, 0, sizeof arguments);
     family_gqa_decode.fill(&problem, &selection, &tensors, &arguments);
     return (const struct gqa_decode_params *)(const void *)arguments.block;
+}
+
+static const struct gqa_decode_params *fill_for(const libdecode_problem *given, const struct libdecode_launch_contract *contract,
+                                                int32_t num_workers) {
+    return fill_with(given, contract, num_workers, 0);
 }
 
 static const struct gqa_decode_params *fill(const libdecode_problem *given, const struct libdecode_launch_contract *contract) {
@@ -332,6 +339,24 @@ static void workers_share_ranges_in_groups_that_divide_them_and_the_heads(void *
     }
 }
 
+static uint32_t rare_of(const struct libdecode_launch_contract *contract, int32_t num_workers, uint32_t launch_flags) {
+    libdecode_problem problem = problem_for(LIBDECODE_DTYPE_BF16, 128, 16);
+    return fill_with(&problem, contract, num_workers, launch_flags)->schedule.rare;
+}
+
+/* Nine tenths of the CTAs that the device has room for. */
+static void a_launch_that_fills_the_gpu_lets_the_next_one_begin_if_its_history_is_final(void **state) {
+    (void)state;
+    const uint32_t programmatic = LIBDECODE_LAUNCH_PROGRAMMATIC, final = programmatic | LIBDECODE_LAUNCH_HISTORY_FINAL;
+    struct libdecode_launch_contract contract = contract_for(KERNEL_DTYPE_BF16, 128, 16);
+    assert_int_equal(rare_of(&contract, 132, programmatic), 0);
+    assert_int_equal(rare_of(&contract, 118, final), SCHEDULE_HISTORY_FINAL);
+    assert_int_equal(rare_of(&contract, 119, final), SCHEDULE_HISTORY_FINAL | SCHEDULE_LETS_NEXT_BEGIN);
+    contract.cluster_size = 8;
+    assert_int_equal(rare_of(&contract, 14, final), SCHEDULE_HISTORY_FINAL);
+    assert_int_equal(rare_of(&contract, 15, final), SCHEDULE_HISTORY_FINAL | SCHEDULE_LETS_NEXT_BEGIN);
+}
+
 /* By the KV heads of a request alone: neither hints, batch nor workers move a cut. */
 static void a_batch_invariant_problem_is_cut_by_what_its_requests_have_in_common(void **state) {
     (void)state;
@@ -421,6 +446,7 @@ int main(void) {
         cmocka_unit_test(nvfp4_scales_come_by_addresses_in_either_layout),
         cmocka_unit_test(scales_are_blocks_only_where_one_copy_of_16_bytes_finds_those_of_tokens),
         cmocka_unit_test(workers_share_ranges_in_groups_that_divide_them_and_the_heads),
+        cmocka_unit_test(a_launch_that_fills_the_gpu_lets_the_next_one_begin_if_its_history_is_final),
         cmocka_unit_test(a_batch_invariant_problem_is_cut_by_what_its_requests_have_in_common),
         cmocka_unit_test(narrower_formats_are_faster_by_less_than_their_bytes),
         cmocka_unit_test(a_narrow_row_is_read_as_it_is_and_computed_like_a_wide_one),

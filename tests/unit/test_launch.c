@@ -337,9 +337,12 @@ static void a_programmatic_launch_gets_its_attribute(void **state) {
     assert_int_equal(call->config.num_attributes, 1);
     assert_int_equal(call->launch_attributes[0].id, 6);
     assert_int_equal(call->launch_attributes[0].value.programmatic, 1);
+    assert_int_equal(params.schedule.rare, 0);
     call = launch_forced("force=*_d128_r8_p16_c8_*", LIBDECODE_LAUNCH_PROGRAMMATIC, &params, &info);
     assert_int_equal(call->config.num_attributes, 2);
     assert_int_equal(call->launch_attributes[1].id, 6);
+    launch_forced("force=*_d128_r8_p16_c1_*", LIBDECODE_LAUNCH_PROGRAMMATIC | LIBDECODE_LAUNCH_HISTORY_FINAL, &params, &info);
+    assert_int_equal(params.schedule.rare, SCHEDULE_HISTORY_FINAL | SCHEDULE_LETS_NEXT_BEGIN);
 }
 
 static void an_empty_batch_launches_nothing(void **state) {

@@ -118,7 +118,7 @@ static void every_typo_is_an_error_that_quotes_it(void **state) {
     expect_error("force=*,", "item 2", "[op:]force=GLOB");
     expect_error(",force=*", "item 1", "[op:]force=GLOB");
     expect_error("Force=*", "'Force'", "prefer");
-    expect_error("mla_decode:force=*", "no op 'mla_decode'", "batch_decode");
+    expect_error("mla:force=*", "no op 'mla'", "batch_decode and mla_decode");
     expect_error(":force=*", "no op ''", "batch_decode");
     expect_error("force:gqa*", "'force:gqa*'", "[op:]force=GLOB");
 }
@@ -129,7 +129,7 @@ static void a_glob_without_a_match_names_the_nearest_kernels(void **state) {
     expect_error("force=gqa_decode_kvbf16_d129_r8_p16_c1_*", "'gqa_decode_kvbf16_d129_r8_p16_c1_*'", "nearest: " KERNEL);
     char at_hand[64];
     (void)snprintf(at_hand, sizeof at_hand, "none of the %zu kernels at hand", grid->table.count);
-    expect_error("force=*_sm91", at_hand, "nearest: gqa_decode_kvbf16_d128_r16_p16_c1_o0_sm90, ");
+    expect_error("force=*_sm91", at_hand, "nearest: gqa_decode_kvbf16_d128_r128_p16_c1_o0_sm90, ");
     struct kernel_table empty = {.count = 0};
     struct policy policy;
     assert_int_equal(policy_parse("force=*", "x", false, &empty, &policy), LIBDECODE_ERROR_OVERRIDE);

@@ -43,7 +43,7 @@ static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(voi
         int64_t value;
         const char *accepted;
     } wrong[] = {
-        {FIELD(op), 2, "batch_decode"},
+        {FIELD(op), 3, "batch_decode"},
         {FIELD(op), -1, "batch_decode"},
         {FIELD(query_dtype), 0, "bf16"},
         {FIELD(query_dtype), LIBDECODE_DTYPE_NVFP4, "bf16"},
@@ -125,6 +125,10 @@ static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(voi
         {FIELD(total_kv_tokens), -1, "0 for not known"},
         {FIELD(kv_capacity_tokens), 1, "without LIBDECODE_FEATURE_CONTIGUOUS_KV"},
         {FIELD(kv_capacity_tokens), -1, "0 to 2147483647"},
+        {FIELD(v_head_dim), 1, "accepted is 128, 0 for that"},
+        {FIELD(query_rope_token_stride), 8, "does not know"},
+        {FIELD(query_rope_head_stride), 8, "does not know"},
+        {FIELD(reserved), 1, "leave it 0"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         libdecode_problem problem = llama3_8b();

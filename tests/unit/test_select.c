@@ -192,9 +192,11 @@ static void the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_wi
         int group;
         uint32_t row_tile;
         int passes;
-    } expected[] = {{1, 8, 1}, {4, 8, 1}, {8, 8, 1}, {9, 16, 1}, {16, 16, 1}, {17, 32, 1}, {32, 32, 1}, {33, 32, 2}, {71, 32, 3}};
+    } expected[] = {{1, 8, 1},   {4, 8, 1},   {8, 8, 1},    {9, 16, 1},    {16, 16, 1},   {17, 32, 1},  {32, 32, 1},
+                    {33, 64, 1}, {64, 64, 1}, {65, 128, 1}, {128, 128, 1}, {129, 128, 2}, {400, 128, 4}};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         libdecode_problem problem = llama3_8b();
+        problem.batch_size = 64;
         problem.num_kv_heads = 2;
         problem.num_qo_heads = 2 * expected[i].group;
         struct selection selection = expect_choice(&problem, &device, &policy, &grid->table);
@@ -382,8 +384,35 @@ static void a_forced_kernel_that_cannot_run_is_an_error_with_its_reason(void **s
                    &device, &policy, &grid->table);
     policy_destroy(&policy);
     policy = parsed("deny=*", false);
-    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "(36, ", &problem, &device, &policy, &grid->table);
+    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "(38, ", &problem, &device, &policy, &grid->table);
     policy_destroy(&policy);
+}
+
+/* One request is shared by many workers: records of 64 rows and more would take longer to add up than another pass takes to read. */
+static void few_units_take_more_passes_of_tiles_that_add_up_faster(void **state) {
+    (void)state;
+    struct policy policy = no_policy(), forcing = parsed("force=*_r64_*", false);
+    libdecode_device device = preset("sm_90");
+    libdecode_problem problem = llama3_8b();
+    problem.num_qo_heads = 64;
+    problem.q_len = 8;
+    static const struct {
+        int batch;
+        uint32_t row_tile;
+        int passes;
+    } expected[] = {{1, 32, 2}, {64, 64, 1}};
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        problem.batch_size = expected[i].batch;
+        struct selection selection = expect_choice(&problem, &device, &policy, &grid->table);
+        assert_int_equal(selection.record->kernel->contract.row_tile, expected[i].row_tile);
+        assert_int_equal(selection.row_passes, expected[i].passes);
+    }
+    problem.batch_size = 1;
+    assert_int_equal(expect_choice(&problem, &device, &forcing, &grid->table).row_passes, 1);
+    policy_destroy(&forcing);
+    struct policy strict = parsed(NULL, true);
+    assert_int_equal(expect_choice(&problem, &device, &strict, &grid->table).row_passes, 2);
+    policy_destroy(&strict);
 }
 
 static void strict_refuses_more_passes_than_the_widest_tile_needs(void **state) {
@@ -391,10 +420,10 @@ static void strict_refuses_more_passes_than_the_widest_tile_needs(void **state) 
     libdecode_device device = preset("sm_90");
     libdecode_problem problem = llama3_8b();
     problem.num_kv_heads = 1;
-    struct policy policy = parsed("deny=*_r32_*", false);
+    struct policy policy = parsed("deny=*_r32_*,deny=*_r64_*,deny=*_r128_*", false);
     assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).row_passes, 2);
     policy_destroy(&policy);
-    policy = parsed("deny=*_r32_*", true);
+    policy = parsed("deny=*_r32_*,deny=*_r64_*,deny=*_r128_*", true);
     expect_refusal(LIBDECODE_ERROR_STRICT, "reads the KV cache 2 times", "1 would do", &problem, &device, &policy, &grid->table);
     policy_destroy(&policy);
     policy = parsed(NULL, true);
@@ -412,6 +441,7 @@ int main(void) {
         cmocka_unit_test(of_two_equal_kernels_the_name_decides),
         cmocka_unit_test(a_worse_kernel_never_changes_the_answer),
         cmocka_unit_test(the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_widest),
+        cmocka_unit_test(few_units_take_more_passes_of_tiles_that_add_up_faster),
         cmocka_unit_test(units_stay_whole_while_there_are_ctas_for_them),
         cmocka_unit_test(a_batch_invariant_problem_has_one_kernel_whatever_the_batch),
         cmocka_unit_test(whole_pages_are_copied_where_both_kinds_of_kernel_serve),

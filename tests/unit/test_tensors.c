@@ -161,8 +161,12 @@ static void null_tensors_unknown_flags_and_sizes_are_refused(void **state) {
     struct problem checked = expect_accepted(&problem);
     libdecode_tensors tensors = some_tensors(), result;
     expect_tensors(&problem, NULL, "tensors is NULL", "libdecode_tensors");
-    tensors.launch_flags = 2;
-    expect_tensors(&problem, &tensors, "launch_flags", "PROGRAMMATIC");
+    tensors.launch_flags = 4;
+    expect_tensors(&problem, &tensors, "launch_flags has unknown bits 0x4", "PROGRAMMATIC");
+    tensors.launch_flags = LIBDECODE_LAUNCH_HISTORY_FINAL;
+    expect_tensors(&problem, &tensors, "launch_flags is 0x2", "LIBDECODE_LAUNCH_PROGRAMMATIC");
+    tensors.launch_flags |= LIBDECODE_LAUNCH_PROGRAMMATIC;
+    expect_tensors(&problem, &tensors, NULL, NULL);
     tensors = some_tensors();
     tensors.struct_size = 0;
     assert_int_equal(tensors_check(&checked, &tensors, &result), LIBDECODE_ERROR_STRUCT_SIZE);

@@ -22,14 +22,16 @@ struct bench_args {
 static const struct option bench_options[] = {
     {"--set", "NAME", OPTION_TEXT, offsetof(struct bench_args, set), 0, 0,
      "a list of problems instead of one: standard (the shapes that libdecode is measured by, with a ragged batch cut from a real "
-     "trace), e4m3 (the same with e4m3 KV), nvfp4 (beside e4m3), pages (of 1 and 8 tokens), head_dims (256 and 64)"},
+     "trace), e4m3 (the same with e4m3 KV), nvfp4 (beside e4m3), pages (of 1 and 8 tokens), head_dims (256 and 64), mla"},
     {"--accuracy", NULL, OPTION_FLAG, offsetof(struct bench_args, accuracy), 0, 0,
      "also the error of the request that is compared with the float64 reference: largest and rms, over the rms of out"},
     {"--kernel", "GLOB", OPTION_TEXT, offsetof(struct bench_args, kernel), 0, 0, "force a kernel of that name"},
     {"--all-kernels", NULL, OPTION_FLAG, offsetof(struct bench_args, all_kernels), 0, 0,
      "time every kernel that can do the problem"},
     {"--programmatic", NULL, OPTION_FLAG, offsetof(struct bench_args, programmatic), 0, 0,
-     "also with programmatic dependent launch, in turns with plain launches, and both beside a kernel that holds 20 SMs"},
+     "also with programmatic dependent launch, without and with the promise that older KV is final, in turns with plain "
+     "launches; and "
+     "plain and programmatic ones beside a kernel that holds 20 SMs"},
     {"--regret", NULL, OPTION_FLAG, offsetof(struct bench_args, regret), 0, 0,
      "instead: over a grid of problems (or for that of --lens or --trace), the time of the chosen kernel over that of the best"},
     {"--cells", "GLOB", OPTION_TEXT, offsetof(struct bench_args, regret_args.cells), 0, 0,
@@ -65,7 +67,8 @@ void help_bench(void) {
            "Times a kernel as an engine meets it: the KV cache cold (calls rotate over page tables until 200 MB lie between\n"
            "two reads of the same page), random pages of one pool, 10 to 128 calls as nodes of one CUDA graph, median of 11\n"
            "replays. Beside it, in the same process, the read ceiling: how long this GPU takes to read as many bytes and do\n"
-           "nothing with them. Every result is checked: finite, and one request against the float64 reference.\n\n"
+           "nothing with them; and for the usual kernels the page ceiling: how long their copies take alone, by the same\n"
+           "schedule from the same pages. Every result is checked: finite, and one request against the float64 reference.\n\n"
            "  libdecode bench                                    Llama-3-8B, 64 requests of 8192 tokens\n"
            "  libdecode bench --set standard\n"
            "  libdecode bench --kv nvfp4 --query e4m3 --out nvfp4 --page-size 64 --sf-layout v_interleave4 --accuracy\n"
@@ -94,8 +97,8 @@ struct bench {
 static void begin_output(struct bench *bench) {
     if (bench->args->csv) {
         printf("label,batch_size,tokens,num_qo_heads,num_kv_heads,head_dim,kv_dtype,page_size,kv_bytes,kernel,us,fastest_us,"
-               "slowest_us,terabytes_per_second,ceiling_us,percent_of_ceiling,launch_us,bare_us%s,q_len\n",
-               bench->args->programmatic ? ",programmatic_us,held_us,held_programmatic_us" : "");
+               "slowest_us,terabytes_per_second,ceiling_us,percent_of_ceiling,launch_us,bare_us%s,q_len,page_ceiling_us\n",
+               bench->args->programmatic ? ",programmatic_us,history_final_us,held_us,held_programmatic_us" : "");
     } else if (bench->session->json) {
         json_begin(&bench->json, NULL, '{');
         json_text(&bench->json, "libdecode", libdecode_version());
@@ -127,12 +130,15 @@ static void print_csv(const struct bench_batch *batch, const char *label, const 
     if (result->has_host && !isnan(result->host.bare_us))
         printf("%.3f", result->host.bare_us);
     if (result->has_programmatic)
-        printf(",%.3f,", result->programmatic.median_us);
+        printf(",%.3f,%.3f,", result->programmatic.median_us, result->history_final.median_us);
     if (result->has_held)
         printf("%.3f,%.3f", result->held.median_us, result->held_programmatic.median_us);
     else if (result->has_programmatic)
         printf(",");
-    printf(",%d\n", problem->q_len);
+    printf(",%d,", problem->q_len);
+    if (result->has_page_ceiling)
+        printf("%.3f", result->page_ceiling.median_us);
+    putchar('\n');
 }
 
 static void print_json(struct json *json, const struct bench_batch *batch, const char *label, const char *description,
@@ -161,10 +167,12 @@ static void print_json(struct json *json, const struct bench_batch *batch, const
     json_number(json, "terabytes_per_second", result->terabytes_per_second);
     json_number(json, "ceiling_us", batch->has_ceiling ? batch->ceiling.median_us : (double)NAN);
     json_number(json, "percent_of_ceiling", result->percent_of_ceiling);
+    json_number(json, "page_ceiling_us", result->has_page_ceiling ? result->page_ceiling.median_us : (double)NAN);
     json_number(json, "launch_us", result->has_host ? result->host.launch_us : (double)NAN);
     json_number(json, "bare_us", result->has_host ? result->host.bare_us : (double)NAN);
     if (result->has_programmatic) {
         json_number(json, "programmatic_us", result->programmatic.median_us);
+        json_number(json, "history_final_us", result->history_final.median_us);
         json_number(json, "held_us", result->has_held ? result->held.median_us : (double)NAN);
         json_number(json, "held_programmatic_us", result->has_held ? result->held_programmatic.median_us : (double)NAN);
     }
@@ -183,6 +191,9 @@ static void print_text(const struct bench_batch *batch, const struct bench_resul
     printf("  %-44s %9.2f us %7.3f TB/s", result->kernel, result->timing.median_us, result->terabytes_per_second);
     if (batch->has_ceiling)
         printf(" %6.1f %% of the ceiling (%.2f us)", result->percent_of_ceiling, batch->ceiling.median_us);
+    if (result->has_page_ceiling)
+        printf(", %.1f %% of its copies alone (%.2f us)", 100.0 * result->page_ceiling.median_us / result->timing.median_us,
+               result->page_ceiling.median_us);
     if (result->has_host && !isnan(result->host.bare_us))
         printf("; launch %.2f us, bare %.2f us", result->host.launch_us, result->host.bare_us);
     else if (result->has_host)
@@ -192,8 +203,9 @@ static void print_text(const struct bench_batch *batch, const struct bench_resul
     putchar('\n');
     if (!result->has_programmatic)
         return;
-    printf("    programmatic %.2f us (%+.1f %%)", result->programmatic.median_us,
-           more_percent(&result->programmatic, &result->timing));
+    printf("    programmatic %.2f us (%+.1f %%), history final %.2f us (%+.1f %%)", result->programmatic.median_us,
+           more_percent(&result->programmatic, &result->timing), result->history_final.median_us,
+           more_percent(&result->history_final, &result->timing));
     if (result->has_held)
         printf("; beside %d held SMs plain %.2f us, programmatic %.2f us (%+.1f %%)", result->held_sms, result->held.median_us,
                result->held_programmatic.median_us, more_percent(&result->held_programmatic, &result->held));
@@ -276,13 +288,14 @@ static double bench_workload(struct bench *bench, const struct workload *workloa
 
 /*
  * Shapes of Llama-3-8B (32/8 heads), of one of its eight tensor-parallel parts (8/1), of Llama-3-70B (64/8), of Gemma (16/8 of
- * 256) and of gpt-oss (64/8 of 64, with sinks, every other layer with a window of 128). What a row leaves NULL or 0 is as the
+ * 256) of gpt-oss (64/8 of 64, with sinks, every other layer with a window of 128), and of
+ * DeepSeek-V3 (MLA with 128 heads, or the 16 of one of eight parts). What a row leaves NULL or 0 is as the
  * options say, or 128 elements and pages of 16. The time of the next row, in per cent of this one's, is shown where `beside_next`.
  */
 static const struct set_row {
     const char *set, *label, *heads, *kv;
     int32_t batch, len, page, head_dim, window;
-    bool sinks, beside_next;
+    bool sinks, beside_next, mla;
 } set_rows[] = {
     {"standard", "1x4k", "32/8", .batch = 1, .len = 4096},
     {"standard", "1x32k", "32/8", .batch = 1, .len = 32768},
@@ -312,6 +325,19 @@ static const struct set_row {
     {"head_dims", "16/8 of 256 64x4k bf16", "16/8", "bf16", 64, 4096, .head_dim = 256},
     {"head_dims", "16/8 of 256 64x4k e4m3", "16/8", "e4m3", 64, 4096, .head_dim = 256},
     {"head_dims", "64/8 of 64 64x8k sinks", "64/8", "bf16", 64, 8192, .head_dim = 64, .sinks = true},
+    {"mla", "16 heads 1x4k bf16", "16/1", "bf16", 1, 4096, 64, .mla = true},
+    {"mla", "16 heads 16x4k bf16", "16/1", "bf16", 16, 4096, 64, .mla = true},
+    {"mla", "16 heads 64x4k bf16", "16/1", "bf16", 64, 4096, 64, .mla = true},
+    {"mla", "16 heads 128x4k bf16", "16/1", "bf16", 128, 4096, 64, .mla = true},
+    {"mla", "16 heads 128x8k bf16", "16/1", "bf16", 128, 8192, 64, .mla = true},
+    {"mla", "16 heads 1x4k e4m3", "16/1", "e4m3", 1, 4096, 64, .mla = true},
+    {"mla", "16 heads 16x4k e4m3", "16/1", "e4m3", 16, 4096, 64, .mla = true},
+    {"mla", "16 heads 64x4k e4m3", "16/1", "e4m3", 64, 4096, 64, .mla = true},
+    {"mla", "16 heads 128x4k e4m3", "16/1", "e4m3", 128, 4096, 64, .mla = true},
+    {"mla", "16 heads 128x8k e4m3", "16/1", "e4m3", 128, 8192, 64, .mla = true},
+    {"mla", "128 heads 1x4k bf16", "128/1", "bf16", 1, 4096, 64, .mla = true},
+    {"mla", "128 heads 16x4k bf16", "128/1", "bf16", 16, 4096, 64, .mla = true},
+    {"mla", "128 heads 128x4k bf16", "128/1", "bf16", 128, 4096, 64, .mla = true},
     {"head_dims", "64/8 of 64 64x8k sinks window 128", "64/8", "bf16", 64, 8192, .head_dim = 64, .window = 128, .sinks = true},
 };
 #define NUM_SET_ROWS (sizeof set_rows / sizeof set_rows[0])
@@ -362,6 +388,7 @@ static double bench_set_row(struct bench *bench, const struct problem_args *args
     row_args.head_dim = row->head_dim > 0 ? row->head_dim : args->head_dim;
     row_args.kv = row->kv != NULL ? row->kv : args->kv;
     row_args.sinks = row->sinks || args->sinks;
+    row_args.mla = row->mla || args->mla;
     row_args.window = row->window > 0 ? row->window - 1 : args->window; /* the query's own position counts */
     return bench_args_row(bench, &row_args, row->label, false);
 }
@@ -418,7 +445,7 @@ static int run_opened(struct bench *bench, const struct problem_args *problem) {
 
 static bool usable(const struct bench_args *args, const struct session_args *session) {
     if (args->set != NULL && !is_set(args->set))
-        return complain("bench: --set %s: standard, e4m3, nvfp4, pages or head_dims is accepted", args->set);
+        return complain("bench: --set %s: standard, e4m3, nvfp4, pages, head_dims or mla is accepted", args->set);
     if (args->kernel != NULL && args->all_kernels)
         return complain("bench: --kernel and --all-kernels exclude each other");
     if (args->quiet_percent != 0 && args->regret)

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "page_ceiling.h"
 #include "report.h"
 
 #define MIN_CALLS 10
@@ -108,16 +109,20 @@ bool enqueue_plan(void *cookie, int call, libdecode_stream stream) {
     return true;
 }
 
-/* Plain and programmatic launches in turns; the longer of the two says how long SMs must be held for a replay. */
-static bool time_both(struct bench_machine *machine, const struct bench_batch *batch, const struct plan_launcher *launcher,
-                      struct bench_result *result) {
-    struct plan_launcher plain = *launcher, programmatic = *launcher;
-    struct timed_work works[] = {{.enqueue = enqueue_plan, .cookie = &plain}, {.enqueue = enqueue_plan, .cookie = &programmatic}};
+/* Plain and programmatic launches in turns; the longer of these two says how long SMs must be held for a replay. */
+static bool time_launch_forms(struct bench_machine *machine, const struct bench_batch *batch,
+                              const struct plan_launcher *launcher, struct bench_result *result) {
+    struct plan_launcher plain = *launcher, programmatic = *launcher, history_final = *launcher;
+    struct timed_work works[] = {{.enqueue = enqueue_plan, .cookie = &plain},
+                                 {.enqueue = enqueue_plan, .cookie = &programmatic},
+                                 {.enqueue = enqueue_plan, .cookie = &history_final}};
     programmatic.launch_flags = LIBDECODE_LAUNCH_PROGRAMMATIC;
-    if (!time_in_turns(&machine->gpu, machine->stream, works, 2, batch->calls, TIMING_REPLAYS, NULL))
+    history_final.launch_flags = LIBDECODE_LAUNCH_PROGRAMMATIC | LIBDECODE_LAUNCH_HISTORY_FINAL;
+    if (!time_in_turns(&machine->gpu, machine->stream, works, 3, batch->calls, TIMING_REPLAYS, NULL))
         return false;
     result->timing = works[0].timing;
     result->programmatic = works[1].timing;
+    result->history_final = works[2].timing;
     result->has_programmatic = true;
     if (machine->held == NULL)
         return true;
@@ -135,7 +140,7 @@ static bool time_both(struct bench_machine *machine, const struct bench_batch *b
 static bool time_plan(struct bench_machine *machine, const struct bench_batch *batch, struct plan_launcher *launcher,
                       bool programmatic, struct bench_result *result) {
     if (programmatic)
-        return time_both(machine, batch, launcher, result);
+        return time_launch_forms(machine, batch, launcher, result);
     return time_graph(&machine->gpu, machine->stream, enqueue_plan, launcher, batch->calls, &result->timing);
 }
 
@@ -152,6 +157,8 @@ static bool measure_plan(struct bench_machine *machine, struct bench_batch *batc
                 time_plan(machine, batch, launcher, programmatic, result) &&
                 device_batch_check(&machine->gpu, &batch->device, batch->region, batch->first_checked, batch->num_checked,
                                    &batch->expectation, &result->accuracy);
+    if (good && batch->kv_bytes > 0)
+        result->has_page_ceiling = page_ceiling_time(machine, batch, context, launcher, &result->page_ceiling);
     if (good && host_time)
         good = result->has_host = time_host(&machine->gpu, machine->stream, enqueue_plan, launcher, &result->host);
     progress_clear();

@@ -55,7 +55,10 @@ struct bench_result {
     struct timing timing;
     bool has_programmatic, has_held;
     int32_t held_sms;
-    struct timing programmatic, held, held_programmatic; /* held: while SMs are busy with something else */
+    struct timing programmatic, history_final; /* the latter programmatic, too */
+    struct timing held, held_programmatic;     /* while SMs are busy with something else */
+    struct timing page_ceiling;                /* of the same copies alone */
+    bool has_page_ceiling;
     struct host_timing host;
     bool has_host;
     double terabytes_per_second, percent_of_ceiling; /* the latter NaN without a ceiling */
@@ -64,8 +67,8 @@ struct bench_result {
 };
 
 /*
- * Measures what `context` chooses; with `programmatic` also with programmatic dependent launch, in turns with plain launches, and
- * both beside machine->held. Prints what is wrong (a wrong result is) and returns false.
+ * Measures what `context` chooses; with `programmatic` also with programmatic dependent launch, with and without the promise that the
+ * history is final, in turns with plain launches, and plain and programmatic beside machine->held. Prints what is wrong (a wrong result is) and returns false.
  */
 bool bench_measure(struct bench_machine *machine, struct bench_batch *batch, libdecode_context *context, bool programmatic,
                    bool host_time, struct bench_result *ret_result);

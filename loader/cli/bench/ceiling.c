@@ -2,42 +2,16 @@
 /* ceiling.c: bytes in, the time that reading them takes at best out. Before: the bundles. Next: bench.c, demo.c. */
 #include "ceiling.h"
 
-#include <stddef.h>
-
-#include "context.h"
-#include "device.h"
-#include "options.h"
-#include "target.h"
+#include "abi.h"
+#include "family.h"
 
 #define STEP_BYTES (16u << 10) /* the kernel copies such pieces */
 
-static const struct kernel_record *find_record(const libdecode_context *context, uint32_t gpu_bit_wanted) {
-    for (size_t index = 0; index < context->table.count; index++) {
-        const struct kernel_record *record = &context->table.records[index];
-        if (record->kernel->contract.family == KERNEL_FAMILY_READ_CEILING && (context->table.gpus[index] & gpu_bit_wanted) != 0)
-            return record;
-    }
-    return NULL;
-}
-
 bool ceiling_open(struct gpu *gpu, libdecode_context *context, const libdecode_device *device, struct ceiling *ret_ceiling) {
     struct ceiling ceiling = {0};
-    const struct kernel_record *record = find_record(context, gpu_bit(device->compute_capability));
-    if (record == NULL)
-        return complain("the bundles hold no read_ceiling kernel for sm_%d, so no ceiling stands beside the times "
-                        "(-Dvariants=...,read_ceiling* builds it)",
-                        device->compute_capability);
-    const struct libdecode_launch_contract *contract = &record->kernel->contract;
-    if (contract->parameter_bytes != sizeof(struct read_ceiling_params))
-        return complain("%s takes %u bytes of parameters, this command knows %zu", record->name, contract->parameter_bytes,
-                        sizeof(struct read_ceiling_params));
-    uint64_t context_id;
-    if (driver_get(&ceiling.driver) != LIBDECODE_OK || device_context_id(ceiling.driver, &context_id) != LIBDECODE_OK ||
-        module_function(context->modules, ceiling.driver, context_id, record, NULL, 0, 1, &ceiling.function) != LIBDECODE_OK)
-        return complain("%s", libdecode_error_message());
-    ceiling.grid = (unsigned)device->sm_count * contract->ctas_per_sm;
-    ceiling.threads = contract->threads;
-    ceiling.shared_bytes = contract->dynamic_shared_bytes;
+    if (!instrument_open(context, device, &family_read_ceiling, "no ceiling stands beside the times", &ceiling.instrument))
+        return false;
+    ceiling.ctas = (unsigned)device->sm_count * ceiling.instrument.ctas_per_sm;
     if (!gpu_alloc(gpu, sizeof(uint32_t), "the read ceiling", &ceiling.sink))
         return false;
     *ret_ceiling = ceiling;
@@ -59,17 +33,7 @@ static bool enqueue_read(void *cookie, int call, libdecode_stream stream) {
                                              gpu_pointer(rotation->pool + (uint64_t)call % rotation->regions * rotation->bytes),
                                          .bytes = rotation->bytes,
                                          .sink = gpu_pointer(ceiling->sink)};
-    void *parameters[] = {&params};
-    struct cuda_launch_config config = {.grid_x = ceiling->grid,
-                                        .grid_y = 1,
-                                        .grid_z = 1,
-                                        .block_x = ceiling->threads,
-                                        .block_y = 1,
-                                        .block_z = 1,
-                                        .shared_bytes = ceiling->shared_bytes,
-                                        .stream = stream};
-    return gpu_ok(rotation->gpu, ceiling->driver->launch_kernel_ex(&config, ceiling->function, parameters, NULL),
-                  "cuLaunchKernelEx");
+    return instrument_launch(rotation->gpu, &ceiling->instrument, ceiling->ctas, &params, stream);
 }
 
 bool ceiling_time(struct gpu *gpu, const struct ceiling *ceiling, libdecode_stream stream, uint64_t pool, uint64_t pool_bytes,

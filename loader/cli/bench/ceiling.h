@@ -6,13 +6,12 @@
 #ifndef LIBDECODE_CLI_CEILING_H
 #define LIBDECODE_CLI_CEILING_H
 
-#include "driver.h"
+#include "instrument.h"
 #include "timing.h"
 
 struct ceiling {
-    const struct driver *driver;
-    cuda_function function;
-    unsigned grid, threads, shared_bytes;
+    struct instrument instrument;
+    unsigned ctas;
     uint64_t sink;
 };
 

@@ -12,14 +12,14 @@
 #define POISON_BYTE 0xff
 #define MAX_HEAD_DIM 1024
 
-/* Of all heads of a token. */
-static size_t row_bytes(const libdecode_problem *problem, libdecode_dtype dtype) {
-    return (size_t)problem->num_qo_heads * (size_t)problem->head_dim * (size_t)dtype_bits(dtype) / 8;
+/* Of all heads of a token, with so many elements each. */
+static size_t row_bytes(const libdecode_problem *problem, int32_t dim, libdecode_dtype dtype) {
+    return (size_t)problem->num_qo_heads * (size_t)dim * (size_t)dtype_bits(dtype) / 8;
 }
 
 /* Of an NVFP4 result: tiles of 128 tokens by 4 columns. */
 static size_t result_scale_bytes(const libdecode_problem *problem, size_t num_tokens) {
-    const size_t columns = (size_t)problem->num_qo_heads * (size_t)problem->head_dim / NVFP4_BLOCK;
+    const size_t columns = (size_t)problem->num_qo_heads * (size_t)problem->v_head_dim / NVFP4_BLOCK;
     return problem->out_dtype != LIBDECODE_DTYPE_NVFP4 ? 0 : (num_tokens + 127) / 128 * 128 * ((columns + 3) / 4 * 4);
 }
 
@@ -33,7 +33,8 @@ bool device_batch_make(struct gpu *gpu, const struct kv_batch *batch, struct dev
     *device = (struct device_batch){.batch = batch};
     const size_t requests = (size_t)problem->batch_size, block_bytes = (size_t)batch->block_pages * batch->page_bytes;
     const size_t half = (size_t)batch->num_pages * batch->page_bytes;
-    const size_t scale_half = (size_t)batch->num_pages * batch->scale_page_bytes, used = 2 * half + 2 * scale_half;
+    const size_t scale_half = (size_t)batch->num_pages * batch->scale_page_bytes,
+                 used = (has_v(problem) ? 2 : 1) * half + 2 * scale_half;
     const size_t scale_block_bytes = (size_t)batch->block_pages * batch->scale_page_bytes;
     const size_t table_bytes =
         (size_t)batch->regions * requests * (size_t)problem->page_table_request_stride * sizeof batch->page_table[0];
@@ -41,13 +42,13 @@ bool device_batch_make(struct gpu *gpu, const struct kv_batch *batch, struct dev
     const size_t logical = (size_t)workload_kv_bytes(batch->workload);
     device->pool_bytes = used > logical ? used : logical;
     const size_t num_tokens = (size_t)query_tokens(problem, NULL);
-    device->out_bytes = num_tokens * row_bytes(problem, problem->out_dtype);
+    device->out_bytes = num_tokens * row_bytes(problem, problem->v_head_dim, problem->out_dtype);
     device->out_sf_bytes = result_scale_bytes(problem, num_tokens);
     device->lse_bytes =
         (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? num_tokens * (size_t)problem->num_qo_heads * sizeof(float) : 0;
     bool good = gpu_alloc(gpu, device->pool_bytes, "the KV cache", &device->pool) &&
                 gpu_spread(gpu, device->pool, half, batch->k_block, block_bytes) &&
-                gpu_spread(gpu, device->pool + half, half, batch->v_block, block_bytes);
+                (!has_v(problem) || gpu_spread(gpu, device->pool + half, half, batch->v_block, block_bytes));
     if (good && scale_half > 0)
         good = gpu_spread(gpu, device->pool + 2 * half, scale_half, batch->k_scale_block, scale_block_bytes) &&
                gpu_spread(gpu, device->pool + 2 * half + scale_half, scale_half, batch->v_scale_block, scale_block_bytes);
@@ -55,7 +56,8 @@ bool device_batch_make(struct gpu *gpu, const struct kv_batch *batch, struct dev
         good = gpu_spread(gpu, device->pool + used, device->pool_bytes - used, batch->k_block, block_bytes);
     good = good && copy_new(gpu, batch->page_table, table_bytes, "the page tables", &device->page_table) &&
            copy_new(gpu, batch->workload->seq_lens, requests * sizeof(int32_t), "the lengths", &device->seq_lens) &&
-           copy_new(gpu, batch->query, num_tokens * row_bytes(problem, problem->query_dtype), "the query", &device->query) &&
+           copy_new(gpu, batch->query, num_tokens * row_bytes(problem, problem->head_dim, problem->query_dtype), "the query",
+                    &device->query) &&
            gpu_alloc(gpu, device->out_bytes, "out", &device->out) && gpu_fill(gpu, device->out, POISON_BYTE, device->out_bytes) &&
            gpu_alloc(gpu, device->out_sf_bytes, "out_sf", &device->out_sf) &&
            gpu_fill(gpu, device->out_sf, POISON_BYTE, device->out_sf_bytes) &&
@@ -101,7 +103,8 @@ libdecode_tensors device_batch_tensors(const struct device_batch *device, int32_
     const size_t table_bytes = (size_t)problem->batch_size * (size_t)problem->page_table_request_stride * sizeof(int32_t);
     tensors.query = gpu_pointer(device->query);
     tensors.k_cache = gpu_pointer(device->pool);
-    tensors.v_cache = gpu_pointer(device->pool + half);
+    if (has_v(problem))
+        tensors.v_cache = gpu_pointer(device->pool + half);
     if (batch->scale_page_bytes > 0) {
         tensors.k_sf = gpu_pointer(device->pool + 2 * half);
         tensors.v_sf = gpu_pointer(device->pool + 2 * half + (size_t)batch->num_pages * batch->scale_page_bytes);
@@ -134,7 +137,7 @@ static size_t first_not_finite(libdecode_dtype dtype, const uint8_t *data, size_
 
 /* Likewise, of the scales of an NVFP4 result: those of `num_tokens` tokens. */
 static bool scales_are_finite(const libdecode_problem *problem, const uint8_t *scales, size_t num_tokens) {
-    const size_t used = (size_t)problem->num_qo_heads * (size_t)problem->head_dim / NVFP4_BLOCK, columns = (used + 3) / 4 * 4;
+    const size_t used = (size_t)problem->num_qo_heads * (size_t)problem->v_head_dim / NVFP4_BLOCK, columns = (used + 3) / 4 * 4;
     for (size_t token = 0; token < num_tokens; token++) {
         for (size_t column = 0; column < columns; column++) {
             if (isnan(e4m3_decode(scales[nvfp4_swizzled_offset(token, column, columns)])))
@@ -150,7 +153,7 @@ static bool compare_part(const struct device_batch *device, int32_t region, int3
     struct kv_part part;
     const int32_t first_token = first * device->batch->problem.q_len;
     kv_batch_part(device->batch, region, first, count, &part);
-    part.tensors.out = out + (size_t)first_token * row_bytes(&part.problem, part.problem.out_dtype);
+    part.tensors.out = out + (size_t)first_token * row_bytes(&part.problem, part.problem.v_head_dim, part.problem.out_dtype);
     part.tensors.out_sf = out_sf;
     part.tensors.out_sf_start_token = first_token;
     expectation_compare(expectation, &part.problem, &part.tensors, &mismatch);
@@ -167,7 +170,7 @@ static bool compare_part(const struct device_batch *device, int32_t region, int3
 bool device_batch_check(struct gpu *gpu, const struct device_batch *device, int32_t region, int32_t first, int32_t count,
                         const struct expectation *expectation, struct accuracy *ret_accuracy) {
     const libdecode_problem *problem = &device->batch->problem;
-    const size_t row = (size_t)problem->head_dim, num_tokens = (size_t)query_tokens(problem, NULL);
+    const size_t row = (size_t)problem->v_head_dim, num_tokens = (size_t)query_tokens(problem, NULL);
     const size_t elements = num_tokens * (size_t)problem->num_qo_heads * row;
     uint8_t *out = aligned_alloc(256, (device->out_bytes + 256) / 256 * 256);
     uint8_t *out_sf = aligned_alloc(256, (device->out_sf_bytes + 256) / 256 * 256);

@@ -127,13 +127,16 @@ static uint8_t *new_scales(size_t bytes, uint64_t seed) {
     return scales;
 }
 
+bool has_v(const libdecode_problem *problem) { return problem->op != LIBDECODE_OP_MLA_DECODE; }
+
 static bool make_blocks(struct kv_batch *batch) {
     const libdecode_dtype dtype = batch->problem.kv_dtype;
     const size_t pages = (size_t)batch->block_pages;
     batch->k_block = new_elements(dtype, pages * batch->page_bytes, SEED);
-    batch->v_block = new_elements(dtype, pages * batch->page_bytes, SEED + 1);
+    if (has_v(&batch->problem))
+        batch->v_block = new_elements(dtype, pages * batch->page_bytes, SEED + 1);
     if (dtype != LIBDECODE_DTYPE_NVFP4)
-        return batch->k_block != NULL && batch->v_block != NULL;
+        return batch->k_block != NULL && (batch->v_block != NULL || !has_v(&batch->problem));
     batch->k_scale_block = new_scales(pages * batch->scale_page_bytes, SEED + 3);
     batch->v_scale_block = new_scales(pages * batch->scale_page_bytes, SEED + 4);
     return batch->k_block != NULL && batch->v_block != NULL && batch->k_scale_block != NULL && batch->v_scale_block != NULL;

@@ -33,6 +33,9 @@ struct kv_batch {
     float bmm1_scale;
 };
 
+/* Whether V is a tensor of its own: of MLA it is not. */
+bool has_v(const libdecode_problem *problem);
+
 /* With `share_prefixes`, prompt blocks of equal id share their pages (the workload needs a trace). Prints and returns false. */
 bool kv_batch_make(const struct workload *workload, bool share_prefixes, int32_t regions, struct kv_batch *ret_batch);
 void kv_batch_free(struct kv_batch *batch);

@@ -43,24 +43,30 @@ static bool make_pools(struct making *making) {
                                  &problem->k_token_stride);
     int64_t v_page = set_strides(problem, nhd || padded, problem->head_dim, gap, &problem->v_page_stride, &problem->v_head_stride,
                                  &problem->v_token_stride);
+    if (is_mla(making)) { /* has none of these */
+        problem->k_head_stride = problem->v_page_stride = problem->v_head_stride = problem->v_token_stride = 0;
+        making->pools.k_cache =
+            new_pool(making, problem->num_pages * k_page, bits, is_e4m3, offsetof(libdecode_tensors, k_cache));
+        return making->pools.k_cache != NULL;
+    }
     problem->kv_layout = nhd ? LIBDECODE_KV_NHD : LIBDECODE_KV_HND;
     int64_t k_elements = problem->num_pages * k_page, v_elements = problem->num_pages * v_page;
     if (combined) {
         problem->k_page_stride = problem->v_page_stride = k_page + v_page;
         k_elements = problem->num_pages * (k_page + v_page);
     }
-    making->k_cache = new_pool(making, k_elements, bits, is_e4m3, offsetof(libdecode_tensors, k_cache));
-    if (making->k_cache == NULL)
+    making->pools.k_cache = new_pool(making, k_elements, bits, is_e4m3, offsetof(libdecode_tensors, k_cache));
+    if (making->pools.k_cache == NULL)
         return false;
     if (combined) {
         struct case_buffer *pool = &result->buffers[result->num_buffers - 1];
         pool->second_field = offsetof(libdecode_tensors, v_cache);
         pool->second_offset = (size_t)k_page * (size_t)bits / 8;
-        result->tensors.v_cache = making->v_cache = making->k_cache + pool->second_offset;
+        result->tensors.v_cache = making->pools.v_cache = making->pools.k_cache + pool->second_offset;
     } else {
-        making->v_cache = new_pool(making, v_elements, bits, is_e4m3, offsetof(libdecode_tensors, v_cache));
+        making->pools.v_cache = new_pool(making, v_elements, bits, is_e4m3, offsetof(libdecode_tensors, v_cache));
     }
-    return making->v_cache != NULL;
+    return making->pools.v_cache != NULL;
 }
 
 /* Bytes of the scales of a token: without a gap where copies of 16 bytes find them so. */
@@ -89,9 +95,9 @@ static bool make_scale_pools(struct making *making) {
         v_page = set_strides(problem, nhd || padded, scale_row(problem, nhd, padded), gap, &problem->v_sf_page_stride,
                              &problem->v_sf_head_stride, &problem->v_sf_token_stride);
     }
-    making->k_sf = new_pool(making, problem->num_pages * k_page, 8, true, offsetof(libdecode_tensors, k_sf));
-    making->v_sf = new_pool(making, problem->num_pages * v_page, 8, true, offsetof(libdecode_tensors, v_sf));
-    return making->k_sf != NULL && making->v_sf != NULL;
+    making->pools.k_sf = new_pool(making, problem->num_pages * k_page, 8, true, offsetof(libdecode_tensors, k_sf));
+    making->pools.v_sf = new_pool(making, problem->num_pages * v_page, 8, true, offsetof(libdecode_tensors, v_sf));
+    return making->pools.k_sf != NULL && making->pools.v_sf != NULL;
 }
 
 /*
@@ -120,12 +126,6 @@ static void write_code(const struct making *making, uint8_t *row, int32_t elemen
     else
         row[element / 2] = (uint8_t)(element % 2 == 0 ? code : row[element / 2] | code << 4);
 }
-
-/* K or V: where the row of a token and its scales lie; NULL where the page id names no page. */
-struct kv_row {
-    uint8_t *elements, *scales;
-    size_t scale_step; /* from the scale of a block to that of the next */
-};
 
 /* The keys of huge scores: the score rises by a step now and then, so that a running maximum is left behind by little. */
 static void write_huge_key(struct making *making, struct kv_row k, int32_t token, int32_t seq_len) {
@@ -166,21 +166,20 @@ static void write_row(struct making *making, struct kv_row row, const struct pal
     }
 }
 
-/* Of K, or of V. */
-static struct kv_row find_row(const struct making *making, bool is_v, const int32_t *ids, int32_t token, int32_t head) {
-    const libdecode_problem *problem = making->problem;
+struct kv_row case_kv_row(const libdecode_problem *problem, const struct kv_pools *pools, bool is_v, const int32_t *ids,
+                          int32_t token, int32_t head) {
     const int64_t page = ids[token / problem->page_size], page_token = token % problem->page_size;
     struct kv_row row = {.scale_step = 1};
     if (page < 0 || page >= problem->num_pages)
         return row;
     const int64_t k_offset = page * problem->k_page_stride + head * problem->k_head_stride + page_token * problem->k_token_stride;
     const int64_t v_offset = page * problem->v_page_stride + head * problem->v_head_stride + page_token * problem->v_token_stride;
-    row.elements = (is_v ? making->v_cache : making->k_cache) +
+    row.elements = (is_v ? pools->v_cache : pools->k_cache) +
                    (size_t)(is_v ? v_offset : k_offset) * (size_t)dtype_bits(problem->kv_dtype) / 8;
     if (problem->kv_dtype != LIBDECODE_DTYPE_NVFP4)
         return row;
-    row.scales = is_v ? making->v_sf + page * problem->v_sf_page_stride + head * problem->v_sf_head_stride
-                      : making->k_sf + page * problem->k_sf_page_stride + head * problem->k_sf_head_stride;
+    row.scales = is_v ? pools->v_sf + page * problem->v_sf_page_stride + head * problem->v_sf_head_stride
+                      : pools->k_sf + page * problem->k_sf_page_stride + head * problem->k_sf_head_stride;
     row.scales += nvfp4_scale_offset(is_v ? problem->v_sf_layout : LIBDECODE_SF_LINEAR,
                                      is_v ? problem->v_sf_token_stride : problem->k_sf_token_stride, (size_t)page_token,
                                      (size_t)problem->head_dim, &row.scale_step);
@@ -223,7 +222,9 @@ static void write_sequence(struct making *making, int32_t request, int32_t head)
         if (!is_visible(making, request, sequence, token))
             continue;
         const bool beacon = is_beacon(making, request, sequence, token);
-        const struct kv_row k = find_row(making, false, k_ids, token, head), v = find_row(making, true, v_ids, token, head);
+        const struct kv_row k = case_kv_row(problem, &making->pools, false, k_ids, token, head);
+        const struct kv_row v =
+            is_mla(making) ? (struct kv_row){.elements = NULL} : case_kv_row(problem, &making->pools, true, v_ids, token, head);
         if (k.elements != NULL)
             write_row(making, k, making->palettes->k, factors->k, beacon && has(making, CASE_OUTLIERS));
         if (v.elements != NULL)

@@ -12,6 +12,7 @@
 /* A dtype and a layout are possible if the smallest problem with them is. */
 static bool is_accepted(const struct case_formats *formats, int32_t page_size) {
     libdecode_problem problem = {.struct_size = sizeof problem,
+                                 .op = formats->op,
                                  .query_dtype = formats->query_dtype,
                                  .kv_dtype = formats->kv_dtype,
                                  .out_dtype = formats->out_dtype,
@@ -58,7 +59,8 @@ struct case_formats draw_case_formats(const struct case_kind *kind, const struct
     struct random random = case_random(test, seed ^ 0x5eed);
     const bool is_narrow = kind->kv_dtype == LIBDECODE_DTYPE_E4M3 || kind->kv_dtype == LIBDECODE_DTYPE_NVFP4;
     const uint64_t out_flags = CASE_OTHER_OUT | CASE_OUT_E4M3 | CASE_OUT_NVFP4;
-    struct case_formats formats = {.query_dtype = kind->kv_dtype, .kv_dtype = kind->kv_dtype, .head_dim = kind->head_dim};
+    struct case_formats formats = {
+        .op = kind->op, .query_dtype = kind->kv_dtype, .kv_dtype = kind->kv_dtype, .head_dim = kind->head_dim};
     if (is_narrow)
         formats.query_dtype = (libdecode_dtype)(LIBDECODE_DTYPE_BF16 + (int)random_below(&random, LIBDECODE_DTYPE_E4M3));
     if (is_narrow && (test->flags & CASE_OUT_NVFP4) != 0)

@@ -11,11 +11,13 @@
 
 /* Kernels that can do the same cases. */
 struct case_kind {
+    libdecode_op op;
     libdecode_dtype kv_dtype;
     int32_t head_dim; /* the widest that they serve */
 };
 
 struct case_formats {
+    libdecode_op op;
     libdecode_dtype query_dtype, kv_dtype, out_dtype;
     int32_t head_dim;
     libdecode_sf_layout v_sf_layout;

@@ -43,9 +43,11 @@ struct making {
     int32_t *cum_seq_lens_q; /* NULL without CASE_RAGGED_Q */
     uint16_t *draft_mask;    /* NULL without CASE_DRAFT_MASK */
     const struct case_formats *formats;
-    uint8_t *k_cache, *v_cache;
-    uint8_t *k_sf, *v_sf; /* NVFP4 only */
+    struct kv_pools pools;
 };
+
+/* K and V are one tensor. */
+static inline bool is_mla(const struct making *making) { return making->formats->op == LIBDECODE_OP_MLA_DECODE; }
 
 static inline bool has(const struct making *making, uint64_t flag) { return (making->test->flags & flag) != 0; }
 

@@ -177,6 +177,12 @@ const struct test_case test_cases[] = {
     {"q_len_4_group_8",   2,  8,   32,   0, CASE_LSE | CASE_NHD, QUERY_LENS, .q_len = 4},
     {"q_len_8_group_3",   2,  3,   16,   0, CASE_LSE, QUERY_LENS, .q_len = 8},
     {"q_len_16_group_12", 1, 12,   16,   0, CASE_LSE, QUERY_LENS, .q_len = 16},
+    {"q_len_8_group_8",   2,  8,   16,   0, CASE_LSE | CASE_OUTLIERS, QUERY_LENS, .q_len = 8},
+    {"q_len_16_group_8",  1,  8,   16, 100, CASE_WINDOW | CASE_SINKS | CASE_LSE, WINDOW_LENS, .q_len = 16},
+    {"group_64",          2, 64,   16,   0, CASE_LSE | CASE_OUTLIERS, MIXED_LENS},
+    {"group_128",         1, 128,  64,   0, CASE_LSE | CASE_REPEAT, LENS(1, 100, 5000, 333)},
+    {"ragged_q_group_8",  2,  8,   32,   0, CASE_RAGGED_Q | CASE_LSE, RAGGED_LENS, .q_len = 15},
+    {"draft_mask_16_group_8", 1, 8, 16,  0, CASE_DRAFT_MASK | CASE_RAGGED_Q | CASE_LSE, QUERY_LENS, .q_len = 16},
     {"q_len_3_group_40",  1, 40,   16,   0, CASE_LSE | CASE_SINKS, LENS(2, 3, 64, 333), .q_len = 3},
     {"q_len_100",         1,  3,   16,   0, CASE_LSE, LENS(0, 1, 99, 100, 101, 300), .q_len = 100},
     {"q_len_page_1",      2,  4,    1,   0, CASE_LSE, QUERY_LENS, .q_len = 5},
@@ -282,6 +288,13 @@ const struct test_case test_cases[] = {
      CASE_LSE_NATURAL | CASE_WINDOW | CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_QUICK, QUERY_LENS, .q_len = 11, .soft_cap = 20},
     {"rope_ids",          2,  4,   16,   0, CASE_ROPE | CASE_NEGATIVE_IDS | CASE_FOREIGN_IDS | CASE_NEGATIVE_SCALE | CASE_LSE, MIXED_LENS},
     {"rope_long",         4,  4,   16,   0, CASE_ROPE | CASE_REPEAT | CASE_PROGRAMMATIC | CASE_LSE, LONG_AND_SHORT, .rope_scale = 4},
+    {"one_head",          1,  1,   64,   0, CASE_QUERY_ROPE | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"heads_16",          1, 16,   64,   0, CASE_QUERY_ROPE | CASE_LSE | CASE_QUICK | CASE_REPEAT, TILE_LENS},
+    {"heads_17",          1, 17,   32,   0, CASE_QUERY_ROPE | CASE_PADDED_STRIDES | CASE_LSE, MIXED_LENS},
+    {"heads_64_drafts",   1, 64,   64,   0, CASE_QUERY_ROPE | CASE_DRAFT_MASK | CASE_LSE, QUERY_LENS, .q_len = 3},
+    {"heads_128",         1, 128,  64,   0, CASE_LSE | CASE_SINKS | CASE_REPEAT, RAGGED_LENS},
+    {"heads_192_ragged",  1, 192,  64,   0, CASE_RAGGED_Q | CASE_LSE, LENS(100, 3, 700, 64), .q_len = 2},
+    {"heads_96_long",     1, 96,  128,   0, CASE_LSE | CASE_SOFT_CAP, LENS(5000), .soft_cap = 30},
     {"random_1",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_2",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_3",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
@@ -339,7 +352,8 @@ static const struct {
                    {CASE_SKIP_SOFTMAX, 5},
                    {CASE_BATCH_INVARIANT, 4},
                    {CASE_ROPE, 4},
-                   {CASE_FAR_POSITIONS, 5}};
+                   {CASE_FAR_POSITIONS, 5},
+                   {CASE_QUERY_ROPE, 3}};
 
 /* What excludes each other, or does nothing alone. */
 static uint64_t reconciled(uint64_t flags) {
@@ -442,6 +456,15 @@ void draw_test_case(const struct test_case *test, uint64_t seed, struct test_cas
     while (drawn.q_len > 1 && work_of(&drawn) > MAX_DRAWN_WORK)
         drawn.q_len /= 2;
     *ret_drawn = drawn;
+}
+
+void make_mla_case(struct test_case *test) {
+    test->group_size *= test->num_kv_heads;
+    test->num_kv_heads = 1;
+    test->flags &=
+        ~(CASE_COMBINED_POOL | CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_NARROW_HEAD | CASE_INTERLEAVED | CASE_ALIBI | CASE_ROPE);
+    if ((test->flags & CASE_BATCH_INVARIANT) != 0)
+        test->flags &= ~CASE_QUERY_ROPE; /* check_neighbours.c makes its batches of one query tensor */
 }
 
 bool random_case_named(const char *name, struct test_case *ret_test) {

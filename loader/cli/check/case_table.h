@@ -60,6 +60,7 @@
 #define CASE_BATCH_INVARIANT CASE_FLAG(45) /* also in random batches of its requests, which must have the same bits */
 #define CASE_ROPE CASE_FLAG(46)
 #define CASE_FAR_POSITIONS CASE_FLAG(47) /* position_stride 100003, position_offset 1000000000 */
+#define CASE_QUERY_ROPE CASE_FLAG(48)    /* of MLA: the query in two tensors */
 
 #define CASE_CONTIGUOUS CASE_FLAG(48) /* no pages; room for page_size tokens beyond the longest sequence */
 #define CASE_NO_LENGTHS CASE_FLAG(49) /* with CASE_CONTIGUOUS: every request is as long as there is room */
@@ -90,6 +91,9 @@ struct random case_random(const struct test_case *test, uint64_t seed);
 /* Fills the fields that a random case draws from seed and name; `lens` has room for MAX_DRAWN_LENS. */
 #define MAX_DRAWN_LENS 100
 void draw_test_case(const struct test_case *test, uint64_t seed, struct test_case *ret_drawn, int32_t lens[MAX_DRAWN_LENS]);
+
+/* The case as MLA has it: all heads share the one KV head, and what it has not is left out. */
+void make_mla_case(struct test_case *test);
 
 /* There is a random case for every number: "random_17". `name` must outlive the case. False: another name. */
 #define RANDOM_CASE_PREFIX "random_"

@@ -246,20 +246,32 @@ static bool make_query(struct making *making) {
     const int64_t num_tokens = query_tokens(problem, making->cum_seq_lens_q);
     const int64_t unit = ROW_ALIGNMENT_BYTES * 8 / dtype_bits(problem->query_dtype);
     const int64_t out_unit = ROW_ALIGNMENT_BYTES * 8 / dtype_bits(problem->out_dtype);
-    problem->query_head_stride = problem->head_dim + (padded ? unit : 0);
+    const bool split = has(making, CASE_QUERY_ROPE);
+    const int32_t query_dim = split ? problem->v_head_dim : problem->head_dim, rope_dim = problem->head_dim - query_dim;
+    problem->query_head_stride = query_dim + (padded ? unit : 0);
     problem->query_token_stride = problem->num_qo_heads * problem->query_head_stride + (padded ? unit : 0);
-    problem->out_head_stride = (problem->head_dim + out_unit - 1) / out_unit * out_unit + (padded ? 2 * out_unit : 0);
+    problem->out_head_stride = (problem->v_head_dim + out_unit - 1) / out_unit * out_unit + (padded ? 2 * out_unit : 0);
     problem->out_token_stride = problem->num_qo_heads * problem->out_head_stride + (padded ? out_unit : 0);
     problem->lse_head_stride = padded ? num_tokens + 1 : 1; /* padded: one row for each head instead */
     problem->lse_token_stride = padded ? 1 : problem->num_qo_heads;
     const size_t bytes = (size_t)dtype_bits(problem->query_dtype) / 8;
-    uint8_t *query = NEW_BUFFER(making, num_tokens * problem->query_token_stride, bytes, query);
-    for (int64_t row = 0; query != NULL && row < num_tokens * problem->num_qo_heads; row++) {
-        int64_t offset =
-            row / problem->num_qo_heads * problem->query_token_stride + row % problem->num_qo_heads * problem->query_head_stride;
-        make_query_row(making, row, query + (size_t)offset * bytes);
+    uint8_t *query = NEW_BUFFER(making, num_tokens * problem->query_token_stride, bytes, query), *rope = query;
+    if (split) {
+        problem->query_rope_head_stride = rope_dim + (padded ? 2 * unit : 0);
+        problem->query_rope_token_stride = problem->num_qo_heads * problem->query_rope_head_stride;
+        rope = NEW_BUFFER(making, num_tokens * problem->query_rope_token_stride, bytes, query_rope);
     }
-    return query != NULL;
+    for (int64_t row = 0; query != NULL && rope != NULL && row < num_tokens * problem->num_qo_heads; row++) {
+        const int64_t token = row / problem->num_qo_heads, head = row % problem->num_qo_heads;
+        uint8_t whole[MAX_HEAD_DIM * 2];
+        make_query_row(making, row, whole);
+        memcpy(query + (size_t)(token * problem->query_token_stride + head * problem->query_head_stride) * bytes, whole,
+               (size_t)query_dim * bytes);
+        if (split)
+            memcpy(rope + (size_t)(token * problem->query_rope_token_stride + head * problem->query_rope_head_stride) * bytes,
+                   whole + (size_t)query_dim * bytes, (size_t)rope_dim * bytes);
+    }
+    return query != NULL && rope != NULL;
 }
 
 static bool make_sinks(struct making *making) {
@@ -343,11 +355,12 @@ static bool make_scales(struct making *making) {
 static void set_problem(struct making *making) {
     libdecode_problem *problem = making->problem;
     const struct test_case *test = making->test;
-    *problem = (libdecode_problem){.struct_size = sizeof *problem, .op = LIBDECODE_OP_BATCH_DECODE};
+    *problem = (libdecode_problem){.struct_size = sizeof *problem, .op = making->formats->op};
     problem->query_dtype = making->formats->query_dtype;
     problem->kv_dtype = making->formats->kv_dtype;
     problem->out_dtype = making->formats->out_dtype;
     problem->head_dim = making->formats->head_dim;
+    problem->v_head_dim = problem->head_dim - (is_mla(making) ? 64 : 0);
     problem->v_sf_layout = making->formats->v_sf_layout;
     problem->num_kv_heads = test->num_kv_heads;
     problem->num_qo_heads = test->num_kv_heads * test->group_size;
@@ -370,7 +383,8 @@ static void set_problem(struct making *making) {
                     {CASE_ROPE, LIBDECODE_FEATURE_ROPE},
                     {CASE_LSE_NATURAL, LIBDECODE_FEATURE_LSE_NATURAL},
                     {CASE_SKIP_SOFTMAX, LIBDECODE_FEATURE_SKIP_SOFTMAX},
-                    {CASE_BATCH_INVARIANT, LIBDECODE_FEATURE_BATCH_INVARIANT}};
+                    {CASE_BATCH_INVARIANT, LIBDECODE_FEATURE_BATCH_INVARIANT},
+                    {CASE_QUERY_ROPE, LIBDECODE_FEATURE_QUERY_ROPE}};
     for (size_t index = 0; index < sizeof features / sizeof features[0]; index++)
         problem->features |= has(making, features[index].flag) ? features[index].feature : 0u;
     problem->window_left = has(making, CASE_WINDOW) ? test->window_left : 0;
@@ -388,6 +402,10 @@ bool host_case_make(const struct test_case *test, const struct case_kind *kind, 
         draw_test_case(test, seed, &result->drawn, result->drawn_lens);
     else
         result->drawn = *test;
+    if (kind->op == LIBDECODE_OP_MLA_DECODE)
+        make_mla_case(&result->drawn);
+    else
+        result->drawn.flags &= ~CASE_QUERY_ROPE;
     result->formats = draw_case_formats(kind, &result->drawn, seed);
     result->tensors.struct_size = sizeof result->tensors;
     struct making making = {

@@ -25,6 +25,12 @@ struct case_buffer {
 };
 #define CASE_MAX_BUFFERS 16
 
+/* The KV cache of a case, or a copy of it. */
+struct kv_pools {
+    uint8_t *k_cache, *v_cache;
+    uint8_t *k_sf, *v_sf; /* NVFP4 only */
+};
+
 struct host_case {
     const struct test_case *test;
     uint64_t seed;

@@ -11,9 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "check_merge.h"
 #include "check_neighbours.h"
 #include "check_run.h"
 #include "command.h"
+#include "context.h"
+#include "family.h"
 #include "glob.h"
 #include "problem.h"
 #include "report.h"
@@ -81,7 +84,8 @@ void help_check(void) {
 
 struct variant {
     libdecode_kernel_info info;
-    libdecode_context *context; /* its policy forces this kernel */
+    libdecode_context *context; /* its policy forces this kernel, unless it merges */
+    bool merges;                /* partial results: it has cases of its own */
     size_t passed, failed, not_applicable;
     bool finished; /* with all cases of its kind */
     double worst_ratio;
@@ -134,11 +138,13 @@ static bool named(const struct texts *globs, const char *name) {
     return found;
 }
 
-static bool open_variant(const struct session_args *session, const libdecode_kernel_info *info, struct variant *ret_variant) {
+static bool open_variant(const struct session_args *session, const libdecode_kernel_info *info, bool merges,
+                         struct variant *ret_variant) {
     char policy[192];
     snprintf(policy, sizeof policy, "force=%s", info->name);
     ret_variant->info = *info; /* its strings live as long as checker->context */
-    return session_open(session, policy, &ret_variant->context);
+    ret_variant->merges = merges;
+    return session_open(session, merges ? NULL : policy, &ret_variant->context);
 }
 
 static bool open_variants(struct checker *checker, const struct session_args *session, const struct texts *globs) {
@@ -149,10 +155,13 @@ static bool open_variants(struct checker *checker, const struct session_args *se
         return complain("out of memory");
     for (size_t index = 0; index < count; index++) {
         libdecode_kernel_info info = {.struct_size = sizeof info};
-        if (libdecode_kernel_get_info(checker->context, index, &info) != LIBDECODE_OK || info.op != LIBDECODE_OP_BATCH_DECODE ||
-            (info.gpus & bit) == 0 || !named(globs, info.name))
+        if (libdecode_kernel_get_info(checker->context, index, &info) != LIBDECODE_OK || (info.gpus & bit) == 0 ||
+            !named(globs, info.name))
             continue;
-        if (!open_variant(session, &info, &checker->variants[checker->num_variants]))
+        const bool merges = checker->context->table.records[index].family == &family_merge_states;
+        if (info.op == 0 && !merges)
+            continue;
+        if (!open_variant(session, &info, merges, &checker->variants[checker->num_variants]))
             return false;
         checker->num_variants++;
     }
@@ -166,18 +175,18 @@ static bool open_variants(struct checker *checker, const struct session_args *se
                     checker->device.name, checker->device.compute_capability / 10, checker->device.compute_capability % 10);
 }
 
-static bool of_kind(const struct case_kind *kind, const libdecode_kernel_info *info) {
-    return kind->kv_dtype == info->kv_dtype && kind->head_dim == info->head_dim;
+static bool of_kind(const struct case_kind *kind, const struct variant *variant) {
+    const libdecode_kernel_info *info = &variant->info;
+    return !variant->merges && kind->op == info->op && kind->kv_dtype == info->kv_dtype && kind->head_dim == info->head_dim;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- running */
 
-static void record_failure(struct checker *checker, struct variant *variant, const struct host_case *host,
-                           const struct failure *failure) {
+static void record_failure(struct checker *checker, struct variant *variant, const char *test, const struct failure *failure) {
     if (variant->failed++ < SHOWN_FAILURES && !checker->json) {
         progress_clear();
-        printf("FAIL %s case %s seed %d: %s\n", variant->info.name, host->test->name, checker->args->seed, failure->text);
-        printf("     again: libdecode check %s --case %s --seed %d\n", variant->info.name, host->test->name, checker->args->seed);
+        printf("FAIL %s case %s seed %d: %s\n", variant->info.name, test, checker->args->seed, failure->text);
+        printf("     again: libdecode check %s --case %s --seed %d\n", variant->info.name, test, checker->args->seed);
         fflush(stdout);
     }
     struct failure_record *failures = realloc(checker->failures, (checker->num_failures + 1) * sizeof checker->failures[0]);
@@ -188,7 +197,7 @@ static void record_failure(struct checker *checker, struct variant *variant, con
     checker->failures = failures;
     struct failure_record *record = &failures[checker->num_failures++];
     *record = (struct failure_record){.kernel = variant->info.name, .failure = *failure};
-    snprintf(record->test, sizeof record->test, "%s", host->test->name);
+    snprintf(record->test, sizeof record->test, "%s", test);
 }
 
 /* In which the requests of the case must have the same bits. */
@@ -222,7 +231,7 @@ static void run_variant(struct checker *checker, struct variant *variant, const 
     }
     variant->worst_ratio = fmax(variant->worst_ratio, worst);
     if (failure.what[0] != '\0')
-        record_failure(checker, variant, device_case->host, &failure);
+        record_failure(checker, variant, device_case->host->test->name, &failure);
     else
         variant->passed++;
 }
@@ -230,7 +239,7 @@ static void run_variant(struct checker *checker, struct variant *variant, const 
 static void run_variants(struct checker *checker, const struct case_kind *kind, const struct device_case *device_case) {
     struct variant *last = NULL;
     for (size_t index = 0; index < checker->num_variants && !checker->gpu.broken && !stopped; index++) {
-        if (!of_kind(kind, &checker->variants[index].info))
+        if (!of_kind(kind, &checker->variants[index]))
             continue;
         last = &checker->variants[index];
         run_variant(checker, last, device_case);
@@ -240,7 +249,7 @@ static void run_variants(struct checker *checker, const struct case_kind *kind, 
         struct failure failure = {.what = "inputs"};
         snprintf(failure.text, sizeof failure.text, "%s was changed by this kernel or by one that ran before it in the same case",
                  field);
-        record_failure(checker, last, device_case->host, &failure);
+        record_failure(checker, last, device_case->host->test->name, &failure);
     }
 }
 
@@ -322,11 +331,11 @@ static size_t find_kinds(const struct checker *checker, struct case_kind *kinds)
     size_t count = 0;
     for (size_t index = 0; index < checker->num_variants; index++) {
         const libdecode_kernel_info *info = &checker->variants[index].info;
-        bool known = false;
+        bool known = checker->variants[index].merges;
         for (size_t kind = 0; kind < count; kind++)
-            known = known || of_kind(&kinds[kind], info);
+            known = known || of_kind(&kinds[kind], &checker->variants[index]);
         if (!known)
-            kinds[count++] = (struct case_kind){.kv_dtype = info->kv_dtype, .head_dim = info->head_dim};
+            kinds[count++] = (struct case_kind){.op = info->op, .kv_dtype = info->kv_dtype, .head_dim = info->head_dim};
     }
     return count;
 }
@@ -334,7 +343,8 @@ static size_t find_kinds(const struct checker *checker, struct case_kind *kinds)
 static bool run_kinds(struct checker *checker) {
     struct case_kind *kinds = calloc(checker->num_variants, sizeof kinds[0]);
     const size_t num_kinds = kinds != NULL ? find_kinds(checker, kinds) : 0;
-    bool good = (kinds != NULL || complain("out of memory")) && check_rig_open(&checker->gpu, checker->context, &checker->rig);
+    bool good = (kinds != NULL || complain("out of memory")) &&
+                check_rig_open(&checker->gpu, checker->context, &checker->device, &checker->rig);
     for (size_t index = 0; good && index < num_kinds; index++) {
         struct case_palettes *palettes = case_palettes_make(kinds[index].kv_dtype);
         if (palettes == NULL)
@@ -344,7 +354,7 @@ static bool run_kinds(struct checker *checker) {
         else
             good = run_table(checker, &kinds[index], palettes);
         for (size_t variant = 0; good && variant < checker->num_variants; variant++)
-            checker->variants[variant].finished |= of_kind(&kinds[index], &checker->variants[variant].info);
+            checker->variants[variant].finished |= of_kind(&kinds[index], &checker->variants[variant]);
         free(palettes);
     }
     progress_clear();
@@ -352,6 +362,31 @@ static bool run_kinds(struct checker *checker) {
         check_rig_close(&checker->rig);
     free(kinds);
     return good;
+}
+
+/* The kernel that merges partial results, if it is among the variants; random cases are none of its. */
+static bool run_merges(struct checker *checker) {
+    for (size_t index = 0; index < checker->num_variants; index++) {
+        struct variant *variant = &checker->variants[index];
+        for (size_t test = 0; variant->merges && checker->args->random == 0 && test < num_merge_cases; test++) {
+            struct failure failure;
+            const struct merge_case *merge = &merge_cases[test];
+            if (checker->args->only != NULL && !glob_matches(checker->args->only, merge->name))
+                continue;
+            progress("%s: case %zu of %zu, %s", variant->info.name, test + 1, num_merge_cases, merge->name);
+            if (stopped || !check_merge(&checker->gpu, variant->context, merge, (uint64_t)checker->args->seed,
+                                        checker->args->repeats, &failure, &variant->worst_ratio))
+                return false;
+            checker->num_cases++;
+            if (failure.what[0] != '\0')
+                record_failure(checker, variant, merge->name, &failure);
+            else
+                variant->passed++;
+        }
+        variant->finished |= variant->merges;
+    }
+    progress_clear();
+    return true;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- results */
@@ -487,7 +522,7 @@ static int check_all(struct checker *checker, const struct session_args *session
         printf("%zu kernels on %s\n", checker->num_variants, checker->device.name);
     fflush(stdout);
     stop_on_signals();
-    bool complete = run_kinds(checker) && !checker->out_of_memory;
+    bool complete = run_kinds(checker) && run_merges(checker) && !checker->out_of_memory;
     const struct summary summary = summarise(checker, seconds_now() - begin);
     if (checker->json)
         print_results_json(checker, &summary);
@@ -500,6 +535,8 @@ static int check_all(struct checker *checker, const struct session_args *session
 static int list_cases(void) {
     for (size_t index = 0; index < num_test_cases; index++)
         printf("%s%s\n", test_cases[index].name, (test_cases[index].flags & CASE_QUICK) != 0 ? "  (quick)" : "");
+    for (size_t index = 0; index < num_merge_cases; index++)
+        printf("%s  (quick)\n", merge_cases[index].name);
     return EXIT_PASSED;
 }
 
@@ -511,6 +548,10 @@ static int name_missing_case(const char *only) {
         return EXIT_PASSED;
     for (size_t index = 0; index < num_test_cases; index++) {
         if (glob_matches(only, test_cases[index].name))
+            return EXIT_PASSED;
+    }
+    for (size_t index = 0; index < num_merge_cases; index++) {
+        if (glob_matches(only, merge_cases[index].name))
             return EXIT_PASSED;
     }
     complain("check: --case %s: no case has that name (--list-cases shows them)", only);

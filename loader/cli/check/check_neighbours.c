@@ -221,7 +221,7 @@ static const char *differing(const struct neighbours *run, const struct batch *a
                              int64_t b_token) {
     const libdecode_problem *problem = &host_of(run)->problem;
     const size_t bits = (size_t)dtype_bits(problem->out_dtype), heads = (size_t)problem->num_qo_heads;
-    const size_t row_bytes = (size_t)problem->head_dim * bits / 8, columns = out_sf_columns(problem);
+    const size_t row_bytes = (size_t)problem->v_head_dim * bits / 8, columns = out_sf_columns(problem);
     for (size_t head = 0; head < heads; head++) {
         const int64_t in_token = (int64_t)head * problem->out_head_stride;
         const size_t at_a = (size_t)(a_token * problem->out_token_stride + in_token) * bits / 8;

@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "element.h"
+#include "family.h"
+#include "late_rows.h"
 #include "options.h"
 #include "problem.h"
 #include "reference.h"
@@ -20,6 +22,7 @@
 #define LOAD_LAUNCHES 3  /* on the second stream, for every repeated launch */
 #define ROW_LAUNCHES 16  /* back to back on one stream */
 #define CHAIN_ROUNDS 8
+#define LATE_ROUNDS 4
 
 /* -------------------------------------------------------------------------------------------------- guarded memory */
 
@@ -57,8 +60,10 @@ static bool grow_host(struct check_rig *rig, size_t bytes) {
     return rig->host_bytes > 0 || complain("out of memory");
 }
 
-bool check_rig_open(struct gpu *gpu, libdecode_context *context, struct check_rig *ret_rig) {
+bool check_rig_open(struct gpu *gpu, libdecode_context *context, const libdecode_device *device, struct check_rig *ret_rig) {
     *ret_rig = (struct check_rig){.gpu = gpu, .context = context};
+    ret_rig->has_late_copy = instrument_open(context, device, &family_late_copy,
+                                             "launches with LIBDECODE_LAUNCH_HISTORY_FINAL are not checked", &ret_rig->late_copy);
     return gpu_stream_create(gpu, &ret_rig->stream) && gpu_stream_create(gpu, &ret_rig->load_stream);
 }
 
@@ -92,7 +97,7 @@ static size_t extent(int64_t tokens, int64_t token_stride, int64_t heads, int64_
 }
 
 size_t out_sf_columns(const libdecode_problem *problem) {
-    return ((size_t)problem->num_qo_heads * (size_t)problem->head_dim / NVFP4_BLOCK + 3) / 4 * 4;
+    return ((size_t)problem->num_qo_heads * (size_t)problem->v_head_dim / NVFP4_BLOCK + 3) / 4 * 4;
 }
 
 size_t out_sf_bytes(const libdecode_problem *problem, const libdecode_tensors *tensors, int64_t num_tokens) {
@@ -114,7 +119,7 @@ bool device_case_make(struct gpu *gpu, const struct host_case *host, const struc
         return complain("%s", libdecode_error_message());
     const libdecode_problem *given = &checked.given;
     const int64_t num_tokens = query_tokens(given, host->tensors.cum_seq_lens_q);
-    made->out_bytes = extent(num_tokens, given->out_token_stride, given->num_qo_heads, given->out_head_stride, given->head_dim,
+    made->out_bytes = extent(num_tokens, given->out_token_stride, given->num_qo_heads, given->out_head_stride, given->v_head_dim,
                              dtype_bits(given->out_dtype));
     made->out_sf_bytes = out_sf_bytes(given, &host->tensors, num_tokens);
     if ((given->features & LIBDECODE_FEATURE_LSE) != 0)
@@ -293,7 +298,7 @@ static bool gaps_intact(const struct device_case *device_case, uint8_t *data, st
     for (int64_t token = 0; token < num_tokens; token++) {
         for (int64_t head = 0; head < given->num_qo_heads; head++) {
             int64_t row = token * given->out_token_stride + head * given->out_head_stride;
-            memset(data + (size_t)row * bits / 8, POISON_BYTE, (size_t)given->head_dim * bits / 8);
+            memset(data + (size_t)row * bits / 8, POISON_BYTE, (size_t)given->v_head_dim * bits / 8);
             row = token * given->lse_token_stride + head * given->lse_head_stride;
             if (device_case->lse_bytes > 0)
                 memset(lse + (size_t)row * sizeof(float), POISON_BYTE, sizeof(float));
@@ -400,6 +405,25 @@ static void run_in_a_row(struct check_rig *rig, const struct device_case *device
         same_bits(rig, device_case, &rig->load, "launches back to back", failure);
 }
 
+/* A launch that reads more than the history before the kernel ahead has written it gives other bits, or NaN. */
+static void run_behind_late_rows(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan,
+                                 struct failure *failure) {
+    struct late_rows rows;
+    libdecode_tensors tensors = tensors_with(device_case, &rig->results);
+    tensors.launch_flags = LIBDECODE_LAUNCH_PROGRAMMATIC | LIBDECODE_LAUNCH_HISTORY_FINAL;
+    bool good = late_rows_make(rig->gpu, device_case->host, device_case->buffers, &rows);
+    for (int round = 0; good && round < LATE_ROUNDS && !failed(failure); round++) {
+        good = poison_results(rig, &rig->results, failure) && late_rows_spoil(rig->gpu, &rows) &&
+               late_rows_write(rig->gpu, &rows, &rig->late_copy, rig->stream) &&
+               launch_with(plan, &tensors, rig->stream, failure) && gpu_wait(rig->gpu, rig->stream);
+        if (good)
+            same_bits(rig, device_case, &rig->results, "a launch that was promised a final history", failure);
+    }
+    if (!good && !failed(failure))
+        fail_as(failure, "launch", "inputs could not be written late");
+    late_rows_free(rig->gpu, &rows);
+}
+
 /* Two launches, the second with the result of the first as its query. */
 static bool launch_chain(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan,
                          uint32_t launch_flags, struct failure *failure) {
@@ -462,6 +486,8 @@ static void run_steps(struct check_rig *rig, const struct device_case *device_ca
         return;
     if ((flags & CASE_PROGRAMMATIC) != 0) {
         run_in_a_row(rig, device_case, plan, failure);
+        if (!failed(failure) && rig->has_late_copy)
+            run_behind_late_rows(rig, device_case, plan, failure);
         if (!failed(failure)) /* as the last step: it reads other results than the first launch's */
             run_chain(rig, device_case, plan, failure);
     }

@@ -8,6 +8,7 @@
 #include "cases.h"
 #include "compare.h"
 #include "gpu.h"
+#include "instrument.h"
 
 /* Device memory with a band of poison before and behind it. */
 struct guarded {
@@ -26,12 +27,14 @@ struct check_rig {
     struct gpu *gpu;
     libdecode_context *context; /* any: only for libdecode_workspace_init */
     libdecode_stream stream, load_stream;
+    struct instrument late_copy;
+    bool has_late_copy;
     struct results results, load;
     uint8_t *host; /* grows to the largest result */
     uint8_t *first;
     size_t host_bytes;
 };
-bool check_rig_open(struct gpu *gpu, libdecode_context *context, struct check_rig *ret_rig);
+bool check_rig_open(struct gpu *gpu, libdecode_context *context, const libdecode_device *device, struct check_rig *ret_rig);
 void check_rig_close(struct check_rig *rig);
 
 /* A host case with its buffers copied to the device. */
@@ -61,7 +64,7 @@ struct failure {
 
 /*
  * Runs the plan on the case: once, and once more without initialising the workspace again; then `repeats` times under load, and
- * back to back and as a chain of programmatic launches, if the case is one of those. `ret_worst` gets the largest error /
+ * back to back, behind a kernel that writes the newest rows late, and as a chain of programmatic launches, if the case is one of those. `ret_worst` gets the largest error /
  * tolerance.
  */
 void check_run(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan, int repeats,

@@ -3,6 +3,7 @@
 optional.
 
     trtllm_batch_decode_with_kv_cache   FlashInfer's call, and three more of its names
+    merge_states                        partial results merged, and three more of its names for that
     Plan                                a kernel chosen once and launched many times, for engines
     Problem                             what a plan is made of
     Context, open, default_context      bundles and policy
@@ -30,6 +31,7 @@ from libdecode.errors import (BundleDamagedError, BundleError, BundleNotFoundErr
                               WorkspaceTooSmallError, WrongDeviceError)
 from libdecode.fp4 import FP4Tensor
 from libdecode.library import library
+from libdecode.merge import merge_state, merge_state_in_place, merge_states, variable_length_merge_states
 from libdecode.plan import Plan, PlanInfo
 from libdecode.problem import Problem
 from libdecode.workspace import Workspace
@@ -41,9 +43,10 @@ __all__ = [
     "InternalError", "InvalidArgumentError", "Kernel", "LibdecodeError", "NoDeviceError", "NoDriverError", "NoGpuImageError",
     "NotInBundleError", "OutOfMemoryError", "OverrideError", "Plan", "PlanInfo", "Problem", "StateError", "StrictError",
     "StructSizeError", "TypedArray", "UnsupportedError", "Verdict", "Workspace", "WorkspaceTooSmallError", "WrongDeviceError",
-    "abi", "cudnn_batch_decode_with_kv_cache", "default_context", "device_preset", "explain", "kernels", "library", "reference",
+    "abi", "cudnn_batch_decode_with_kv_cache", "default_context", "device_preset", "explain", "kernels", "library", "merge_state",
+    "merge_state_in_place", "merge_states", "reference",
     "single_decode_with_kv_cache", "trtllm_batch_decode_with_kv_cache", "trtllm_batch_decode_with_kv_cache_mla", "typed",
-    "version",
+    "variable_length_merge_states", "version",
 ]
 
 __version__ = "0.1.0"  # of the C library that this is for; the build checks that they agree

@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from libdecode import errors
 
-DTYPE_DEFAULT, DTYPE_BF16, DTYPE_FP16, DTYPE_E4M3, DTYPE_NVFP4 = range(5)
-OP_BATCH_DECODE = 1
+DTYPE_DEFAULT, DTYPE_BF16, DTYPE_FP16, DTYPE_E4M3, DTYPE_NVFP4, DTYPE_FP32 = range(6)
+OP_BATCH_DECODE, OP_MLA_DECODE = 1, 2
 KV_HND, KV_NHD = 0, 1
 SF_LINEAR, SF_V_INTERLEAVE4 = 0, 1
 (FEATURE_WINDOW, FEATURE_SINKS, FEATURE_LSE, FEATURE_RAGGED_Q, FEATURE_DRAFT_MASK, FEATURE_V_PAGE_TABLE, FEATURE_QUERY_POSITIONS,
  FEATURE_SKIP_SOFTMAX, FEATURE_SOFT_CAP, FEATURE_ALIBI, FEATURE_ROPE, FEATURE_LSE_NATURAL,
- FEATURE_BATCH_INVARIANT, FEATURE_CONTIGUOUS_KV) = (1 << bit for bit in range(14))
+ FEATURE_BATCH_INVARIANT, FEATURE_CONTIGUOUS_KV, FEATURE_QUERY_ROPE) = (1 << bit for bit in range(15))
 OPEN_IGNORE_ENVIRONMENT, OPEN_BUNDLES_ONLY, OPEN_STRICT = 1, 2, 4
 LOG_DEFAULT, LOG_NONE, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG = range(6)
-LAUNCH_PROGRAMMATIC = 1
+LAUNCH_PROGRAMMATIC, LAUNCH_HISTORY_FINAL = 1, 2
+MERGE_LSE_NATURAL = 1
 
 
 class Sized(ctypes.Structure):
@@ -57,7 +58,9 @@ class Problem(Sized):
         + [("page_table_v_offset", c_int64)]
         + _strides("seq_lens_request", "seq_lens_head")
         + [("total_kv_tokens", c_int64)]
-        + [("logits_soft_cap", c_float), ("rope_scale", c_float), ("rope_theta", c_float), ("kv_capacity_tokens", c_int32)]
+        + [("logits_soft_cap", c_float), ("rope_scale", c_float), ("rope_theta", c_float), ("v_head_dim", c_int32)]
+        + _strides("query_rope_token", "query_rope_head")
+        + [("kv_capacity_tokens", c_int32), ("reserved", c_uint32)]
     )
 
 
@@ -69,7 +72,7 @@ class Tensors(Sized):
         + [(name, c_float) for name in ("bmm1_scale", "bmm2_scale", "o_scale", "out_sf_scale")]
         + [("out_sf_start_token", c_int32), ("launch_flags", c_uint32)]
         + [(name, c_void_p) for name in ("bmm1_scale_device", "bmm1_scale_log2_device", "bmm2_scale_device", "workspace")]
-        + [("workspace_bytes", c_size_t), ("alibi_slopes", c_void_p)]
+        + [("workspace_bytes", c_size_t), ("alibi_slopes", c_void_p), ("query_rope", c_void_p)]
     )
 
 
@@ -132,12 +135,24 @@ class Verdict(ctypes.Structure):
                 ("reserved0", c_uint32)]
 
 
+class States(Sized):
+    _fields_ = (
+        [("struct_size", c_size_t), ("dtype", c_int32), ("out_dtype", c_int32), ("flags", c_uint32), ("launch_flags", c_uint32)]
+        + [(name, c_int32) for name in ("num_states", "num_tokens", "num_heads", "head_dim")]
+        + [(name, c_void_p) for name in ("partial_out", "partial_lse", "state_offsets", "token_mask", "out", "lse")]
+        + _strides("partial_state", "partial_token", "partial_head")
+        + _strides("partial_lse_state", "partial_lse_token", "partial_lse_head")
+        + _strides("out_token", "out_head", "lse_token", "lse_head")
+    )
+
+
 VERDICT_FUNCTION = CFUNCTYPE(None, c_void_p, POINTER(Verdict))
 
 C_NAMES = {
     Problem: "libdecode_problem", Tensors: "libdecode_tensors", MemoryBundle: "libdecode_memory_bundle",
     OpenOptions: "libdecode_open_options", Device: "libdecode_device", PlanInfo: "libdecode_plan_info",
     KernelInfo: "libdecode_kernel_info", BundleInfo: "libdecode_bundle_info", Verdict: "libdecode_verdict",
+    States: "libdecode_states",
 }
 
 # Every function of the header: what it returns, and what it takes. A status is an int.
@@ -166,6 +181,8 @@ PROTOTYPES = {
     "libdecode_verify": (c_int, [c_void_p]),
     "libdecode_explain": (c_int, [c_void_p, POINTER(Problem), POINTER(Device), VERDICT_FUNCTION, c_void_p]),
     "libdecode_reference": (c_int, [POINTER(Problem), POINTER(Tensors)]),
+    "libdecode_merge_states": (c_int, [c_void_p, POINTER(States), c_void_p]),
+    "libdecode_merge_states_reference": (c_int, [POINTER(States)]),
 }
 
 

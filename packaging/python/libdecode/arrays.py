@@ -24,7 +24,7 @@ _SAME_BITS = {"bf16": "u16", "fp16": "u16", "e4m3": "u8", "nvfp4": "u8"}  # what
 # What PyTorch, numpy and ml_dtypes call them.
 _NAMES = {
     "bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "e4m3", "float4_e2m1fn_x2": "nvfp4", "float32": "f32", "float64": "f64",
-    "int32": "i32", "uint32": "i32", "int64": "i64", "uint64": "i64", "int16": "u16", "uint16": "u16", "uint8": "u8", "int8": "u8",
+    "int32": "i32", "uint32": "i32", "int64": "i64", "uint64": "i64", "int16": "u16", "uint16": "u16", "uint8": "u8", "int8": "u8", "bool": "u8",
 }
 _known_dtypes: dict[Any, str] = {}  # dtype objects that were seen
 
@@ -128,7 +128,7 @@ def _view(array: Any, name: str) -> View:
 # ---------------------------------------------------------------------------------------------------- array interfaces
 
 _TYPE_STRINGS = {"f2": "fp16", "f4": "f32", "f8": "f64", "i2": "u16", "u2": "u16", "i4": "i32", "u4": "i32", "i8": "i64", "u8": "i64",
-                 "u1": "u8", "i1": "u8"}
+                 "u1": "u8", "i1": "u8", "b1": "u8"}
 
 
 def _view_of_interface(array: Any, name: str, interface: dict, device: tuple[str, int]) -> View:
@@ -170,7 +170,7 @@ class _DLTensor(ctypes.Structure):
                 ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
 
 
-_DL_DTYPES = {(0, 8): "u8", (1, 8): "u8", (0, 16): "u16", (1, 16): "u16", (0, 32): "i32", (1, 32): "i32", (0, 64): "i64", (1, 64): "i64",
+_DL_DTYPES = {(0, 8): "u8", (1, 8): "u8", (6, 8): "u8", (0, 16): "u16", (1, 16): "u16", (0, 32): "i32", (1, 32): "i32", (0, 64): "i64", (1, 64): "i64",
               (2, 16): "fp16", (2, 32): "f32", (2, 64): "f64", (4, 16): "bf16", (10, 8): "e4m3"}  # (code, bits)
 _DL_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}  # 3: pinned, 13: managed
 

@@ -7,6 +7,7 @@ the two structs. What the library checks is left to it, so that an error has one
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ctypes import byref, c_float
 from numbers import Real
 from typing import Any
@@ -365,28 +366,12 @@ class Call:
     def run(self, workspace_buffer: Any, enable_pdl: bool | None, stream: int | None, context: Context | None) -> None:
         """On the host the reference, on a GPU the kernel that the library chooses. `workspace_buffer` counts if it is a
         Workspace."""
-        device, ordinal = require_device(self.views)
-        if device == "cpu":
+        if require_device(self.views)[0] == "cpu":
             library().check(library().reference(byref(self.problem), byref(self.tensors)))
             return
         context = context or default_context()
         self.tensors.launch_flags = 0 if enable_pdl is False else abi.LAUNCH_PROGRAMMATIC
-        if not is_torch(self.query_view.owner):
-            stream = stream or 0
-            self._launch(context, workspace_buffer, Place(ordinal, False, stream, driver.is_capturing(stream)))
-            return
-        current = driver.torch_current_ordinal()
-        if current != ordinal:
-            driver.torch_make_current(ordinal)
-        try:
-            if stream is None:
-                place = Place(ordinal, True, driver.torch_stream(ordinal), driver.torch_is_capturing())
-            else:
-                place = Place(ordinal, True, stream, driver.is_capturing(stream))
-            self._launch(context, workspace_buffer, place)
-        finally:
-            if current != ordinal:
-                driver.torch_make_current(current)
+        launch_at(self.query_view, stream, lambda place: self._launch(context, workspace_buffer, place))
 
     def _launch(self, context: Context, workspace_buffer: Any, place: Place) -> None:
         own = isinstance(workspace_buffer, Workspace)
@@ -451,6 +436,25 @@ def _one_float(seen: View) -> View:
 def _require_writable(seen: View) -> None:
     if is_read_only(seen):
         raise InvalidArgumentError(f"{seen.name} is read-only: it is written")
+
+
+def launch_at(seen: View, stream: int | None, launch: Callable[[Place], None]) -> None:
+    """Calls `launch` where a tensor on a GPU is at home: its GPU current, the current stream unless another is given."""
+    ordinal = seen.device[1]
+    if not is_torch(seen.owner):
+        launch(Place(ordinal, False, stream or 0, driver.is_capturing(stream or 0)))
+        return
+    current = driver.torch_current_ordinal()
+    if current != ordinal:
+        driver.torch_make_current(ordinal)
+    try:
+        if stream is None:
+            launch(Place(ordinal, True, driver.torch_stream(ordinal), driver.torch_is_capturing()))
+        else:
+            launch(Place(ordinal, True, stream, driver.is_capturing(stream)))
+    finally:
+        if current != ordinal:
+            driver.torch_make_current(current)
 
 
 def refuse(function: str, what: str) -> UnsupportedError:

@@ -235,7 +235,7 @@ def trtllm_batch_decode_with_kv_cache_mla(
     causal_seqlens_kv_global: Optional[Tensor] = None,
     use_fp16_softmax: Optional[bool] = None,
 ) -> Any:
-    """Multi-head latent attention. Raises NotImplementedError: libdecode has no kernel for MLA yet."""
+    """Multi-head latent attention. Raises NotImplementedError: of MLA the library has kernels, and this package no call yet."""
     raise refuse("trtllm_batch_decode_with_kv_cache_mla", "MLA (multi-head latent attention)")
 
 

@@ -106,7 +106,7 @@ class Plan:
             v_sf: Any = None, out_sf: Any = None, cum_seq_lens_q: Any = None, query_positions: Any = None, draft_mask: Any = None,
             alibi_slopes: Any = None, bmm1_scale_device: Any = None, bmm1_scale_log2_device: Any = None,
             bmm2_scale_device: Any = None, o_scale: float = 1.0, out_sf_scale: float = 1.0, out_sf_start_token: int = 0,
-            programmatic: bool = False, workspace: Workspace | None = None) -> None:
+            programmatic: bool = False, history_final: bool = False, workspace: Workspace | None = None) -> None:
         """Enqueues the kernel and returns; for device="cpu" computes.
 
         Arguments are those of `libdecode_tensors`, by name: tensors, or addresses as int, on the device of the plan, with the
@@ -116,6 +116,8 @@ class Plan:
 
         stream        handle; None: PyTorch's current one if PyTorch is imported and has a GPU, else the legacy default
         programmatic  the kernel may begin before the one ahead of it on the stream ends; it reads nothing before that has
+        history_final with programmatic, a promise: lengths, page tables and all KV rows but the newest were final before the kernel
+                      ahead began (LIBDECODE_LAUNCH_HISTORY_FINAL of libdecode.h says which); older rows are then read at once
 
         Allocates no device memory, copies nothing, waits for nothing. Raises ValueError for a missing or unaligned tensor, a
         scale of 0, a workspace too small; DriverError, StateError.
@@ -134,7 +136,7 @@ class Plan:
             0 if out_sf is None else _address(out_sf), 0 if lse is None else _address(lse), 0 if sinks is None else _address(sinks),
             0 if cum_seq_lens_q is None else _address(cum_seq_lens_q), 0 if query_positions is None else _address(query_positions),
             0 if draft_mask is None else _address(draft_mask), bmm1_scale, bmm2_scale, o_scale, out_sf_scale, out_sf_start_token,
-            programmatic, 0 if bmm1_scale_device is None else _address(bmm1_scale_device),
+            programmatic | (history_final and abi.LAUNCH_HISTORY_FINAL), 0 if bmm1_scale_device is None else _address(bmm1_scale_device),
             0 if bmm1_scale_log2_device is None else _address(bmm1_scale_log2_device),
             0 if bmm2_scale_device is None else _address(bmm2_scale_device),
             0 if memory is None else memory.address, 0 if memory is None else memory.size_bytes,

@@ -14,12 +14,15 @@ DTYPES = {"bf16": abi.DTYPE_BF16, "fp16": abi.DTYPE_FP16, "e4m3": abi.DTYPE_E4M3
 DTYPE_NAMES = {number: name for name, number in DTYPES.items()}
 KV_LAYOUTS = {"HND": abi.KV_HND, "NHD": abi.KV_NHD}
 SF_LAYOUTS = {"linear": abi.SF_LINEAR, "v_interleave4": abi.SF_V_INTERLEAVE4}
+OPERATIONS = {"batch_decode": abi.OP_BATCH_DECODE, "mla_decode": abi.OP_MLA_DECODE}
 FEATURES = {name.removeprefix("FEATURE_").lower(): bit for name, bit in vars(abi).items() if name.startswith("FEATURE_")}
-_FIELDS = {name for name, _ in abi.Problem._fields_} - {"struct_size"}
-_WORDS = {"query_dtype": DTYPES, "kv_dtype": DTYPES, "out_dtype": DTYPES, "kv_layout": KV_LAYOUTS, "v_sf_layout": SF_LAYOUTS}
+_FIELDS = {name for name, _ in abi.Problem._fields_} - {"struct_size", "reserved"}
+_WORDS = {"op": OPERATIONS, "query_dtype": DTYPES, "kv_dtype": DTYPES, "out_dtype": DTYPES, "kv_layout": KV_LAYOUTS,
+          "v_sf_layout": SF_LAYOUTS}
 # A field that means nothing without a feature brings it along.
 _IMPLIED = {"skip_softmax_threshold_scale_factor": abi.FEATURE_SKIP_SOFTMAX, "logits_soft_cap": abi.FEATURE_SOFT_CAP,
             "rope_scale": abi.FEATURE_ROPE, "rope_theta": abi.FEATURE_ROPE, "page_table_v_offset": abi.FEATURE_V_PAGE_TABLE,
+            "query_rope_token_stride": abi.FEATURE_QUERY_ROPE, "query_rope_head_stride": abi.FEATURE_QUERY_ROPE,
             "kv_capacity_tokens": abi.FEATURE_CONTIGUOUS_KV}
 
 
@@ -36,12 +39,13 @@ class Problem(abi.Problem):
     query_dtype, num_qo_heads, num_kv_heads, head_dim, page_size and one of max_seq_len and page_table_request_stride have no
     default (contiguous KV has kv_capacity_tokens instead of pages); every other field may be left out. Strides count elements.
 
+    op            "batch_decode" (default) or "mla_decode"
     dtypes        "bf16", "fp16", "e4m3", "nvfp4", or PyTorch's and numpy's of these
     kv_layout     "HND" or "NHD"
     v_sf_layout   "linear" or "v_interleave4"
     features      names of LIBDECODE_FEATURE_*, in small letters ("sinks", "lse", "ragged_q", "draft_mask", ...), or their bits.
                   What another field says need not be named: window_left >= 0, skip_softmax_threshold_scale_factor,
-                  logits_soft_cap, rope_scale, rope_theta, page_table_v_offset and kv_capacity_tokens
+                  logits_soft_cap, rope_scale, rope_theta, page_table_v_offset, kv_capacity_tokens and the strides of query_rope
 
     Raises ValueError for a word that is none, TypeError for a field that is none. What does not hang together is refused by
     whoever gets the problem: `Plan`, `explain`.

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * GQA decode with 64 or 128 rows in one pass over the KV cache: gqa_decode.cu's formula, schedule, producers and contract, with the matrix
+ * instructions of warpgroups, which sm_90a has. Schedule, by role:
+ *
+ *     producer warps  one for K, one for V, as in gqa_decode.cu
+ *     announcer warp  likewise
+ *     consumer warps  two warpgroups. With 64 rows each takes every other tile, for all rows, so that one's exponentials run beside the
+ *                     other's matrix instructions; with 128 rows each takes every tile, for half of the rows (tile/warpgroup.cuh)
+ *     at a unit's end group_fold.cuh, then worker_fold.cuh, a block of columns after the other
+ *
+ * What a warpgroup does with tile i (time runs to the right; at each bar its four warps meet, at the second one also for their turn):
+ *
+ *     differences of scores i to their references, any too large? | weights i, V i to registers | output i and scores i + 1, side by side
+ *
+ * Shared memory: struct SharedMemory below. Tiles first, then matrix operands: the swizzle wants them 1024-byte aligned.
+ */
+#include <algorithm>
+#include <cstddef>
+
+#include "abi.h"
+#include "pipeline/epilogue.cuh"
+#include "pipeline/group_fold.cuh"
+#include "pipeline/kv_ring.cuh"
+#include "pipeline/page_stream.cuh"
+#include "pipeline/piece_queue.cuh"
+#include "pipeline/producer.cuh"
+#include "pipeline/skip_votes.cuh"
+#include "pipeline/tile_walk.cuh"
+#include "pipeline/worker_fold.cuh"
+#include "tile/row_map.cuh"
+#include "tile/warpgroup.cuh"
+#include "variant.cuh"
+
+namespace {
+
+/* --------------------------------------------------------------------------------------------------------------- traits */
+
+struct Traits {
+    static constexpr int dtype = VARIANT_KV_DTYPE;
+    static constexpr int head_dim = VARIANT_HEAD_DIM;
+    static constexpr int row_tile = VARIANT_ROW_TILE;
+    using Format = tile::KvFormat<dtype, head_dim>;
+    static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
+    static_assert(row_tile == 64 || row_tile == 128, "row_tile in the .toml: 64 or 128");
+    static_assert(VARIANT_MIN_PAGE_SIZE == 16 && VARIANT_CLUSTER_SIZE == 1 && VARIANT_OPTIONS == 0, "the .toml: p16, c1, o0");
+    static_assert(Format::scale_bytes == 0, "a format without scales");
+    static_assert(!Format::converts_query || Format::steps / tile::group_warps % 2 == 0, "a chunk of e4m3 is two steps");
+
+    static constexpr int tile_tokens = tile::group_tokens;
+    static constexpr int groups = 2;
+    static constexpr int row_groups = row_tile / tile::group_rows; /* that read the same tiles for other rows */
+    static constexpr int teams = groups / row_groups;              /* that take turns at the tiles */
+    static constexpr int team_warps = row_groups * tile::group_warps;
+    static constexpr int consumer_warps = groups * tile::group_warps;
+    static constexpr int consumer_threads = consumer_warps * 32;
+    static constexpr int announcer_warp = consumer_warps + 2;
+    static constexpr int warps =
+        consumer_warps + tile::group_warps; /* the last one has nothing to do: a whole warpgroup gives registers */
+    static constexpr int threads = warps * 32;
+    /* Of all threads at the start; then of those that compute, and of the others. */
+    static constexpr int registers = 65536 / threads & -8, consumer_registers = 216, other_registers = 72;
+    static_assert(consumer_registers * consumer_threads + other_registers * (threads - consumer_threads) <= registers * threads,
+                  "registers of an SM");
+
+    using TileLayout = tile::TileLayout<Format, tile_tokens>;
+    /* 128 KiB in flight; a stage is one team's. */
+    static constexpr int stages = std::min(65536 / TileLayout::bytes, 16) / teams * teams;
+    /* Of the result at a time: what registers hold beside a record of another worker. */
+    static constexpr int block_columns = std::min(head_dim, 64 * 64 / row_tile);
+};
+
+using Format = Traits::Format;
+using TileLayout = Traits::TileLayout;
+using Ring = pipeline::KvRing<Traits::stages, TileLayout::bytes, false>;
+using Schedule = pipeline::SplitSchedule<1>;
+using Votes = pipeline::NoVotes;
+using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, 1, Votes>;
+using Partials = pipeline::GroupPartials<Format, Traits::row_tile, Traits::teams, Traits::block_columns>;
+using Slice = pipeline::Slice<Traits::row_tile, Traits::block_columns, Traits::consumer_threads>;
+using WorkerFold = pipeline::WorkerFold<Slice, Partials::blocks>;
+using QueryRows = tile::OperandRows<Traits::row_tile>;
+
+struct SharedMemory {
+    alignas(1024) uint8_t tiles[Traits::stages][2][TileLayout::bytes];
+    alignas(1024) uint8_t query[Traits::row_tile * Traits::head_dim * 2];
+    alignas(1024) uint8_t weights[Traits::groups][tile::group_rows * tile::group_tokens * 2];
+    alignas(16) Partials partials;
+    tile::GroupReferences references[Traits::groups];
+    alignas(
+        16) float row_scale[Traits::row_tile]; /* what the products of each row are multiplied by, where queries are converted */
+    pipeline::KvRingBarriers<Traits::stages> barriers;
+    pipeline::PieceQueue<Traits::row_tile> pieces;
+    pipeline::Sequences sequences; /* for what is called rarely */
+};
+/* Without the padding that the alignment adds to the end. */
+constexpr int shared_bytes = offsetof(SharedMemory, sequences) + sizeof(pipeline::Sequences);
+static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of one CTA");
+
+constexpr int consumer_barrier =
+    1; /* named barrier of the consumer warps; 0 is __syncthreads, from 2 on one for each warpgroup */
+
+/* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
+
+using TileTokens = tile::WarpTokens<Traits::row_tile, tile::group_tokens>;
+using KeyTokens = tile::TokenFragments<Format, Traits::tile_tokens, 1>;
+using ValueTokens = tile::TokenFragments<Format, Traits::tile_tokens, tile::group_token_fragments>;
+using Scores = tile::ScoreFragment<1, tile::group_row_fragments>;
+
+/* What a consumer warp keeps over a piece. */
+struct ConsumerState {
+    tile::GroupSoftmax softmax;
+    tile::OutputFragment<Partials::steps, tile::group_row_fragments> output;
+};
+
+/* Where a consumer warp stands: its warpgroup, which tiles and rows that takes, and its place among the four. */
+struct Place {
+    int group, warp;
+
+    explicit __device__ __forceinline__ Place(int thread)
+        : group(thread / tile::group_threads), warp(thread % tile::group_threads / 32) {}
+    __device__ __forceinline__ int team() const { return group / Traits::row_groups; }
+    __device__ __forceinline__ int first_row() const { return group % Traits::row_groups * tile::group_rows; }
+    __device__ __forceinline__ int barrier() const { return consumer_barrier + 1 + group; }
+};
+
+/*
+ * Warpgroups that read the same tiles would come to the matrix instructions together, and to the exponentials together. So they take
+ * turns: one issues while the other weighs. Those that read different tiles are apart as it is.
+ */
+struct Turns {
+    static constexpr bool exist = Traits::row_groups > 1;
+    static_assert(Traits::groups == 2, "one waits for the other");
+
+    static __device__ __forceinline__ int barrier(int group) { return consumer_barrier + 1 + Traits::groups + group; }
+    /* The first turn is that of group 0, and so is the last one, which nobody takes. */
+    static __device__ __forceinline__ void open(const Place &place) {
+        if (exist && place.group == 1)
+            ptx::named_barrier_arrive<Traits::consumer_threads>(barrier(0));
+    }
+    static __device__ __forceinline__ void close(const Place &place) {
+        if (exist && place.group == 0)
+            ptx::named_barrier<Traits::consumer_threads>(barrier(0));
+    }
+    /* The warps of the group meet, too. */
+    static __device__ __forceinline__ void wait(const Place &place) {
+        if (exist)
+            ptx::named_barrier<Traits::consumer_threads>(barrier(place.group));
+        else
+            ptx::named_barrier<tile::group_threads>(place.barrier());
+    }
+    static __device__ __forceinline__ void pass(const Place &place) {
+        if (exist)
+            ptx::named_barrier_arrive<Traits::consumer_threads>(barrier(1 - place.group));
+    }
+};
+
+/* The rows of a unit as operand, a warp's eight at a time. */
+__device__ __forceinline__ void load_query(const gqa_decode_params &params, SharedMemory &shared, const tile::RowMap &rows,
+                                           int live_rows, float scale) {
+    const int thread = ptx::thread_index_here(), lane = thread % 32;
+#pragma unroll 1
+    for (int row = thread / 32 * 8; row < Traits::row_tile; row += Traits::consumer_warps * 8) {
+        tile::QueryFragment<Format, 1> query;
+        query.load(params.query, rows, row, live_rows, lane);
+        tile::store_query<Format, Traits::row_tile>(ptx::shared_address(shared.query), row, query, lane);
+        if (Format::converts_query && lane < 4) {
+            shared.row_scale[tile::row_of(row, 0, 0, lane)] = scale * query.factor[0][0];
+            shared.row_scale[tile::row_of(row, 0, 1, lane)] = scale * query.factor[0][1];
+        }
+    }
+    ptx::fence_async_proxy();
+}
+
+/* Of 16-bit formats all products by the same; of others those of each row, from the warpgroup's first on, by its own. */
+__device__ __forceinline__ void scale(Scores &scores, float same, const float *row_scale, int lane) {
+#pragma unroll
+    for (int n = 0; n < tile::group_row_fragments; ++n) {
+        float2 factors{same, same};
+        if constexpr (Format::converts_query)
+            factors = *reinterpret_cast<const float2 *>(&row_scale[tile::row_of(0, n, 0, lane)]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            scores.value[0][n][i] *= i % 2 == 0 ? factors.x : factors.y;
+    }
+}
+
+using TileWalk = pipeline::TileWalk<Traits::row_tile, Traits::tile_tokens, Traits::teams, false, Ring>;
+
+/*
+ * Attention of this warpgroup's rows over those of the piece's tiles that are its team's. While the output takes in V of a tile, the
+ * scores of the next one are begun.
+ */
+__device__ __forceinline__ void attend(const pipeline::AnnouncedPiece<Traits::row_tile> &piece, SharedMemory &shared, Ring &ring,
+                                       float bmm1_scale, const KeyTokens &key_tokens, const ValueTokens &value_tokens,
+                                       const Place &place, ConsumerState &state, int lane) {
+    const uint32_t query = ptx::shared_address(shared.query), weights = ptx::shared_address(shared.weights[place.group]);
+    const int first_step = place.warp * Partials::steps;
+    tile::GroupReferences &references = shared.references[place.group];
+    TileWalk walk(piece.rows, piece.first_team, place.team(), ring);
+    Scores scores;
+    const auto begin_scores = [&] {
+        ring.wait_full(pipeline::tensor_k);
+        tile::begin_group_qk<Format, Traits::row_tile>(scores, query, place.first_row(), ring.tile(pipeline::tensor_k),
+                                                       key_tokens, lane, [&] { ring.release(pipeline::tensor_k, lane); });
+    };
+    if (!walk.has_tile())
+        return;
+    begin_scores();
+    ptx::wgmma_wait();
+    ptx::accumulator_is_ready(scores.value[0]);
+    for (;;) {
+        const TileTokens tokens = walk.tokens<tile::group_tokens>(0);
+        scale(scores, bmm1_scale, shared.row_scale + place.first_row(), lane);
+        if (!tokens.all_visible())
+            tile::mask(scores, walk.tokens<tile::fragment_tokens>(place.warp * tile::fragment_tokens), place.first_row(), lane);
+        Scores differences;
+        const bool exceeds = tile::GroupSoftmax::subtract(scores, references, differences, lane);
+        /* Behind this barrier all warps are done with the weights of the tile before, too. */
+        if (ptx::named_barrier_any<tile::group_threads>(place.barrier(), exceeds)) {
+            state.softmax.raise(scores, state.output, references, place.warp, lane, place.barrier());
+            (void)tile::GroupSoftmax::subtract(scores, references, differences, lane);
+        }
+        state.softmax.weigh<Format::matrix_dtype>(differences, weights, place.warp, lane);
+        ptx::fence_async_proxy();
+
+        tile::GroupValues<Partials::steps> values; /* while the other warps come to the barrier */
+        ring.wait_full(pipeline::tensor_v);
+        if (tokens.all_visible())
+            values.load<false, Format>(ring.tile(pipeline::tensor_v), value_tokens, tokens, first_step, lane);
+        else
+            values.load<true, Format>(ring.tile(pipeline::tensor_v), value_tokens, tokens, first_step, lane);
+        Turns::wait(place);
+        tile::begin_group_pv<Format>(state.output, values, weights);
+        ring.release(pipeline::tensor_v, lane);
+
+        walk.next();
+        const bool has_next = walk.has_tile();
+        if (has_next)
+            begin_scores();
+        Turns::pass(place);
+        ptx::wgmma_wait();
+#pragma unroll
+        for (int step = 0; step < Partials::steps; ++step)
+            ptx::accumulator_is_ready(state.output.value[step]);
+        if (!has_next)
+            break;
+        ptx::accumulator_is_ready(scores.value[0]);
+    }
+}
+
+/* The piece's result, from what the warpgroups have of it, and out with it: a block of columns after the other. */
+__device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMemory &shared,
+                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const tile::RowMap &rows,
+                                       const ConsumerState &state) {
+    const pipeline::Piece &piece = announced.piece;
+    const Place place(ptx::thread_index_here());
+    shared.partials.store_statistics(state.softmax, shared.references[place.group], place.team(), place.first_row(),
+                                     place.barrier());
+#pragma unroll 1
+    for (int block = 0; block < Partials::blocks; ++block) {
+        if (block > 0)
+            ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); /* the block before has been folded */
+        shared.partials.store_output(state.output, block, place.team(), place.first_row());
+        ptx::named_barrier<consumer_barrier, Traits::consumer_threads>();
+        Slice result(announced.rows.live_rows);
+        shared.partials.fold(result, announced.first_team);
+        const bool is_part = piece.num_parts > 1;
+        if (!is_part || WorkerFold(params.records, piece, block).run(result)) {
+            pipeline::store_unit<Format>(params.output, rows, result, block * Traits::block_columns, params.query.head_dim);
+            if (is_part)
+                WorkerFold(params.records, piece, block).clear(result);
+        }
+    }
+}
+
+__device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int warp, int lane) {
+    const Place place(warp * 32);
+    const int box_tokens = params.schedule.box_tokens;
+    const KeyTokens key_tokens(place.warp * tile::fragment_tokens, box_tokens, false, lane);
+    const ValueTokens value_tokens(0, box_tokens, false, lane);
+    Turns::open(place);
+    for (uint32_t number = 0;; ++number) {
+        const auto &announced = shared.pieces.wait_named(number);
+        const pipeline::Piece &piece = announced.piece;
+        if (piece.end_of_work)
+            break;
+        const auto row_map = [&] {
+            return tile::RowMap(params.schedule.group_size, announced.rows.first_query_token, piece.kv_head,
+                                piece.row_pass * Traits::row_tile);
+        };
+        const float scale = tile::scale_log2(params.query) * Format::k_scale;
+        load_query(params, shared, row_map(), announced.rows.live_rows, scale);
+        shared.pieces.wait_described(number);
+        ConsumerState state;
+        state.softmax.clear(shared.references[place.group], place.warp * 32 + lane);
+        state.output.clear();
+        ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); /* Q is there, and the piece before has been folded */
+        attend(announced, shared, ring, scale, key_tokens, value_tokens, place, state, lane);
+        number = announced.number; /* anew: kept over the loop it would take a register from it */
+        finish(params, shared, announced, row_map(), state);
+        shared.pieces.pop(number);
+    }
+    Turns::close(place);
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(const __grid_constant__ gqa_decode_params params) {
+    extern __shared__ __align__(1024) uint8_t shared_memory[];
+    SharedMemory &shared = *reinterpret_cast<SharedMemory *>(shared_memory);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+    ptx::wait_for_preceding_kernel();
+    const bool is_consumer = warp < Traits::consumer_warps;
+    const pipeline::Tensor tensor = warp == Traits::consumer_warps ? pipeline::tensor_k : pipeline::tensor_v;
+    const void *const map = tensor == pipeline::tensor_k ? &params.k_map : &params.v_map;
+    Schedule schedule(params.schedule, shared.sequences, blockIdx.x, 0);
+    if (!is_consumer) {
+        schedule.issue_length_loads();
+        ptx::prefetch_tensor_map(map);
+    } else if (threadIdx.x == 0) { /* while the lengths are on their way */
+        shared.sequences = pipeline::Sequences(params.schedule);
+        Ring::initialise(shared.barriers, 1, Traits::team_warps);
+        shared.pieces.initialise(Traits::consumer_threads);
+        ptx::fence_mbarrier_init();
+    } else if (warp == 1) {
+        pipeline::prefetch_page_table(params.schedule, lane);
+    }
+    __syncthreads();
+
+    const Ring ring(shared.barriers, shared.tiles);
+    Votes votes;
+    if (is_consumer) {
+        ptx::take_registers<Traits::consumer_registers>();
+        consume(params, shared, ring, warp, lane);
+        return;
+    }
+    ptx::give_registers<Traits::other_registers>();
+    if (warp == Traits::announcer_warp)
+        pipeline::announce<false, Traits::tile_tokens, Traits::teams>(params.schedule, params.query, schedule, shared.pieces,
+                                                                      lane);
+    else if (warp < Traits::announcer_warp)
+        Producer(params.schedule, map, {}, 0.f, tensor, 0, ring, votes).run(schedule, lane);
+}
+
+extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
+    .magic = LIBDECODE_CONTRACT_MAGIC,
+    .abi = LIBDECODE_KERNEL_ABI,
+    .family = KERNEL_FAMILY_GQA_DECODE,
+    .parameter_bytes = sizeof(gqa_decode_params),
+    .threads = Traits::threads,
+    .dynamic_shared_bytes = shared_bytes,
+    .ctas_per_sm = 1,
+    .cluster_size = 1,
+    .query_dtypes = Format::converts_query ? 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3
+                                           : 1u << Traits::dtype,
+    .kv_dtype = Traits::dtype,
+    .out_dtypes = pipeline::out_dtypes<Format, Slice>,
+    .head_dim = Traits::head_dim,
+    .row_tile = Traits::row_tile,
+    .tile_tokens = Traits::tile_tokens,
+    .max_box_tokens = Traits::tile_tokens,
+    .stages = Traits::stages,
+    .min_page_size = VARIANT_MIN_PAGE_SIZE,
+    .max_page_size = 1024,
+    .max_q_len = 1024,
+    .features =
+        CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
+        CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
+        CONTRACT_FEATURE_LSE_NATURAL |
+        CONTRACT_FEATURE_CONTIGUOUS_KV, /* not batch-invariant: of so many rows the records of 16 chunks would fill memory */
+    .flags = variant::contract_flags,
+    .record_bytes = Partials::blocks * sizeof(WorkerFold::Record),
+    .consumer_warps = Traits::consumer_warps,
+    .reserved = {},
+};

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tile_walk.cuh: a consumer warp on its way over the tiles of a piece: those of its team, in order, and their places in the ring. */
+#pragma once
+
+#include "tile/unit_rows.cuh"
+
+namespace pipeline {
+
+/* `keeps`: what is read of the rows for every tile stays in registers; else it is read again. */
+template <int row_tile, int tile_tokens, int teams, bool keeps, class Ring>
+class TileWalk {
+  public:
+    /* `first_team`: takes the piece's first tile. */
+    __device__ __forceinline__ TileWalk(const tile::UnitRows<row_tile> &rows, int first_team, int team, Ring &ring)
+        : rows_(rows), kept_end_(rows.end_token), kept_common_(rows.common), kept_are_alike_(rows.are_alike), ring_(ring),
+          token_(rows.first_token) {
+        if (teams > 1) /* to this team's first */
+            step((team + teams - first_team) % teams);
+    }
+
+    __device__ __forceinline__ bool has_tile() const { return token_ < end_token(); }
+    __device__ __forceinline__ void next() { step(teams); }
+
+    /* `count` tokens of the tile, from its token `first` on. */
+    template <int count>
+    __device__ __forceinline__ tile::WarpTokens<row_tile, count> tokens(int first) const {
+        return {rows_, keeps ? kept_are_alike_ : rows_.are_alike, token_ + first, end_token(),
+                keeps ? kept_common_ : rows_.common};
+    }
+
+  private:
+    __device__ __forceinline__ int end_token() const { return keeps ? kept_end_ : rows_.end_token; }
+
+    /* Past so many tiles, or past the last. */
+    __device__ __forceinline__ void step(int tiles) {
+        const int left = (max(end_token() - token_, 0) + tile_tokens - 1) / tile_tokens;
+        ring_.advance(teams == 1 ? tiles : min(tiles, left));
+        token_ += tiles * tile_tokens;
+    }
+
+    const tile::UnitRows<row_tile> &rows_;
+    const int kept_end_;
+    const tile::TokenRange kept_common_;
+    const bool kept_are_alike_;
+    Ring &ring_;
+    int token_; /* the first of the tile */
+};
+
+} // namespace pipeline

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * warpgroup.cuh: what a warpgroup computes on a tile of 64 tokens for 64 rows, with swapped operands as in attention.cuh:
+ *
+ *     scores^T [64 tokens, 64 rows] = K Q^T         warp w has tokens 16 w to 16 w + 15, read from the tile into registers
+ *     output^T [dims, 64 rows] += V^T p^T           warp w has a quarter of the dims, likewise, of all tokens
+ *
+ * Q and p are the operands in shared memory, [row][128 bytes], swizzled. So every format's readers serve, and each byte of K and V is
+ * read, and converted, once for 64 rows. A row's tokens lie in four warps: they share its reference, which is raised only when a score
+ * exceeds it by far, and a barrier that they need anyhow tells whether one does.
+ */
+#pragma once
+
+#include <cstdint>
+
+#include "ptx/memory.cuh"
+#include "ptx/wgmma.cuh"
+#include "tile/attention.cuh"
+
+namespace tile {
+
+constexpr int group_warps = 4, group_threads = group_warps * 32;
+constexpr int group_rows = 64, group_tokens = 64;
+constexpr int group_row_fragments = group_rows / 8, group_token_fragments = group_tokens / fragment_tokens;
+
+template <int dtype>
+__device__ __forceinline__ void group_mma(float (&d)[group_row_fragments][4], const uint32_t (&a)[4], uint64_t b,
+                                          bool accumulates) {
+    if constexpr (dtype == KERNEL_DTYPE_BF16)
+        ptx::wgmma_m64n64k16_bf16(d, a, b, accumulates);
+    else
+        ptx::wgmma_m64n64k16_fp16(d, a, b, accumulates);
+}
+
+/* Rows of an operand in shared memory: lines of 128 bytes, [line][row][128 bytes]. */
+template <int rows>
+struct OperandRows {
+    static constexpr int line_bytes = 128, line_stride_bytes = rows * line_bytes;
+    static_assert(rows % 8 == 0, "the swizzle repeats every 8 rows");
+
+    /* Where byte `byte` of a row lies. */
+    static __device__ __forceinline__ uint32_t at(uint32_t operand, int row, int byte) {
+        return operand + byte / line_bytes * line_stride_bytes + row * line_bytes + (byte % line_bytes ^ row % 8 * 16);
+    }
+    /* Elements 16 * step and the next 15 of 64 rows from `first_row` on, a multiple of 8. */
+    static __device__ __forceinline__ uint64_t operand(uint32_t operand, int first_row, int step) {
+        const int byte = step * 32;
+        return ptx::swizzled_operand(operand + byte / line_bytes * line_stride_bytes + first_row * line_bytes +
+                                     byte % line_bytes);
+    }
+};
+
+/* Eight rows of Q, which a warp has loaded, into shared memory. */
+template <class Format, int rows>
+__device__ __forceinline__ void store_query(uint32_t operand, int first_row, const QueryFragment<Format, 1> &query, int lane) {
+#pragma unroll
+    for (int step = 0; step < Format::steps; ++step) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            ptx::store_shared(OperandRows<rows>::at(operand, first_row + (lane >> 2), step * 32 + half * 16 + (lane & 3) * 4),
+                              query.operand[step][0][half]);
+    }
+}
+
+/* Begins scores^T = K Q^T; they are there after ptx::wgmma_wait. `used`: called when K has been read. */
+template <class Format, int rows, class Tokens, class Used>
+__device__ __forceinline__ void begin_group_qk(ScoreFragment<1, group_row_fragments> &scores, uint32_t query, int first_row,
+                                               uint32_t k_tile, const Tokens &tokens, int lane, Used used) {
+    uint32_t keys[Format::steps][4];
+    typename Format::KeyReader reader(k_tile, tokens, 0, lane);
+#pragma unroll
+    for (int step = 0; step < Format::steps; ++step)
+        reader.operand(keys[step], step);
+    query = ptx::computed_here(query); /* descriptors kept over the loop would take registers from it */
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < Format::steps; ++step)
+        group_mma<Format::matrix_dtype>(scores.value[0], keys[step], OperandRows<rows>::operand(query, first_row, step),
+                                        step > 0);
+    ptx::wgmma_commit();
+    used();
+}
+
+/* V of a tile as operands: the warp's dims, those of `steps` steps of the format, of all tokens. */
+template <int steps>
+struct GroupValues {
+    uint32_t operand[group_token_fragments][steps][4];
+
+    /* `masked`: rows of V that no row sees become zero, as in pv. */
+    template <bool masked, class Format, class Tokens, int row_tile>
+    __device__ __forceinline__ void load(uint32_t v_tile, const Tokens &fragments,
+                                         const WarpTokens<row_tile, group_tokens> &tokens, int first_step, int lane) {
+        const auto seen = masked ? tokens.seen_by_any() : 0;
+#pragma unroll
+        for (int fragment = 0; fragment < group_token_fragments; ++fragment) {
+            typename Format::ValueReader reader(v_tile, fragments, fragment, lane, first_step);
+            VisibleHalves visible;
+            if constexpr (masked)
+                visible = VisibleHalves(static_cast<uint32_t>(seen >> (fragment * fragment_tokens)), lane);
+#pragma unroll
+            for (int step = 0; step < steps; ++step) {
+                uint32_t(&values)[4] = operand[fragment][step];
+                reader.operand(values, step);
+                if constexpr (masked) {
+                    values[0] &= visible.low;
+                    values[1] &= visible.low;
+                    values[2] &= visible.high;
+                    values[3] &= visible.high;
+                }
+            }
+        }
+    }
+};
+
+/* Begins output^T += V^T p^T. */
+template <class Format, int steps>
+__device__ __forceinline__ void begin_group_pv(OutputFragment<steps, group_row_fragments> &output,
+                                               const GroupValues<steps> &values, uint32_t weights) {
+    weights = ptx::computed_here(weights);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < steps; ++step) {
+#pragma unroll
+        for (int fragment = 0; fragment < group_token_fragments; ++fragment)
+            group_mma<Format::matrix_dtype>(output.value[step], values.operand[fragment][step],
+                                            OperandRows<group_rows>::operand(weights, 0, fragment), true);
+    }
+    ptx::wgmma_commit();
+}
+
+/*
+ * Of a warpgroup's rows what its warps share, in shared memory: the reference of each, as OnlineSoftmax has it, but for the lowest number
+ * before the first visible token: differences to that are no NaN. And while references are raised, the largest scores of each warp,
+ * and what the sums and the output shrink by.
+ */
+struct alignas(16) GroupReferences {
+    static constexpr float lowest = -3.40282347e38f;
+    float reference[group_rows];
+    float largest[group_warps][group_rows], shrink[group_rows];
+};
+
+/* Neighbouring rows of a lane, the even one and the odd one. */
+__device__ __forceinline__ float2 of_rows(const float (&values)[group_rows], int n, int lane) {
+    return *reinterpret_cast<const float2 *>(&values[row_of(0, n, 0, lane)]);
+}
+
+/* The running softmax of a warpgroup's rows: references of all warps, sums of each warp's own tokens. */
+struct GroupSoftmax {
+    using Scores = ScoreFragment<1, group_row_fragments>;
+    static constexpr float rescale_threshold = 8.f;
+
+    float sum[group_row_fragments][2];
+
+    /* By all threads of the warpgroup, which then meet. */
+    __device__ __forceinline__ void clear(GroupReferences &references, int thread) {
+        if (thread < group_rows)
+            references.reference[thread] = GroupReferences::lowest;
+#pragma unroll
+        for (int n = 0; n < group_row_fragments; ++n)
+            sum[n][0] = sum[n][1] = 0.f;
+    }
+
+    /*
+     * What lies between scores and references. Whether one of the lane's scores exceeds its reference by so much that references are to be
+     * raised, and the differences taken again.
+     */
+    static __device__ __forceinline__ bool subtract(const Scores &scores, const GroupReferences &references, Scores &differences,
+                                                    int lane) {
+        float largest = -INFINITY;
+#pragma unroll
+        for (int n = 0; n < group_row_fragments; ++n) {
+            const float2 reference = of_rows(references.reference, n, lane);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                differences.value[0][n][i] = scores.value[0][n][i] - (i % 2 == 0 ? reference.x : reference.y);
+                largest = fmaxf(largest, differences.value[0][n][i]);
+            }
+        }
+        return largest > rescale_threshold;
+    }
+
+    /* By all warps, where one of their scores exceeds: no score is above the references then. */
+    template <int steps>
+    __device__ __forceinline__ void raise(const Scores &scores, OutputFragment<steps, group_row_fragments> &output,
+                                          GroupReferences &references, int warp, int lane, int barrier_id) {
+#pragma unroll
+        for (int n = 0; n < group_row_fragments; ++n) {
+#pragma unroll
+            for (int odd = 0; odd < 2; ++odd) {
+                float largest = fmaxf(scores.value[0][n][odd], scores.value[0][n][2 + odd]);
+#pragma unroll
+                for (int distance = 4; distance <= 16; distance *= 2)
+                    largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));
+                if (lane < 4)
+                    references.largest[warp][row_of(0, n, odd, lane)] = largest;
+            }
+        }
+        ptx::named_barrier<group_threads>(barrier_id);
+        if (const int row = warp * 32 + lane; row < group_rows) {
+            const float before = references.reference[row];
+            float after = before;
+#pragma unroll
+            for (int other = 0; other < group_warps; ++other)
+                after = fmaxf(after, references.largest[other][row]);
+            references.reference[row] = after;
+            references.shrink[row] = ptx::exp2_approx(before - after);
+        }
+        ptx::named_barrier<group_threads>(barrier_id);
+#pragma unroll
+        for (int n = 0; n < group_row_fragments; ++n) {
+            const float2 shrink = of_rows(references.shrink, n, lane);
+            sum[n][0] *= shrink.x;
+            sum[n][1] *= shrink.y;
+            output.scale(n, shrink.x, shrink.y);
+        }
+    }
+
+    /* The weights of the warp's tokens into shared memory, [row][64 tokens], as the B operand of pv. */
+    template <int dtype>
+    __device__ __forceinline__ void weigh(const Scores &differences, uint32_t weights, int warp, int lane) {
+#pragma unroll
+        for (int n = 0; n < group_row_fragments; n += 2) {
+            uint32_t packed[4]; /* rows 8 n: tokens 0 to 7, 8 to 15; rows 8 n + 8: likewise */
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const float(&difference)[4] = differences.value[0][n + i];
+                const float p0 = ptx::exp2_approx(difference[0]), p1 = ptx::exp2_approx(difference[1]);
+                const float p2 = ptx::exp2_approx(difference[2]), p3 = ptx::exp2_approx(difference[3]);
+                sum[n + i][0] += p0 + p2;
+                sum[n + i][1] += p1 + p3;
+                packed[i * 2] = Element<dtype>::pack(p0, p1);
+                packed[i * 2 + 1] = Element<dtype>::pack(p2, p3);
+            }
+            const int row = n * 8 + lane / 16 * 8 + lane % 8, token = warp * fragment_tokens + lane / 8 % 2 * 8;
+            ptx::stmatrix_x4_trans(OperandRows<group_rows>::at(weights, row, token * 2), packed);
+        }
+    }
+
+    /* The sum over the warp's tokens, in every lane. */
+    __device__ __forceinline__ float row_sum(int n, int odd) const {
+        float total = sum[n][odd];
+#pragma unroll
+        for (int distance = 4; distance <= 16; distance *= 2)
+            total += __shfl_xor_sync(full_warp, total, distance);
+        return total;
+    }
+};
+
+} // namespace tile

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* late_rows.c: what a launch that begins early must not read too early. Before: cases.c. Next: check_run.c. */
+#include "late_rows.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "case_cache.h"
+#include "element.h"
+#include "options.h"
+#include "problem.h"
+
+#define LATE_COPY_CTAS 8 /* there is room beside them */
+#define DELAY_CLOCKS 200000
+
+_Static_assert((int)CASE_MAX_BUFFERS <= (int)LATE_COPY_MAX_RANGES, "a range for every buffer");
+
+/* What says where rows are; the others may all be written late. */
+static bool is_final(size_t field) {
+    return field == offsetof(libdecode_tensors, seq_lens) || field == offsetof(libdecode_tensors, page_table) ||
+           field == offsetof(libdecode_tensors, cum_seq_lens_q) || field == offsetof(libdecode_tensors, query_positions);
+}
+static bool is_kv(size_t field) {
+    return field == offsetof(libdecode_tensors, k_cache) || field == offsetof(libdecode_tensors, v_cache) ||
+           field == offsetof(libdecode_tensors, k_sf) || field == offsetof(libdecode_tensors, v_sf);
+}
+
+/* -------------------------------------------------------------------------------------------------------- newest rows */
+
+static void spoil_row(const libdecode_problem *problem, struct kv_row row) {
+    if (row.elements == NULL)
+        return;
+    memset(row.elements, POISON_BYTE, (size_t)problem->head_dim * (size_t)dtype_bits(problem->kv_dtype) / 8);
+    for (int32_t block = 0; row.scales != NULL && block < problem->head_dim / NVFP4_BLOCK; block++)
+        row.scales[(size_t)block * row.scale_step] = POISON_BYTE;
+}
+
+/* The last q_len rows of every sequence, in copies of the pools. */
+static void spoil_newest(const struct host_case *host, const struct kv_pools *pools) {
+    const libdecode_problem *problem = &host->problem;
+    const bool per_head = problem->seq_lens_head_stride != 0;
+    for (int32_t unit = 0; unit < problem->batch_size * problem->num_kv_heads; unit++) {
+        const int32_t request = unit / problem->num_kv_heads, head = unit % problem->num_kv_heads;
+        const int32_t seq_len = host->lens[per_head ? unit : request];
+        const int32_t *ids =
+            host->tensors.page_table + request * problem->page_table_request_stride + head * problem->page_table_head_stride;
+        for (int32_t token = seq_len > problem->q_len ? seq_len - problem->q_len : 0; token < seq_len; token++) {
+            spoil_row(problem, case_kv_row(problem, pools, false, ids, token, head));
+            spoil_row(problem, case_kv_row(problem, pools, true, ids + problem->page_table_v_offset, token, head));
+        }
+    }
+}
+
+/* Of the case's tensor the same place in the copies. */
+static uint8_t *in_copy(const struct late_rows *rows, const struct host_case *host, const void *tensor) {
+    const uint8_t *const address = tensor;
+    for (size_t index = 0; tensor != NULL && index < host->num_buffers; index++) {
+        const uint8_t *const begin = host->buffers[index].data;
+        if (address >= begin && address < begin + host->buffers[index].bytes)
+            return (uint8_t *)rows->spoiled[index] + (address - begin);
+    }
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- inputs */
+
+bool late_rows_make(struct gpu *gpu, const struct host_case *host, const uint64_t *inputs, struct late_rows *ret_rows) {
+    struct late_rows *rows = ret_rows;
+    *rows = (struct late_rows){.count = host->num_buffers};
+    for (size_t index = 0; index < rows->count; index++) {
+        const struct case_buffer *buffer = &host->buffers[index];
+        rows->inputs[index] = inputs[index];
+        rows->bytes[index] = buffer->bytes;
+        rows->spoiled[index] = malloc(buffer->bytes + 1);
+        if (rows->spoiled[index] == NULL)
+            return complain("out of memory");
+        memcpy(rows->spoiled[index], buffer->data, buffer->bytes);
+        if (!is_final(buffer->field) && !is_kv(buffer->field))
+            memset(rows->spoiled[index], POISON_BYTE, buffer->bytes);
+        if (!gpu_alloc(gpu, buffer->bytes, "a test case", &rows->right[index]) ||
+            !gpu_upload(gpu, rows->right[index], buffer->data, buffer->bytes))
+            return false;
+    }
+    const libdecode_tensors *tensors = &host->tensors;
+    spoil_newest(host, &(struct kv_pools){.k_cache = in_copy(rows, host, tensors->k_cache),
+                                          .v_cache = in_copy(rows, host, tensors->v_cache),
+                                          .k_sf = in_copy(rows, host, tensors->k_sf),
+                                          .v_sf = in_copy(rows, host, tensors->v_sf)});
+    return true;
+}
+
+void late_rows_free(struct gpu *gpu, struct late_rows *rows) {
+    for (size_t index = 0; index < rows->count; index++) {
+        gpu_free(gpu, &rows->right[index]);
+        free(rows->spoiled[index]);
+    }
+    *rows = (struct late_rows){0};
+}
+
+bool late_rows_spoil(struct gpu *gpu, const struct late_rows *rows) {
+    bool good = true;
+    for (size_t index = 0; good && index < rows->count; index++)
+        good = gpu_upload(gpu, rows->inputs[index], rows->spoiled[index], rows->bytes[index]);
+    return good;
+}
+
+bool late_rows_write(struct gpu *gpu, const struct late_rows *rows, const struct instrument *late_copy, libdecode_stream stream) {
+    struct late_copy_params params = {.num_ranges = (uint32_t)rows->count, .delay_clocks = DELAY_CLOCKS};
+    for (size_t index = 0; index < rows->count; index++)
+        params.ranges[index] = (struct late_copy_range){.source = gpu_pointer(rows->right[index]),
+                                                        .destination = gpu_pointer(rows->inputs[index]),
+                                                        .bytes = rows->bytes[index]};
+    return instrument_launch(gpu, late_copy, LATE_COPY_CTAS, &params, stream);
+}

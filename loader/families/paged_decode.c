@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A problem and a kernel's contract in, the units of work, their cost and what the parameter blocks of decoding families have in common
+ * out. Pure. Before and next: gqa_decode.c, mla_decode.c.
+ */
+#include "paged_decode.h"
+
+#include "family.h"
+#include "select.h"
+#include "text.h"
+
+typedef struct libdecode_launch_contract contract_t;
+
+static const double log2_e = 1.4426950408889634074, ln_2 = 0.69314718055994530942;
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t quotient_up(int64_t dividend, int64_t divisor) { return dividend / divisor + (dividend % divisor != 0); }
+
+/* ------------------------------------------------------------------------------------------------------------ units */
+
+/*
+ * All heads of MLA read the same rows. Where they take several passes, they count as the heads of several KV heads, if that takes no
+ * more passes: workers of one group then do them side by side, and all but one of them find the rows in the L2 cache.
+ */
+static int32_t mla_groups(const struct problem *problem, uint32_t row_tile) {
+    enum { MOST = 8 };
+    const int64_t heads = problem->given.num_qo_heads, q_len = problem->given.q_len;
+    const int64_t passes = quotient_up(heads * q_len, row_tile);
+    int32_t groups = MOST;
+    while (groups > 1 && (heads % groups != 0 || groups * quotient_up(heads / groups * q_len, row_tile) != passes))
+        groups--;
+    return groups;
+}
+
+struct paged_units paged_units(const struct problem *problem, const contract_t *contract) {
+    const int32_t groups = problem->given.op == LIBDECODE_OP_MLA_DECODE ? mla_groups(problem, contract->row_tile) : 1;
+    const int32_t group_size = problem->group_size / groups;
+    return (struct paged_units){
+        .num_kv_heads = problem->given.num_kv_heads * groups,
+        .heads_per_sequence = problem->heads_per_sequence * groups,
+        .group_size = group_size,
+        .row_passes = quotient_up((int64_t)group_size * problem->given.q_len, contract->row_tile),
+    };
+}
+
+int64_t paged_row_passes(const struct problem *problem, const contract_t *contract) {
+    return quotient_up((int64_t)problem->group_size * problem->given.q_len, contract->row_tile);
+}
+
+uint32_t paged_box_tokens(const struct problem *problem, const contract_t *contract) {
+    if ((contract->flags & CONTRACT_FLAG_ROW_GATHER) != 0 || problem_is_contiguous(&problem->given))
+        return contract->max_box_tokens;
+    return (uint32_t)smaller(contract->max_box_tokens, problem->given.page_size);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- axes */
+
+static int64_t longest_kv_stride_bytes(const struct problem *problem) {
+    const libdecode_problem *given = &problem->given;
+    const int64_t strides[] = {given->k_page_stride, given->k_head_stride, given->k_token_stride,
+                               given->v_page_stride, given->v_head_stride, given->v_token_stride};
+    int64_t longest = 0;
+    for (size_t i = 0; i < sizeof strides / sizeof strides[0]; i++)
+        longest = larger(longest, strides[i]);
+    return longest / 8 * dtype_bits(given->kv_dtype); /* strides are multiples of 16 bytes, so of 8 elements */
+}
+static bool fits_strides(const struct problem *problem, const contract_t *contract) {
+    (void)contract;
+    return longest_kv_stride_bytes(problem) < TENSOR_MAP_MAX_STRIDE_BYTES;
+}
+static void asks_strides(const struct problem *problem, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "%lld bytes", (long long)longest_kv_stride_bytes(problem));
+}
+static void offers_strides(const contract_t *contract, char *text) {
+    (void)contract;
+    text_append(text, AXIS_TEXT_BYTES, "less than 2^40 bytes");
+}
+const struct axis axis_kv_strides = {"K and V strides", fits_strides, asks_strides, offers_strides};
+
+/*
+ * Kernels number boxes over all units (request, KV head, pass) with 31 bits. No length exceeds the width of the page table.
+ */
+static int64_t most_boxes(const struct problem *problem, const contract_t *contract) {
+    const libdecode_problem *given = &problem->given;
+    int64_t units, tokens, boxes;
+    if (__builtin_mul_overflow((int64_t)given->batch_size * given->num_kv_heads, paged_row_passes(problem, contract), &units) ||
+        __builtin_mul_overflow(given->page_table_request_stride, given->page_size, &tokens) ||
+        __builtin_mul_overflow(quotient_up(tokens, paged_box_tokens(problem, contract)), units, &boxes))
+        return INT64_MAX;
+    return boxes;
+}
+static bool fits_boxes(const struct problem *problem, const contract_t *contract) {
+    return most_boxes(problem, contract) <= INT32_MAX;
+}
+static void asks_boxes(const struct problem *problem, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "%d requests of up to %d tokens", problem->given.batch_size, problem->max_tokens);
+}
+static void offers_boxes(const contract_t *contract, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "less than 2^31 boxes of up to %u tokens", contract->max_box_tokens);
+}
+const struct axis axis_boxes = {"size of the batch", fits_boxes, asks_boxes, offers_boxes};
+
+static bool fits_draft_tokens(const struct problem *problem, const contract_t *contract) {
+    (void)contract;
+    return (problem->given.features & LIBDECODE_FEATURE_DRAFT_MASK) == 0 || problem->given.q_len <= KERNEL_MAX_DRAFT_TOKENS;
+}
+static void asks_draft_tokens(const struct problem *problem, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "a mask for %d query tokens", problem->given.q_len);
+}
+static void offers_draft_tokens(const contract_t *contract, char *text) {
+    (void)contract;
+    text_append(text, AXIS_TEXT_BYTES, "masks for up to %d", KERNEL_MAX_DRAFT_TOKENS);
+}
+const struct axis axis_draft_tokens = {"draft_mask", fits_draft_tokens, asks_draft_tokens, offers_draft_tokens};
+
+/* ----------------------------------------------------------------------------------------------------------- chunks */
+
+/*
+ * How a batch-invariant problem is cut: by nothing but what the problem says of every request alike, and the request's own tokens.
+ * Chunks of 2,048 tokens, so that one request of 32k tokens and eight KV heads keeps 128 SMs busy; longer ones where a unit would
+ * have more chunks than its records should take memory. Requests of few KV heads have fewer units to fill a GPU with; records of MLA
+ * are large.
+ */
+enum { MIN_CHUNK_TOKENS = 2048, MAX_CHUNKS = 16, MAX_CHUNKS_OF_FEW_HEADS = 32, FEW_KV_HEADS = 4, MAX_CHUNKS_OF_MLA = 8 };
+_Static_assert((int)MAX_CHUNKS_OF_FEW_HEADS <= (int)KERNEL_MAX_CHUNKS && (int)MIN_CHUNK_TOKENS >= (int)TENSOR_MAP_MAX_BOX,
+               "chunks of whole boxes, a lane for each");
+
+/* Of a unit; 0: it is cut wherever the range of a worker ends. */
+static int32_t max_chunks(const libdecode_problem *given) {
+    if ((given->features & LIBDECODE_FEATURE_BATCH_INVARIANT) == 0)
+        return 0;
+    if (given->op == LIBDECODE_OP_MLA_DECODE)
+        return MAX_CHUNKS_OF_MLA;
+    return given->num_kv_heads > FEW_KV_HEADS ? MAX_CHUNKS : MAX_CHUNKS_OF_FEW_HEADS;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- cost */
+
+/* Of at most `tokens` KV tokens of a request, those that its query tokens see. */
+static int64_t visible_tokens(const libdecode_problem *given, int64_t tokens) {
+    if (given->window_left < 0)
+        return tokens;
+    return smaller(tokens, (int64_t)given->window_left / given->position_stride + given->q_len);
+}
+
+/* Records of MLA are eight times as large as those of 128 elements; a CTA of a cluster has its part of each. */
+enum { MLA_SPLIT_NS = 8000 };
+
+/*
+ * Of an MLA kernel, whose warps compute one tile together, step by step: measured on an H200 with 576 elements, 16 rows in tiles of 64
+ * tokens; in proportion for others.
+ */
+static int64_t mla_token_ps(const struct problem *problem, const contract_t *contract) {
+    enum { TILE_PS = 600000, TOKEN_16_BIT_PS = 13000, TOKEN_E4M3_PS = 14500, HEAD_DIM = 576 };
+    const int64_t token = contract->kv_dtype == KERNEL_DTYPE_E4M3 ? TOKEN_E4M3_PS : TOKEN_16_BIT_PS;
+    return TILE_PS / contract->tile_tokens + token * problem->qk_dim / HEAD_DIM * contract->row_tile / 16;
+}
+
+bool paged_cost(const struct problem *problem, const libdecode_device *device, const contract_t *contract,
+                struct cost *ret_cost) {
+    const struct paged_units units = paged_units(problem, contract);
+    const libdecode_problem *given = &problem->given;
+    int64_t longest = visible_tokens(given, smaller(given->max_seq_len, problem->planned_kv_tokens));
+    int64_t total; /* of 2^62 tokens, and 2^16 heads */
+    if (__builtin_mul_overflow(smaller(problem->planned_kv_tokens, given->batch_size * longest), units.num_kv_heads, &total))
+        total = INT64_MAX;
+    const struct workload work = {.num_sequences = (int64_t)given->batch_size * units.num_kv_heads,
+                                  .row_passes = units.row_passes,
+                                  .tokens = longest,
+                                  .total_tokens = total,
+                                  .max_chunks = max_chunks(given),
+                                  .min_chunk_tokens = MIN_CHUNK_TOKENS,
+                                  .token_ps = given->op == LIBDECODE_OP_MLA_DECODE ? mla_token_ps(problem, contract) : 0,
+                                  .split_ns =
+                                      given->op == LIBDECODE_OP_MLA_DECODE ? MLA_SPLIT_NS / (int64_t)contract->cluster_size : 0,
+                                  .token_bytes = problem->kv_token_bytes,
+                                  .computed_token_bytes = problem->kv_token_bytes * contract->head_dim / given->head_dim};
+    if (!cost_estimate(&work, device, contract, ret_cost))
+        return false;
+    ret_cost->row_passes = (int32_t)smaller(paged_row_passes(problem, contract), INT32_MAX);
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------- parameters */
+
+/* Of contiguous KV a page has no end: no division by it, no mask with it ever finds another one. */
+static struct libdecode_divisor page_size(const libdecode_problem *given) {
+    const uint32_t endless = UINT32_C(1) << 31;
+    return problem_is_contiguous(given) ? (struct libdecode_divisor){endless, UINT32_MAX / endless} : divisor(given->page_size);
+}
+
+/*
+ * Workers of one group read the KV heads of the same tokens, which lie side by side in a page: 1 % less time than a page here and a
+ * page there, on an H200 with pages of 16 tokens. As many as divide the heads and the workers, up to eight.
+ */
+static int32_t head_shift(const struct paged_units *units, const struct selection *selection) {
+    enum { MOST = 3 };
+    int32_t shift = 0;
+    while (shift < MOST && units->heads_per_sequence % (2 << shift) == 0 && selection->num_workers % (2 << shift) == 0)
+        shift++;
+    return shift;
+}
+
+/* Tokens before its own that a query token sees, where positions are those of tokens. */
+static int64_t window_reach(const libdecode_problem *given) {
+    return given->window_left < 0 ? INT32_MAX : given->window_left / given->position_stride;
+}
+
+/*
+ * Where launches fill the GPU and their history is final, the next one fills its ring on the SMs that this one leaves, one by one: 2 us
+ * less on an H200. Where this one leaves SMs idle, the next is crowded into the GPCs that have them, which share bandwidth: up to 1.4
+ * times as long for launches on half of the GPU. And one that can read nothing yet only waits there: up to 1 % longer, or shorter.
+ */
+static uint32_t early_begin(const struct selection *selection, const libdecode_tensors *tensors) {
+    const int64_t ctas = (int64_t)selection->num_workers * selection->record->kernel->contract.cluster_size;
+    if ((tensors->launch_flags & LIBDECODE_LAUNCH_HISTORY_FINAL) == 0)
+        return 0;
+    return SCHEDULE_HISTORY_FINAL | (ctas * 10 >= (int64_t)selection->most_ctas * 9 ? SCHEDULE_LETS_NEXT_BEGIN : 0u);
+}
+
+static uint32_t rare(const struct problem *problem, const struct selection *selection, const libdecode_tensors *tensors) {
+    return (tensors->query_positions != NULL || tensors->cum_seq_lens_q != NULL ? SCHEDULE_EXACT_RANGES : 0u) |
+           (max_chunks(&problem->given) > 0 ? SCHEDULE_FIXED_CHUNKS : 0u) | early_begin(selection, tensors);
+}
+
+struct schedule_params paged_schedule_params(const struct problem *problem, const struct selection *selection,
+                                             const libdecode_tensors *tensors) {
+    const libdecode_problem *given = &problem->given;
+    const contract_t *contract = &selection->record->kernel->contract;
+    uint32_t box = paged_box_tokens(problem, contract);
+    const struct paged_units units = paged_units(problem, contract);
+    uint32_t min_boxes = (uint32_t)selection->min_tiles_per_worker * contract->tile_tokens / box;
+    int32_t shift = head_shift(&units, selection);
+    return (struct schedule_params){
+        .seq_lens = tensors->seq_lens,
+        .page_table = tensors->page_table,
+        .row_passes = (int32_t)smaller(units.row_passes, INT32_MAX),
+        .rare = rare(problem, selection, tensors),
+        .seq_lens_request_stride = given->seq_lens_request_stride,
+        .seq_lens_head_stride = given->seq_lens_head_stride,
+        .page_table_request_stride = tensors->page_table != NULL ? given->page_table_request_stride : 0,
+        .page_table_head_stride = given->page_table_head_stride,
+        .page_table_v_offset = given->page_table_v_offset,
+        .batch_size = given->batch_size,
+        .heads_per_sequence = units.heads_per_sequence,
+        .sequences_per_request = divisor(units.num_kv_heads / units.heads_per_sequence),
+        .heads_per_worker = divisor(units.heads_per_sequence >> shift),
+        .num_workers = divisor(selection->num_workers >> shift),
+        .min_boxes_per_worker = min_boxes > 0 ? min_boxes : 1,
+        .page_size = page_size(given),
+        .box_tokens = (int32_t)box,
+        .head_shift = shift,
+        .max_tokens = problem->max_tokens,
+        .window_reach = (int32_t)smaller(window_reach(given) + given->q_len - 1, INT32_MAX),
+        .query_positions = tensors->query_positions,
+        .cum_seq_lens_q = tensors->cum_seq_lens_q,
+        .draft_mask = tensors->draft_mask,
+        .group_size = divisor(units.group_size),
+        .position_stride = divisor(given->position_stride),
+        .q_len = given->q_len,
+        .window_left = given->window_left,
+        .position_offset = given->position_offset,
+        .row_tile = (int32_t)contract->row_tile,
+        .min_chunk_boxes = MIN_CHUNK_TOKENS / box,
+        .max_chunks = (uint32_t)max_chunks(given),
+    };
+}
+
+/* What a cap beyond does to a score, float32 does not show; times log2(e) it stays finite. */
+#define MAX_SOFT_CAP 1e30f
+
+struct query_params paged_query_params(const struct problem *problem, const libdecode_tensors *tensors) {
+    return (struct query_params){
+        .rows = tensors->query,
+        .token_stride = problem->given.query_token_stride,
+        .head_stride = problem->given.query_head_stride,
+        .bmm1_scale_device = tensors->bmm1_scale_device,
+        .bmm1_scale_log2_device = tensors->bmm1_scale_log2_device,
+        .alibi_slopes = tensors->alibi_slopes,
+        .bmm1_scale_log2 = (float)(tensors->bmm1_scale * log2_e),
+        .soft_cap = problem->given.logits_soft_cap < MAX_SOFT_CAP ? problem->given.logits_soft_cap : MAX_SOFT_CAP,
+        .skip_factor = problem->given.skip_softmax_threshold_scale_factor,
+        .dtype = (int32_t)problem->given.query_dtype,
+        .head_dim = problem->given.head_dim,
+        .rotates = (problem->given.features & LIBDECODE_FEATURE_ROPE) != 0,
+        .rope_frequency = problem->rope_frequency,
+        .rope_ratio = problem->rope_ratio,
+    };
+}
+
+struct output_params paged_output_params(const struct problem *problem, const libdecode_tensors *tensors) {
+    const libdecode_problem *given = &problem->given;
+    return (struct output_params){
+        .rows = tensors->out,
+        .token_stride = given->out_token_stride,
+        .head_stride = given->out_head_stride,
+        .lse = tensors->lse,
+        .lse_token_stride = given->lse_token_stride,
+        .lse_head_stride = given->lse_head_stride,
+        .sinks = tensors->sinks,
+        .bmm2_scale_device = tensors->bmm2_scale_device,
+        .bmm2_scale = tensors->bmm2_scale,
+        .lse_factor = (given->features & LIBDECODE_FEATURE_LSE_NATURAL) != 0 ? (float)ln_2 : 1.0f,
+        .scales = tensors->out_sf,
+        .scale_factor = tensors->out_sf_scale,
+        .first_scale_row = tensors->out_sf_start_token,
+        .scale_columns = given->num_qo_heads * (problem->v_dim / 16),
+        .dtype = (int32_t)given->out_dtype,
+    };
+}
