@@ -116,11 +116,14 @@ static double bias_tolerance(const libdecode_problem *given, double lse) {
 static double skipped_weight(const struct problem *problem, const libdecode_tensors *tensors, int32_t request, int64_t head) {
     const libdecode_problem *given = &problem->given;
     const double factor = (double)given->skip_softmax_threshold_scale_factor;
-    if (!(factor > 0) || tensors->seq_lens == NULL)
+    if (!(factor > 0))
         return 0.0;
     const int64_t most = problem->max_tokens;
-    const int64_t length =
-        tensors->seq_lens[request * given->seq_lens_request_stride + head / problem->group_size * given->seq_lens_head_stride];
+    int64_t length = most;
+    if (tensors->seq_lens != NULL)
+        length =
+            tensors
+                ->seq_lens[request * given->seq_lens_request_stride + head / problem->group_size * given->seq_lens_head_stride];
     return factor < (double)(length < most ? length : most) ? factor : 0.0;
 }
 

@@ -270,6 +270,7 @@ const struct test_case test_cases[] = {
     {"contiguous_drafts", 2,  4,    9,   0, CASE_CONTIGUOUS | CASE_DRAFT_MASK | CASE_RAGGED_Q | CASE_LSE, QUERY_LENS, .q_len = 11},
     {"contiguous_rope",   2,  4,   16,   0, CASE_CONTIGUOUS | CASE_ROPE | CASE_SOFT_CAP | CASE_LSE, MIXED_LENS, .soft_cap = 20},
     {"contiguous_narrow_head", 2, 4, 16, 0, CASE_CONTIGUOUS | CASE_NARROW_HEAD | CASE_LSE, MIXED_LENS},
+    {"contiguous_programmatic", 2, 4, 16, 0, CASE_CONTIGUOUS | CASE_PROGRAMMATIC | CASE_LSE, LENS(5000, 1, 333, 2049)},
     {"single_decode",     8,  4,    3,   0, CASE_CONTIGUOUS | CASE_NO_LENGTHS | CASE_NHD | CASE_LSE | CASE_QUICK, LENS(4000)},
     {"single_decode_one_token", 2, 4, 1, 0, CASE_CONTIGUOUS | CASE_NO_LENGTHS | CASE_NHD | CASE_LSE, LENS(0)},
     {"rope",              2,  8,   16,   0, CASE_ROPE | CASE_LSE | CASE_QUICK, MIXED_LENS},
@@ -353,7 +354,9 @@ static const struct {
                    {CASE_BATCH_INVARIANT, 4},
                    {CASE_ROPE, 4},
                    {CASE_FAR_POSITIONS, 5},
-                   {CASE_QUERY_ROPE, 3}};
+                   {CASE_QUERY_ROPE, 3},
+                   {CASE_CONTIGUOUS, 5},
+                   {CASE_NO_LENGTHS, 3}};
 
 /* What excludes each other, or does nothing alone. */
 static uint64_t reconciled(uint64_t flags) {
@@ -379,6 +382,12 @@ static uint64_t reconciled(uint64_t flags) {
         flags &= ~CASE_LSE_NATURAL;
     if ((flags & CASE_SPECIAL_VALUES) != 0)
         flags &= ~CASE_SKIP_SOFTMAX; /* which may pass over a NaN */
+    if ((flags & CASE_CONTIGUOUS) == 0)
+        flags &= ~CASE_NO_LENGTHS;
+    else /* check_neighbours.c makes its batches of rows of the page table */
+        flags &= ~(CASE_V_PAGE_TABLE | CASE_NEGATIVE_IDS | CASE_FOREIGN_IDS | CASE_UNKNOWN_POOL | CASE_BATCH_INVARIANT);
+    if ((flags & CASE_NO_LENGTHS) != 0)
+        flags &= ~CASE_ODD_LENGTHS;
     return flags;
 }
 
@@ -461,8 +470,8 @@ void draw_test_case(const struct test_case *test, uint64_t seed, struct test_cas
 void make_mla_case(struct test_case *test) {
     test->group_size *= test->num_kv_heads;
     test->num_kv_heads = 1;
-    test->flags &=
-        ~(CASE_COMBINED_POOL | CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_NARROW_HEAD | CASE_INTERLEAVED | CASE_ALIBI | CASE_ROPE);
+    test->flags &= ~(CASE_COMBINED_POOL | CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_NARROW_HEAD | CASE_INTERLEAVED | CASE_ALIBI |
+                     CASE_ROPE | CASE_CONTIGUOUS | CASE_NO_LENGTHS);
     if ((test->flags & CASE_BATCH_INVARIANT) != 0)
         test->flags &= ~CASE_QUERY_ROPE; /* check_neighbours.c makes its batches of one query tensor */
 }

@@ -62,8 +62,9 @@
 #define CASE_FAR_POSITIONS CASE_FLAG(47) /* position_stride 100003, position_offset 1000000000 */
 #define CASE_QUERY_ROPE CASE_FLAG(48)    /* of MLA: the query in two tensors */
 
-#define CASE_CONTIGUOUS CASE_FLAG(48) /* no pages; room for page_size tokens beyond the longest sequence */
-#define CASE_NO_LENGTHS CASE_FLAG(49) /* with CASE_CONTIGUOUS: every request is as long as there is room */
+#define CASE_CONTIGUOUS                                                                                                          \
+    CASE_FLAG(49) /* no pages; room for page_size tokens behind the longest sequence, or with CASE_ODD_LENGTHS none */
+#define CASE_NO_LENGTHS CASE_FLAG(50) /* with CASE_CONTIGUOUS: every request is as long as there is room */
 
 /* Query tokens of a request that kernels take a draft mask for. */
 #define MAX_MASKED_TOKENS KERNEL_MAX_DRAFT_TOKENS

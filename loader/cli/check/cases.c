@@ -55,10 +55,13 @@ static void settle_odd_lengths(struct making *making, int32_t *given, int32_t nu
         making->result->longest = held;
 }
 
-/* Contiguous KV is made as a page for each request. Without lengths all of it counts. */
+/*
+ * Contiguous KV is made as a page for each request, with room behind the longest, but none where lengths are beyond it. Without
+ * lengths all of it counts.
+ */
 static void settle_capacity(struct making *making, int32_t num_sequences) {
     libdecode_problem *problem = making->problem;
-    problem->page_size = making->result->longest + making->test->page_size;
+    problem->page_size = making->result->longest + (has(making, CASE_ODD_LENGTHS) ? 0 : making->test->page_size);
     if (problem->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4)
         problem->page_size = (problem->page_size + 3) / 4 * 4;
     for (int32_t sequence = 0; has(making, CASE_NO_LENGTHS) && sequence < num_sequences; sequence++)

@@ -37,16 +37,21 @@ static void spoil_row(const libdecode_problem *problem, struct kv_row row) {
 
 /* The last q_len rows of every sequence, in copies of the pools. */
 static void spoil_newest(const struct host_case *host, const struct kv_pools *pools) {
-    const libdecode_problem *problem = &host->problem;
-    const bool per_head = problem->seq_lens_head_stride != 0;
-    for (int32_t unit = 0; unit < problem->batch_size * problem->num_kv_heads; unit++) {
-        const int32_t request = unit / problem->num_kv_heads, head = unit % problem->num_kv_heads;
+    libdecode_problem problem = host->problem;
+    const bool per_head = problem.seq_lens_head_stride != 0;
+    if ((problem.features & LIBDECODE_FEATURE_CONTIGUOUS_KV) != 0) { /* a page for each request */
+        problem.page_size = problem.kv_capacity_tokens;
+        problem.num_pages = problem.batch_size;
+    }
+    for (int32_t unit = 0; unit < problem.batch_size * problem.num_kv_heads; unit++) {
+        const int32_t request = unit / problem.num_kv_heads, head = unit % problem.num_kv_heads;
         const int32_t seq_len = host->lens[per_head ? unit : request];
-        const int32_t *ids =
-            host->tensors.page_table + request * problem->page_table_request_stride + head * problem->page_table_head_stride;
-        for (int32_t token = seq_len > problem->q_len ? seq_len - problem->q_len : 0; token < seq_len; token++) {
-            spoil_row(problem, case_kv_row(problem, pools, false, ids, token, head));
-            spoil_row(problem, case_kv_row(problem, pools, true, ids + problem->page_table_v_offset, token, head));
+        const int32_t *ids = &request;
+        if (host->tensors.page_table != NULL)
+            ids = host->tensors.page_table + request * problem.page_table_request_stride + head * problem.page_table_head_stride;
+        for (int32_t token = seq_len > problem.q_len ? seq_len - problem.q_len : 0; token < seq_len; token++) {
+            spoil_row(&problem, case_kv_row(&problem, pools, false, ids, token, head));
+            spoil_row(&problem, case_kv_row(&problem, pools, true, ids + problem.page_table_v_offset, token, head));
         }
     }
 }
