@@ -340,6 +340,20 @@ class OnHostGpu(CommandTest):
                     report = self.check_format(kernel, case)
                     self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
 
+    def test_contiguous_kv_is_as_the_reference_has_it(self):
+        for kernel in ("kvbf16_d64_r8_p16", "kvfp16_d64_r8_p1", "kve4m3_d64_r8_p16", "kvnvfp4_d64_r8_p1"):
+            for case, cases in (("contiguous*", 12), ("single_decode*", 2)):
+                with self.subTest(kernel=kernel, case=case):
+                    report = self.check_format(kernel, case)
+                    self.assertEqual((report["passed"], report["kernels"][0]["cases_passed"]), (1, cases), report["failures"])
+
+    def test_kernels_that_have_contiguous_kv_wrong_are_found(self):
+        for defect, case, kind in [("skip_token", "contiguous_nhd", "wrong"), ("read_on", "contiguous_beyond", "wrong"),
+                                   ("skip_token", "single_decode", "wrong"), ("early", "contiguous_programmatic", "bits")]:
+            with self.subTest(defect=defect, case=case):
+                report = self.check(ONE_KERNEL, "--case", case, "--repeat", 1, code=FAILED, HOST_GPU_DEFECT=defect)
+                self.assertEqual(report["failures"][0]["kind"], kind)
+
     def test_a_right_kernel_gives_a_request_the_same_bits_in_every_batch(self):
         for kernel in ("kvbf16_d64_r8_p16", "kve4m3_d64_r8_p1", "kvnvfp4_d64_r8_p16"):
             with self.subTest(kernel=kernel):

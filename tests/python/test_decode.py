@@ -286,6 +286,95 @@ class CudnnTest(unittest.TestCase):
         self.assertLessEqual(off_by(lse, expected_lse, "f32"), 1.0001)
 
 
+    def test_contiguous_cache(self):
+        generator = np.random.default_rng(4)
+        lens, room = np.array([5, 70, 33, 80, 0], np.int32), 77
+        k, v = (random_bits(generator, "bf16", (5, 2, room, 64)) for _ in range(2))
+        for bits in (k, v):
+            for request, length in enumerate(lens):
+                bits[request, :, length:] = 0x7FC0  # NaN
+        query = random_bits(generator, "bf16", (5, 8, 64))
+        whole = random_bits(generator, "bf16", (5, 2, room, 64))
+        for given_lens, keys, longest, seen in ((lens, k, room, np.minimum(lens, room)), (lens.reshape(-1, 1, 1, 1), k, room, np.minimum(lens, room)),
+                                                (None, whole, room, [room] * 5), (None, whole, 40, [40] * 5)):
+            rest = v if given_lens is not None else whole[::-1].copy()
+            out, lse = libdecode.cudnn_batch_decode_with_kv_cache(
+                typed(query, "bf16"), typed(keys, "bf16"), typed(rest, "bf16"), 0.125, None, max_sequence_kv=longest,
+                actual_seq_lens_kv=given_lens, return_lse=True)
+            expected, expected_lse = attention(values(query, "bf16"), values(keys, "bf16"), values(rest, "bf16"),
+                                               np.arange(5)[:, None], seen, [1] * 5, scale=0.125)
+            self.check(out, expected)
+            self.assertLessEqual(off_by(lse, expected_lse, "f32"), 1.0001)
+
+
+def rotated(rows, positions, scale, theta):
+    """[..., heads, D] with each pair of halves turned by its position."""
+    half = rows.shape[-1] // 2
+    angle = (positions[:, None] / scale * theta ** (-np.arange(half) / half))[:, None, :]
+    low, high = rows[..., :half], rows[..., half:]
+    return np.concatenate([low * np.cos(angle) - high * np.sin(angle), high * np.cos(angle) + low * np.sin(angle)], -1)
+
+
+class SingleDecodeTest(unittest.TestCase):
+    """One request over [tokens, num_kv_heads, head_dim]."""
+
+    def both(self, tokens, *, dtype="fp16", kv_dtype=None, layout="NHD", rope=None, cap=None, window=-1, factors=(1.0, 1.0, 1.0), **arguments):
+        generator, kv_dtype = np.random.default_rng(tokens), kv_dtype or dtype
+        query = random_bits(generator, dtype, (8, 64))
+        k, v = (random_bits(generator, kv_dtype, (tokens, 2, 64)) for _ in range(2))
+        out, lse = libdecode.single_decode_with_kv_cache(
+            carried(query, dtype), *(carried(bits if layout == "NHD" else bits.swapaxes(0, 1).copy(), kv_dtype) for bits in (k, v)),
+            kv_layout=layout, window_left=window, logits_soft_cap=cap, return_lse=True, **arguments)
+        rows, keys = values(query, dtype)[None], values(k, kv_dtype)
+        if rope is not None:
+            rows, keys = rotated(rows, np.array([tokens - 1]), *rope), rotated(keys, np.arange(tokens), *rope)
+        scale = np.float32(arguments.get("sm_scale", 0.125) * factors[0] * factors[1])
+        logits = np.einsum("qhd,shd->hs", rows, np.repeat(keys, 4, 1)) * float(scale)
+        if cap is not None and cap > 0:
+            logits = cap * np.tanh(logits / cap)
+        if window >= 0:
+            logits[:, : max(tokens - 1 - window, 0)] = -np.inf
+        weights = np.exp(logits)
+        with np.errstate(divide="ignore"):
+            expected_lse = np.log2(weights.sum(-1))
+        expected = np.einsum("hs,shd->hd", weights, np.repeat(values(v, kv_dtype), 4, 1)) * float(np.float32(factors[2]))
+        if tokens > 0:
+            expected /= weights.sum(-1)[:, None]
+        self.assertEqual((out.shape, lse.shape), ((8, 64), (8,)))
+        self.assertLessEqual(off_by(values(out, dtype), expected, dtype), 1.001)
+        self.assertLessEqual(off_by(lse, expected_lse, "f32"), 4)
+
+    def test_layouts_and_dtypes(self):
+        for dtype, kv_dtype in (("fp16", "fp16"), ("bf16", "bf16"), ("bf16", "e4m3"), ("fp16", "e4m3")):
+            for layout in ("NHD", "HND"):
+                with self.subTest(dtype=dtype, kv_dtype=kv_dtype, layout=layout):
+                    self.both(333, dtype=dtype, kv_dtype=kv_dtype, layout=layout)
+
+    def test_no_tokens_and_one(self):
+        self.both(0)
+        self.both(1)
+
+    def test_windows_and_caps(self):
+        self.both(100, window=9)
+        self.both(100, window=0)
+        self.both(100, cap=0.5)
+        self.both(100, cap=0.0)
+
+    def test_rope(self):
+        self.both(200, pos_encoding_mode="ROPE_LLAMA", rope=(1.0, 10000.0))
+        self.both(200, pos_encoding_mode="ROPE_LLAMA", rope_scale=4.0, rope_theta=500000.0, rope=(4.0, 500000.0), layout="HND")
+
+    def test_scales(self):
+        self.both(50, sm_scale=0.25, q_scale=0.5, k_scale=1.5, v_scale=3.0, factors=(0.5, 1.5, 3.0))
+
+    def test_what_is_refused(self):
+        rows = np.zeros((3, 2, 64), np.float16)
+        with self.assertRaisesRegex(ValueError, r"q has shape \(1, 8, 64\)"):
+            libdecode.single_decode_with_kv_cache(np.zeros((1, 8, 64), np.float16), rows, rows)
+        with self.assertRaisesRegex(NotImplementedError, "NVFP4"):
+            libdecode.single_decode_with_kv_cache(np.zeros((8, 64), np.float16), rows.astype(np.uint8), rows.astype(np.uint8))
+
+
 @unittest.skipIf(torch is None, "no torch")
 class TorchTest(unittest.TestCase):
     """The same numbers in PyTorch's tensors give the same bits."""
