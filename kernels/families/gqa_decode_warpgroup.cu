@@ -259,8 +259,6 @@ __device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMe
                                      place.barrier());
 #pragma unroll 1
     for (int block = 0; block < Partials::blocks; ++block) {
-        if (block > 0)
-            ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); /* the block before has been folded */
         shared.partials.store_output(state.output, block, place.team(), place.first_row());
         ptx::named_barrier<consumer_barrier, Traits::consumer_threads>();
         Slice result(announced.rows.live_rows);
@@ -271,6 +269,7 @@ __device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMe
             if (is_part)
                 WorkerFold(params.records, piece, block).clear(result);
         }
+        ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); /* the block has been folded */
     }
 }
 
@@ -295,7 +294,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         ConsumerState state;
         state.softmax.clear(shared.references[place.group], place.warp * 32 + lane);
         state.output.clear();
-        ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); /* Q is there, and the piece before has been folded */
+        ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); /* Q is there */
         attend(announced, shared, ring, scale, key_tokens, value_tokens, place, state, lane);
         number = announced.number; /* anew: kept over the loop it would take a register from it */
         finish(params, shared, announced, row_map(), state);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every image, disassembled: it uses the instructions that its speed rests on, and keeps nothing in local memory unless it has options.
+"""Every image, disassembled: it uses the instructions that its speed rests on, and keeps nothing in local memory unless the grid says that it may.
 
 test_instructions.py FOLDER_OF_NVCC FOLDER_OF_IMAGES NAME...
 
@@ -41,6 +41,7 @@ TRIGGER = {"PREEXIT"}  # lets a dependent grid begin early
 OF_FAMILY = {
     # mbarriers, ldmatrix, exp2, both halves of programmatic dependent launch
     "gqa_decode": {"SYNCS", "LDSM", "MUFU.EX2", "ACQBULK"} | TRIGGER,
+    "mla_decode": {"SYNCS", "LDSM", "MUFU.EX2", "ACQBULK"} | TRIGGER,
     "merge_states": {"MUFU.EX2", "ACQBULK", "LDG.E.128", "STG.E.128"},
     "read_ceiling": {"UBLKCP", "SYNCS"},
     "late_copy": {"ACQBULK"} | TRIGGER,
@@ -67,7 +68,7 @@ class InstructionsTest(unittest.TestCase):
         for name, (text, opcodes) in images:
             with self.subTest(name):
                 wanted = next(words for family, words in OF_FAMILY.items() if name.startswith(family + "_"))
-                fields = re.search(r"_kv(\w+?)_d\d+_r(\d+)_p(\d+)_c(\d+)_o(\d)_sm\d+$", name)
+                fields = re.search(r"_kv(\w+?)_d\d+_r(\d+)(?:_p(\d+))?_c(\d+)(?:_o(\d))?_sm\d+$", name)
                 unwanted = (LOCAL | CLUSTER | TRIGGER | GENERIC) - wanted
                 if fields and name.startswith("page_ceiling_"):  # copies, and nothing that computes
                     wanted = wanted | OF_PAGES[fields[3]] | ({"LDGSTS"} if fields[1] == "nvfp4" else set())
@@ -77,13 +78,13 @@ class InstructionsTest(unittest.TestCase):
                     fields = None
                 if fields:
                     kv_dtype, row_tile, min_page_size, cluster_size, options = fields.groups()
-                    wanted = wanted | OF_KV[kv_dtype] | OF_PAGES[min_page_size]
+                    wanted = wanted | OF_KV[kv_dtype] | OF_PAGES[min_page_size or "16"]
                     unwanted = unwanted | OF_KV["bf16"] - wanted
                     if int(row_tile) > MOST_MMA_ROWS:
                         single = {word for word in wanted if word.startswith("HMMA.")}
                         wanted = wanted - single | {word.replace("HMMA.16816", "HGMMA.64x64x16") for word in single} | {"STSM"}
                         unwanted = unwanted | {"HMMA"}
-                    if options != "0":  # the grid declares that they may spill
+                    if options == "1" or (name.startswith("mla_decode_") and row_tile == "32"):  # as the grid declares
                         unwanted = unwanted - LOCAL
                 if fields and int(cluster_size) > 1:
                     wanted, unwanted = wanted | CLUSTER, unwanted - CLUSTER

@@ -30,6 +30,7 @@ DRAFTS = {"features": abi.FEATURE_DRAFT_MASK, "q_len": 64}
 V_TABLE = {"page_table_v_offset": 4096, "page_table_request_stride": 8192}
 PER_HEAD = {"seq_lens_request_stride": 8, "seq_lens_head_stride": 1, "page_table_head_stride": 4096,
             "page_table_request_stride": 8 * 4096}
+CONTIGUOUS = {"features": abi.FEATURE_CONTIGUOUS_KV, "kv_capacity_tokens": 4096, "page_size": 0, "page_table_request_stride": 0}
 MLA = {"op": abi.OP_MLA_DECODE, "num_kv_heads": 1, "num_qo_heads": 128, "head_dim": 576, "page_size": 64}
 MLA_FEATURES = 0x1fff & ~(abi.FEATURE_V_PAGE_TABLE | abi.FEATURE_ALIBI | abi.FEATURE_ROPE) | abi.FEATURE_QUERY_ROPE
 
@@ -50,7 +51,9 @@ ROWS = [
     ("FEATURE_ALIBI", {"features": abi.FEATURE_ALIBI}),
     ("FEATURE_ROPE", {"features": abi.FEATURE_ROPE}),
     ("FEATURE_BATCH_INVARIANT", {"features": abi.FEATURE_BATCH_INVARIANT}),
-    ("all of these together", {"features": 0x1fff, "q_len": 8, "window_left": 127, "logits_soft_cap": 30.0, **V_TABLE}),
+    ("FEATURE_CONTIGUOUS_KV", CONTIGUOUS),
+    ("FEATURE_CONTIGUOUS_KV, NHD, room for 1 to 131072 tokens", {**CONTIGUOUS, "kv_layout": abi.KV_NHD, "kv_capacity_tokens": [1, 1237, 131072]}),
+    ("all of the paged ones together", {"features": 0x1fff, "q_len": 8, "window_left": 127, "logits_soft_cap": 30.0, **V_TABLE}),
     ("q_len 2 to 1024", {"q_len": [2, 64, 1024]}),
     ("q_len 1025", {"q_len": 1025}),
     ("lengths and page tables per KV head", PER_HEAD),

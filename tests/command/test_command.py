@@ -333,6 +333,15 @@ class OnHostGpu(CommandTest):
                 report = self.check_format("kve4m3_d64_r8_p16", case)
                 self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
 
+    def test_mla_is_as_the_reference_has_it_and_its_defects_are_found(self):
+        kernel = "mla_decode_kve4m3_d320_r16_c1_sm90"
+        for case, defect in (("page_16", None), ("heads_16", None), ("draft_mask", None), ("page_16", "skip_token"), ("page_16", "leak"),
+                             ("page_16", "wrong_lse"), ("q_len_2", "causal"), ("draft_mask", "draft_bits")):
+            with self.subTest(case=case, defect=defect):
+                report = self.check(kernel, "--case", case, "--repeat", 1, bundle=bundles / "formats", HOST_GPU_DEFECT=defect or "",
+                                    code=FAILED if defect else PASSED)
+                self.assertEqual((report["passed"], report["failed"]), (int(defect is None), int(defect is not None)))
+
     def test_query_tokens_drafts_caps_and_biases_are_as_the_reference_has_them(self):
         for kernel in ("kvbf16_d64_r8_p16", "kve4m3_d64_r8_p1", "kvnvfp4_d64_r8_p16"):
             for case in ("q_len_*", "ragged_q*", "draft*", "soft_cap*", "alibi*", "lse_natural*", "skip_softmax*", "rope*"):

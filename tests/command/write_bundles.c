@@ -55,13 +55,31 @@ static struct libdecode_launch_contract format_contract(size_t format, uint32_t 
     return contract;
 }
 
+/* 16 rows a pass over latent rows, no cluster. */
+static struct libdecode_launch_contract mla_contract(size_t format, uint32_t head_dim) {
+    struct libdecode_launch_contract contract = format_contract(format, head_dim, 16);
+    contract.family = KERNEL_FAMILY_MLA_DECODE;
+    contract.parameter_bytes = sizeof(struct mla_decode_params);
+    contract.row_tile = 16;
+    contract.features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
+                        CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX |
+                        CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT |
+                        CONTRACT_FEATURE_QUERY_ROPE;
+    return contract;
+}
+
 static void write_formats(const char *path) {
-    enum { HEAD_DIMS = 4, PAGE_KINDS = 2, KERNELS = FIXTURE_KV_DTYPES * HEAD_DIMS * PAGE_KINDS };
+    enum {
+        HEAD_DIMS = 4,
+        PAGE_KINDS = 2,
+        PAGED = FIXTURE_KV_DTYPES * HEAD_DIMS * PAGE_KINDS,
+        KERNELS = PAGED + FIXTURE_KV_DTYPES
+    };
     static const uint32_t head_dims[HEAD_DIMS] = {64, 128, 256, 512}, page_sizes[PAGE_KINDS] = {1, 16};
     static char names[KERNELS][64];
     struct fixture_kernel kernels[KERNELS];
     size_t count = 0, bytes;
-    for (size_t i = 0; i < KERNELS; i++) {
+    for (size_t i = 0; i < PAGED; i++) {
         const size_t format = i % FIXTURE_KV_DTYPES;
         const uint32_t head_dim = head_dims[i / FIXTURE_KV_DTYPES % HEAD_DIMS],
                        page_size = page_sizes[i / FIXTURE_KV_DTYPES / HEAD_DIMS];
@@ -71,6 +89,13 @@ static void write_formats(const char *path) {
                        head_dim, page_size);
         kernels[count] =
             (struct fixture_kernel){.name = names[count], .target = 90, .contract = format_contract(format, head_dim, page_size)};
+        count++;
+    }
+    for (size_t format = 0; format < FIXTURE_KV_DTYPES; format++) {
+        if (fixture_kv_dtypes[format].number == KERNEL_DTYPE_NVFP4)
+            continue;
+        (void)snprintf(names[count], sizeof names[count], "mla_decode_kv%s_d320_r16_c1_sm90", fixture_kv_dtypes[format].name);
+        kernels[count] = (struct fixture_kernel){.name = names[count], .target = 90, .contract = mla_contract(format, 320)};
         count++;
     }
     uint8_t *data = fixture_bundle(kernels, count, &bytes);

@@ -87,12 +87,6 @@ class ParametersTest(unittest.TestCase):
         self.assertEqual({name for name in named if not hasattr(abi, name)}, set())
 
     def test_what_is_refused_is_refused_by_name(self):
-        function = "trtllm_batch_decode_with_kv_cache_mla"
-        self.assertEqual({kind for kind, _ in rows(function)[1].values()}, {"refused"})
-        required = [name for name, parameter in parameters(function).items() if parameter.default is REQUIRED]
-        with self.assertRaisesRegex(NotImplementedError, f"{function}: libdecode does not do MLA") as caught:
-            getattr(libdecode, function)(*[None] * len(required))
-        self.assertIsInstance(caught.exception, libdecode.UnsupportedError)
         refused = [name for name, (kind, _) in rows("cudnn_batch_decode_with_kv_cache")[1].items() if kind == "refused"]
         self.assertEqual(len(refused), 4)
         for name in refused:

@@ -85,6 +85,22 @@ class Call:
         tensors.k_cache, tensors.v_cache = k.address, v.address
         self.k_view = k
 
+    def latent_cache(self, kv_cache: Any, kv_lora_rank: int) -> None:
+        """Of MLA: [pages, page_size, head_dim] or [pages, 1, page_size, head_dim]; the first kv_lora_rank elements of a row are
+        its V."""
+        problem, seen = self.problem, self._see(kv_cache, "kv_cache")
+        require_dtype(seen, "bf16", "fp16", "e4m3")
+        if len(seen.shape) == 4 and seen.shape[1] == 1:
+            seen = seen._replace(shape=(seen.shape[0], *seen.shape[2:]), strides=(seen.strides[0], *seen.strides[2:]))
+        require_rank(seen, 3, "[pages, page_size, head_dim] or [pages, 1, page_size, head_dim]")
+        require_dense_rows(seen)
+        if seen.shape[2] != problem.head_dim:
+            raise InvalidArgumentError(f"kv_cache has head_dim {seen.shape[2]}, query {problem.head_dim}: they must be equal")
+        problem.op, problem.num_kv_heads, problem.v_head_dim = abi.OP_MLA_DECODE, 1, kv_lora_rank
+        problem.kv_dtype, problem.num_pages, problem.page_size = DTYPES[seen.dtype], seen.shape[0], seen.shape[1]
+        problem.k_page_stride, problem.k_token_stride = seen.stride(0), seen.stride(1)
+        self.tensors.k_cache = seen.address
+
     def kv_scales(self, kv_cache_sf: Any, name: str, v_sf_layout: str | None) -> None:
         """Of NVFP4 KV: (scales of K, scales of V), each e4m3 [pages, num_kv_heads, page_size, head_dim / 16] or as NHD, or both
         in one [pages, 2, ...]. V's interleaved ones are [pages, num_kv_heads, page_size, head_dim / 16] in either layout."""
@@ -282,7 +298,7 @@ class Call:
     def out(self, out: Any, out_dtype: Any, o_sf_scale: float | None, o_sf_vec_size: int | None) -> Any:
         """The result, the caller's or a new one. The dtype is out_dtype, else that of `out`, else the query's."""
         problem, tensors = self.problem, self.tensors
-        shape = (self.num_tokens, problem.num_qo_heads, problem.head_dim)
+        shape = (self.num_tokens, problem.num_qo_heads, problem.v_head_dim or problem.head_dim)
         wanted = None if out_dtype is None else dtype_name(out_dtype)
         if wanted == "nvfp4" or is_fp4(out):
             if wanted not in (None, "nvfp4"):

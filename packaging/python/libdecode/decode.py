@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from libdecode.arrays import View, empty_like, view
+from libdecode.arrays import View, empty_like, require_rank, view
 from libdecode.call import Call, refuse
 from libdecode.context import Context
 from libdecode.errors import InvalidArgumentError
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     Tensor = Union[torch.Tensor, Any]  # or whatever else `libdecode.arrays` understands
 
 _CUDNN = "cudnn_batch_decode_with_kv_cache"
+_MLA = "trtllm_batch_decode_with_kv_cache_mla"
 _BACKENDS = ("auto", "trtllm-gen", "xqa", "libdecode")
+_MLA_BACKENDS = (*_BACKENDS, "cute-dsl")
 
 
 def trtllm_batch_decode_with_kv_cache(
@@ -234,9 +236,86 @@ def trtllm_batch_decode_with_kv_cache_mla(
     cp_rank: int = 0,
     causal_seqlens_kv_global: Optional[Tensor] = None,
     use_fp16_softmax: Optional[bool] = None,
+    *,
+    stream: Optional[int] = None,
+    context: Optional[Context] = None,
 ) -> Any:
-    """Multi-head latent attention. Raises NotImplementedError: of MLA the library has kernels, and this package no call yet."""
-    raise refuse("trtllm_batch_decode_with_kv_cache_mla", "MLA (multi-head latent attention)")
+    """Multi-head latent attention with absorbed weights over a paged cache of one row a token.
+
+    query            [batch, q_len, num_qo_heads, kv_lora_rank + qk_rope_head_dim], or [tokens, num_qo_heads, ...] with
+                     cum_seq_lens_q; bf16, fp16 or e4m3. That is 512 + 64 or 256 + 64
+    kv_cache         [pages, page_size, kv_lora_rank + qk_rope_head_dim] or with an axis of 1 behind pages; the query's dtype or e4m3.
+                     A row is the token's K, its first kv_lora_rank elements are V
+    workspace_buffer a `Workspace`, else it has no effect: see parameters.md
+    block_tables     i32 [batch, pages of the longest]
+    seq_lens         i32 [batch]: KV tokens, the new ones included
+    max_seq_len      a hint, as of `trtllm_batch_decode_with_kv_cache`
+    out              like the query, with kv_lora_rank elements; None: a new one, bf16 for an e4m3 query
+    bmm1_scale       of the logits; usually 1 / sqrt(qk_nope_head_dim + qk_rope_head_dim)
+    sinks            f32 [num_qo_heads]
+    lse, return_lse  f32, the query's shape without its last axis, or [tokens, num_qo_heads]; base 2
+
+    Returns out, or (out, lse) with return_lse. Raises NotImplementedError for sparse_mla_top_k, and for what spreads a cache over
+    ranks (LIBDECODE_FEATURE_QUERY_POSITIONS and position_stride of the library do that); else as this module says.
+    """
+    del qk_nope_head_dim, is_var_seq, cute_dsl_impl, kv_scale_format, multi_ctas_kv_counter_buffer, use_fp16_softmax  # no effect
+    if backend not in _MLA_BACKENDS:
+        raise InvalidArgumentError(f"backend is {backend!r}: accepted are {', '.join(map(repr, _MLA_BACKENDS))}")
+    for name, value, default in (("sparse_mla_top_k", sparse_mla_top_k, 0), ("sparse_mla_top_k_lens", sparse_mla_top_k_lens, None),
+                                 ("enable_dcp", enable_dcp, False), ("cp_world", cp_world, 1), ("cp_rank", cp_rank, 0),
+                                 ("causal_seqlens_kv_global", causal_seqlens_kv_global, None)):
+        if value is not default and not (isinstance(value, int) and value == default):
+            raise refuse(_MLA, f"{name} = {value if isinstance(value, int) else 'a tensor'}")
+    if seq_lens is None:
+        raise InvalidArgumentError("seq_lens is None: it must be i32 [batch]")
+    whole, table = view(query, "query"), view(block_tables, "block_tables")
+    q_len = None
+    if cum_seq_lens_q is None:
+        require_rank(whole, 4, "[batch, q_len, num_qo_heads, head_dim], or of three axes with cum_seq_lens_q")
+        q_len = whole.shape[1]
+        if max_q_len is not None:
+            raise InvalidArgumentError(f"max_q_len is {max_q_len} without cum_seq_lens_q: leave it None")
+    if whole.shape[-1] != kv_lora_rank + qk_rope_head_dim:
+        raise InvalidArgumentError(f"query has head_dim {whole.shape[-1]}: it must be kv_lora_rank + qk_rope_head_dim = "
+                                   f"{kv_lora_rank + qk_rope_head_dim}")
+    if not uses_shared_paged_kv_idx:  # V lies in K's rows: its ids have nothing to say
+        require_rank(table, 3, "[batch, 2, width]")
+        table = table._replace(shape=(table.shape[0], table.shape[2]), strides=(table.strides[0], table.strides[2]))
+    call = Call()
+    call.query(_tokens_together(whole))
+    call.latent_cache(kv_cache, kv_lora_rank)
+    call.tables(table, seq_lens, max_seq_len, shared=True, per_head=False)
+    call.query_tokens(q_len, max_q_len, cum_seq_lens_q)
+    call.scale("bmm1_scale", bmm1_scale)
+    call.scale("bmm2_scale", bmm2_scale)
+    call.sinks(sinks)
+    call.skip_softmax(skip_softmax_threshold_scale_factor)
+    if out is None:
+        dtype = "bf16" if whole.dtype == "e4m3" else whole.dtype
+        out = empty_like(whole, (*whole.shape[:-1], kv_lora_rank), dtype, "out")
+        call.out(_tokens_together(view(out, "out")._replace(dtype=dtype)), dtype, None, None)
+    else:
+        call.out(_tokens_together(view(out, "out")), None, None, None)
+    if lse is None and return_lse:
+        lse = empty_like(whole, whole.shape[:-1], "f32", "lse")
+    if lse is not None:
+        seen = view(lse, "lse")
+        call.lse(_tokens_together(seen, rank=2) if len(seen.shape) == 3 else seen, True)
+    call.run(workspace_buffer, enable_pdl, stream, context)
+    return (out, lse) if return_lse else out
+
+
+def _tokens_together(seen: View, rank: int = 3) -> View:
+    """[batch, q_len, ...] as [tokens, ...]; what has `rank` axes already stays as it is."""
+    if len(seen.shape) == rank:
+        return seen
+    require_rank(seen, rank + 1, "[batch, q_len, ...]")
+    batch, q_len = seen.shape[:2]
+    token = seen.strides[0] if q_len == 1 else seen.strides[1]
+    if batch > 1 and q_len > 1 and seen.strides[0] != q_len * token:
+        raise InvalidArgumentError(f"{seen.name} has strides {seen.strides} with shape {seen.shape}: those of a request must be q_len "
+                                   "times those of a query token")
+    return seen._replace(shape=(batch * q_len, *seen.shape[2:]), strides=(token, *seen.strides[2:]))
 
 
 def single_decode_with_kv_cache(
