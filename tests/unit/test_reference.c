@@ -43,6 +43,32 @@ static void far_apart_and_infinite_logits_stay_finite(void **state) {
     expect(0, 0, 0, 0, -(double)INFINITY);
 }
 
+static void put_row(int32_t row, double logit, double v0, double v1) { put(row / PAGE, 0, row % PAGE, logit, v0, v1); }
+
+static void contiguous_requests_have_rows_one_after_the_other(void **state) {
+    (void)state;
+    scene_begin(3);
+    scene.problem.features |= LIBDECODE_FEATURE_CONTIGUOUS_KV;
+    scene.problem.batch_size = 2;
+    scene.problem.page_size = 0;
+    scene.problem.page_table_request_stride = 0;
+    scene.problem.kv_capacity_tokens = 5;
+    scene.tensors.page_table = NULL;
+    scene.seq_lens[1] = 9;                 /* counts as 5 */
+    for (int32_t row = 0; row < 10; row++) /* those of request 0 from its length on stay NaN */
+        if (row < 3 || row >= 5)
+            put_row(row, 0, 1 << row, row < 5 ? 1 : 2);
+    run();
+    expect(0, 0, bf16_decode(bf16_encode(7.0 / 3)), 1, log2(3));
+    expect(1, 0, bf16_decode(bf16_encode(992.0 / 5)), 2, log2(5));
+    put_row(3, 0, 8, 1);
+    put_row(4, 0, 16, 1);
+    scene.tensors.seq_lens = NULL; /* all that there is room for */
+    run();
+    expect(0, 0, bf16_decode(bf16_encode(31.0 / 5)), 1, log2(5));
+    expect(1, 0, bf16_decode(bf16_encode(992.0 / 5)), 2, log2(5));
+}
+
 static void a_sink_takes_part_in_the_sum_and_not_in_the_values(void **state) {
     (void)state;
     scene_begin(1);
@@ -476,6 +502,7 @@ int main(void) {
         cmocka_unit_test(two_equal_tokens_are_averaged),
         cmocka_unit_test(weights_and_lse_follow_the_logits),
         cmocka_unit_test(far_apart_and_infinite_logits_stay_finite),
+        cmocka_unit_test(contiguous_requests_have_rows_one_after_the_other),
         cmocka_unit_test(a_sink_takes_part_in_the_sum_and_not_in_the_values),
         cmocka_unit_test(an_empty_sequence_gives_zero_and_minus_infinity_or_the_sink),
         cmocka_unit_test(scales_multiply_logits_and_results_and_device_scales_win),
