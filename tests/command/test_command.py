@@ -360,7 +360,8 @@ class OnHostGpu(CommandTest):
         for defect, case, kind in [("skip_token", "contiguous_nhd", "wrong"), ("read_on", "contiguous_beyond", "wrong"),
                                    ("skip_token", "single_decode", "wrong"), ("early", "contiguous_programmatic", "bits")]:
             with self.subTest(defect=defect, case=case):
-                report = self.check(ONE_KERNEL, "--case", case, "--repeat", 1, code=FAILED, HOST_GPU_DEFECT=defect)
+                report = self.check("gqa_decode_kvbf16_d64_r8_p16_c1_o1_sm90", "--case", case, "--repeat", 1, code=FAILED,
+                                    bundle=f"{bundles / 'formats'}:{bundles / 'late_copy-sm90.bundle'}", HOST_GPU_DEFECT=defect)
                 self.assertEqual(report["failures"][0]["kind"], kind)
 
     def test_a_right_kernel_gives_a_request_the_same_bits_in_every_batch(self):
