@@ -17,6 +17,7 @@
 #include "abi.h"
 #include "bundle_fixture.h"
 #include "decode_fixture.h"
+#include "element.h"
 #include "family.h"
 #include "fake_cuda.h"
 
@@ -214,8 +215,7 @@ static void test_parts_merge_to_the_whole(void **state) {
     const size_t counts[] = {sizeof query / 2, sizeof cache / 2};
     for (size_t tensor = 0; tensor < 2; tensor++)
         for (size_t i = 0; i < counts[tensor]; i++) {
-            const _Float16 half = (_Float16)(3.0f * random_value(&seed));
-            memcpy(&halves[tensor][i], &half, sizeof half);
+            halves[tensor][i] = fp16_encode(3.0 * (double)random_value(&seed));
         }
     attend(&query[0][0][0], &cache[0][0][0][0][0], 0, 1, &whole_lse[0][0], &whole_out[0][0][0]);
     for (int part = 0; part < PARTS; part++)
@@ -242,9 +242,8 @@ static void test_parts_merge_to_the_whole(void **state) {
         for (int head = 0; head < HEADS; head++) {
             assert_near((double)merged_lse[request][head], (double)whole_lse[request][head], 1e-5);
             for (int d = 0; d < HEAD_DIM; d++) {
-                _Float16 whole;
-                memcpy(&whole, &whole_out[request][head][d], sizeof whole);
-                assert_near((double)merged_out[request][head][d], (double)(float)whole, 3.0 * 0x1p-10);
+                const double whole = fp16_decode(whole_out[request][head][d]);
+                assert_near((double)merged_out[request][head][d], whole, 3.0 * 0x1p-10);
             }
         }
 }
