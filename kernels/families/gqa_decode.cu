@@ -506,7 +506,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .max_q_len = 1024,
     .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
                 CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
-                CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_CONTIGUOUS_KV |
+                CONTRACT_FEATURE_LSE_NATURAL | (Traits::gathers_rows ? 0u : CONTRACT_FEATURE_CONTIGUOUS_KV) |
                 (Traits::cluster_size == 1 ? CONTRACT_FEATURE_BATCH_INVARIANT : 0u) |
                 (Traits::has_options ? CONTRACT_OPTIONS & ~(Traits::computes_rope ? 0u : CONTRACT_FEATURE_ROPE) : 0u),
     .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u),

@@ -70,10 +70,11 @@ class RowStream {
                 continue;
             const uint32_t page = quotient(static_cast<uint32_t>(token), params_.page_size);
             row.in_page = token - static_cast<int>(page * params_.page_size.value);
-            if (params_.page_table == nullptr) {
-                for (int &id : row.page)
-                    id = piece_.request;
-                continue;
+            if constexpr (tables == 2) {
+                if (params_.page_table == nullptr) { /* rows come in boxes, and a request is a page */
+                    row.page[0] = row.page[1] = piece_.request;
+                    continue;
+                }
             }
             row.page[0] = ids[page];
             if constexpr (tables == 2)

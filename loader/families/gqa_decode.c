@@ -56,10 +56,12 @@ static void narrow(const struct grid_variant *variant, contract_t *contract) {
         contract->features &= ~(uint32_t)CONTRACT_FEATURE_BATCH_INVARIANT;
     if (contract->head_dim / contract->cluster_size < NVFP4_BLOCK)
         contract->out_dtypes &= ~(1u << KERNEL_DTYPE_NVFP4);
-    if (contract->min_page_size >= PAGED_MIN_BOX_TOKENS)
+    if (contract->min_page_size >= PAGED_MIN_BOX_TOKENS) {
         contract->flags &= ~(uint32_t)CONTRACT_FLAG_ROW_GATHER;
-    else
+    } else {
         contract->max_box_tokens = PAGED_MIN_BOX_TOKENS;
+        contract->features &= ~(uint32_t)CONTRACT_FEATURE_CONTIGUOUS_KV; /* boxes find those rows */
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------------- axes */

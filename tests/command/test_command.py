@@ -350,7 +350,7 @@ class OnHostGpu(CommandTest):
                     self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
 
     def test_contiguous_kv_is_as_the_reference_has_it(self):
-        for kernel in ("kvbf16_d64_r8_p16", "kvfp16_d64_r8_p1", "kve4m3_d64_r8_p16", "kvnvfp4_d64_r8_p1"):
+        for kernel in ("kvbf16_d64_r8_p16", "kvfp16_d128_r8_p16", "kve4m3_d64_r8_p16", "kvnvfp4_d64_r8_p16"):
             for case, cases in (("contiguous*", 12), ("single_decode*", 2)):
                 with self.subTest(kernel=kernel, case=case):
                     report = self.check_format(kernel, case)

@@ -51,7 +51,8 @@ static struct libdecode_launch_contract format_contract(size_t format, uint32_t 
     contract.min_page_size = min_page_size;
     contract.flags = min_page_size < 16 ? CONTRACT_FLAG_ROW_GATHER : 0u;
     contract.max_q_len = 1024;
-    contract.features = fixture_decode_features | CONTRACT_FEATURE_BATCH_INVARIANT | CONTRACT_FEATURE_CONTIGUOUS_KV;
+    contract.features =
+        fixture_decode_features | CONTRACT_FEATURE_BATCH_INVARIANT | (min_page_size < 16 ? 0u : CONTRACT_FEATURE_CONTIGUOUS_KV);
     return contract;
 }
 
