@@ -13,7 +13,7 @@
  *     HOST_GPU_DEFECT=wrong_lse       the lse is natural, not base 2
  *     HOST_GPU_DEFECT=mask_first      a masked score is -infinity before it is scaled: +infinity or NaN after
  *     HOST_GPU_DEFECT=infinite_sink   the weight of an infinite sink is the difference of two infinities
- *     HOST_GPU_DEFECT=read_on         a length beyond the page table reads one entry on
+ *     HOST_GPU_DEFECT=read_on         a length beyond the page table, or the capacity, reads on; not in the last request
  *     HOST_GPU_DEFECT=huge_scores     a maximum counts as new if it is more than the last one + 8, in f32
  *     HOST_GPU_DEFECT=lost_nan        tokens whose scores are all NaN or masked count as none
  *     HOST_GPU_DEFECT=e4m3_operands   P is rounded to e4m3, as other libraries do

@@ -5,6 +5,7 @@
  * reference.c, so that the two check each other; the elements alone are decoded and encoded by the same code.
  */
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -494,8 +495,10 @@ static void begin_sequence(struct sequence *sequence, int request, int kv_head) 
     int seq_len = schedule->max_tokens;
     if (schedule->seq_lens != NULL)
         seq_len = schedule->seq_lens[request * schedule->seq_lens_request_stride + kv_head * schedule->seq_lens_head_stride];
+    /* not in the last request: contiguous KV ends with it, and a read behind it would end this program */
+    const bool reads_on = host_gpu_has_defect("read_on") && request + 1 < schedule->batch_size;
     if (seq_len > schedule->max_tokens)
-        seq_len = schedule->max_tokens + (host_gpu_has_defect("read_on") ? 1 : 0);
+        seq_len = schedule->max_tokens + (reads_on ? 1 : 0);
     sequence->request = request;
     sequence->kv_head = kv_head;
     sequence->seq_len = seq_len > 0 ? seq_len : 0;
