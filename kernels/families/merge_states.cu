@@ -188,7 +188,8 @@ __device__ __forceinline__ void merge_row(const merge_states_params &params, uin
             Elements<KERNEL_DTYPE_FP32>::store(params.out, row.out + element, sum.values);
         lse = (sum.largest + log2f(sum.weight)) * params.log2_to_lse;
     }
-    __syncwarp(__activemask()); /* the lse of a state may be written where it was read */
+    /* The row's lanes: the lse of a state may be written where it was read. */
+    __syncwarp((lanes < 32 ? (1u << lanes) - 1 : ~0u) << (threadIdx.x & 31 & ~(lanes - 1)));
     if (lane == 0 && params.lse != nullptr)
         params.lse[row.lse] = lse;
 }

@@ -128,12 +128,11 @@ struct WorkMemory {
     pipeline::PieceQueue<Traits::row_tile> pieces;
     pipeline::Sequences sequences; /* for what is called rarely */
 
-    __device__ __forceinline__ SharedQuery &query() {
-        if constexpr (Traits::keeps_query)
-            return passing_query;
-        else
-            return staying_query;
-    }
+    __device__ __forceinline__ SharedQuery &query() { return one_of(passing_query, staying_query); }
+
+  private:
+    static __device__ __forceinline__ SharedQuery &one_of(SharedQuery &query, Nothing &) { return query; }
+    static __device__ __forceinline__ SharedQuery &one_of(Nothing &, SharedQuery &query) { return query; }
 };
 
 constexpr int stages =

@@ -23,7 +23,7 @@ template <class Format, class Ring, int tile_tokens, int warps, int cluster_size
 class RowGather {
     static constexpr int warp_tokens = (tile_tokens + warps - 1) / warps;
     using Stream = RowStream<cluster_size, tile_tokens, warp_tokens, 1>;
-    using Batch = Stream::Batch;
+    using Batch = typename Stream::Batch;
 
   public:
     static constexpr int arrivals = warps * 32; /* on the barrier of a tile: every lane's */

@@ -21,7 +21,7 @@ namespace pipeline {
 template <class Format, class Ring, int tile_tokens, int rows_bytes, int cluster_size>
 class ScaleGather {
     using Stream = RowStream<cluster_size, tile_tokens, tile_tokens, 2>;
-    using Batch = Stream::Batch;
+    using Batch = typename Stream::Batch;
 
   public:
     static constexpr int arrivals = 32; /* on the barrier of a tile: every lane's */

@@ -27,6 +27,8 @@
 
 #include <cstdint>
 
+#include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
 #include "tile/element.cuh"
 #include "tile/kv_format.cuh"
 #include "tile/query.cuh"

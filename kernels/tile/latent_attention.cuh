@@ -92,7 +92,7 @@ template <class Format, class Query, int tile_tokens, int token_fragments, int r
 __device__ __forceinline__ void qk_part(ScoreFragment<token_fragments, row_fragments> &scores, const Query &query,
                                         uint32_t k_tile, const TokenFragments<Format, tile_tokens, token_fragments> &tokens,
                                         const StepRange<Format, groups> &steps, int lane) {
-    using Reader = Format::KeyReader;
+    using Reader = typename Format::KeyReader;
     scores.clear();
     Reader first(k_tile, tokens, 0, lane), second(k_tile, tokens, token_fragments - 1, lane);
     static_assert(token_fragments <= 2, "a reader for each");

@@ -9,11 +9,11 @@
 #include <time.h>
 
 #include "driver.h"
+#include "played/tensor_map.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define FREE_BYTES ((size_t)140 << 30)
 #define NUM_SMS 8
-enum { PROGRAMMATIC = 6 }; /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
 enum {
     SUCCESS = 0,
     INVALID_VALUE = 1,
@@ -256,25 +256,36 @@ CALL cuTensorMapEncodeTiled(struct libdecode_tensor_map *map, int data_type, uin
 CALL cuTensorMapEncodeTiled(struct libdecode_tensor_map *map, int data_type, uint32_t rank, void *address, const uint64_t *dims,
                             const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave,
                             int swizzle, int promotion, int fill) {
-    struct host_gpu_map host_map = {.address = (uintptr_t)address,
-                                    .num_pages = dims[4],
-                                    .token_stride = strides[0],
-                                    .head_stride = strides[2],
-                                    .page_stride = strides[3]};
-    (void)data_type, (void)interleave, (void)swizzle, (void)promotion;
+    struct played_tensor_map told = {
+        .address = (uintptr_t)address,
+        .element_bytes = data_type == 0 ? 1 : 2, /* CU_TENSOR_MAP_DATA_TYPE_UINT8, or FLOAT16, BFLOAT16 */
+        .swizzle_bytes = 16u << swizzle,         /* CU_TENSOR_MAP_SWIZZLE_NONE, 32B, 64B, 128B */
+    };
+    (void)interleave, (void)promotion;
     if (rank != 5 || box[0] == 0 || element_strides[0] != 1 || fill != 0)
         return INVALID_VALUE;
     for (int axis = 0; axis < 4; axis++) {
         if (strides[axis] % 16 != 0)
             return INVALID_VALUE;
     }
-    memcpy(map->opaque, &host_map, sizeof host_map);
+    memcpy(told.dims, dims, sizeof told.dims);
+    memcpy(told.strides_bytes, strides, sizeof told.strides_bytes);
+    memcpy(told.box, box, sizeof told.box);
+    _Static_assert(sizeof told <= sizeof map->opaque, "room in a map");
+    memcpy(map->opaque, &told, sizeof told);
     return answer(SUCCESS);
 }
 
 static void execute(const struct node *node) {
+    unsigned cluster_size = 1;
+    for (unsigned index = 0; index < node->config.num_attributes; index++) {
+        if (node->attributes[index].id == CUDA_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+            cluster_size = node->attributes[index].value.cluster.x;
+    }
     launches++;
-    host_gpu_execute(node->function->name, node->parameters);
+    if (host_gpu_play(node->function->name, node->parameters, node->config.grid_x, cluster_size, node->config.block_x,
+                      node->config.shared_bytes) == 0)
+        host_gpu_execute(node->function->name, node->parameters);
     if (host_gpu_has_defect("crash"))
         broken = 1;
 }
@@ -292,7 +303,8 @@ static void flush(void) {
 }
 
 static int may_begin_early(const struct node *node) {
-    if (node->config.num_attributes == 0 || node->attributes[node->config.num_attributes - 1].id != PROGRAMMATIC)
+    if (node->config.num_attributes == 0 ||
+        node->attributes[node->config.num_attributes - 1].id != CUDA_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
         return 0;
     return host_gpu_has_defect("early") || host_gpu_knows_history(node->function->name, node->parameters);
 }

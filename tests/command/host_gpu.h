@@ -45,8 +45,10 @@
  *     HOST_GPU_DEFECT=crash           every call after the first launch answers CUDA_ERROR_ILLEGAL_ADDRESS
  *     HOST_GPU_DEFECT=endless         what was launched is still running, however often cuStreamQuery is asked
  *     HOST_GPU_CAPABILITY=120         another GPU than an H200
+ *     HOST_GPU_KERNELS=FOLDER         kernels that lie there as FOLDER/NAME.so are not computed from what is asked of them, but run,
+ *                                     thread by thread (tests/kernels/played/), in an order that HOST_GPU_SEED (default 1) picks
  *
- * host_gpu.c: the driver's calls. host_gpu_kernels.c, host_gpu_merge.c: what a launch computes.
+ * host_gpu.c: the driver's calls. host_gpu_kernels.c, host_gpu_merge.c: what a launch computes. host_gpu_played.c: kernels that run.
  */
 #ifndef LIBDECODE_HOST_GPU_H
 #define LIBDECODE_HOST_GPU_H
@@ -55,11 +57,6 @@
 #include <stdint.h>
 
 #define HOST_GPU_MAX_PARAMETER_BYTES 1024
-
-/* What cuTensorMapEncodeTiled leaves in a map for host_gpu_kernels.c. Strides in bytes. */
-struct host_gpu_map {
-    uint64_t address, num_pages, token_stride, head_stride, page_stride;
-};
 
 /* Whether HOST_GPU_DEFECT is this one. */
 int host_gpu_has_defect(const char *name);
@@ -72,6 +69,10 @@ int host_gpu_knows_history(const char *kernel, const void *parameters);
 
 /* Computes. `row_tile`, `cluster_size` and the rest of the contract play no role. */
 void host_gpu_execute(const char *kernel, const void *parameters);
+
+/* Runs the kernel of that name where HOST_GPU_KERNELS has it; 0: it has not. */
+int host_gpu_play(const char *kernel, const void *parameters, unsigned grid, unsigned cluster_size, unsigned threads,
+                  unsigned shared_bytes);
 
 /* The part of it that merges partial results: struct merge_states_params. */
 void host_gpu_merge_states(const void *parameters);

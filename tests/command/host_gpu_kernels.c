@@ -12,6 +12,7 @@
 #include "abi.h"
 #include "element.h"
 #include "host_gpu.h"
+#include "played/tensor_map.h"
 
 #define TILE_TOKENS 64
 #define MAX_HEAD_DIM 576
@@ -131,18 +132,18 @@ static struct kv_row kv_row(const struct sequence *sequence, int of_v, int token
     const int32_t *const ids = of_v != 0 ? sequence->v_ids : sequence->k_ids;
     const int64_t page = params->schedule.page_table != NULL ? ids[(uint32_t)token / page_size] : sequence->request;
     const int64_t page_token = (uint32_t)token % page_size;
-    struct host_gpu_map map;
+    struct played_tensor_map map;
     struct kv_row found = {.scale_step = 1};
     memcpy(&map, of_v != 0 ? params->v_map.opaque : params->k_map.opaque, sizeof map);
     const int is_gathered = source->rows != NULL;
-    if (page < 0 || (uint64_t)page >= (is_gathered != 0 ? (uint64_t)params->num_pages : map.num_pages))
+    if (page < 0 || (uint64_t)page >= (is_gathered != 0 ? (uint64_t)params->num_pages : map.dims[4]))
         return found;
     if (is_gathered != 0)
         found.elements = row_address(source, page, sequence->kv_head, page_token);
     else
-        found.elements = (const uint8_t *)(uintptr_t)map.address + (uint64_t)page * map.page_stride +
-                         (uint64_t)(sequence->mla != NULL ? 0 : sequence->kv_head) * map.head_stride +
-                         (uint64_t)page_token * map.token_stride;
+        found.elements = (const uint8_t *)(uintptr_t)map.address + (uint64_t)page * map.strides_bytes[3] +
+                         (uint64_t)(sequence->mla != NULL ? 0 : sequence->kv_head) * map.strides_bytes[2] +
+                         (uint64_t)page_token * map.strides_bytes[0];
     if (sequence->kv_dtype != KERNEL_DTYPE_NVFP4)
         return found;
     if (of_v != 0 && params->v_scales_interleaved != 0 && !host_gpu_has_defect("linear_scales")) {

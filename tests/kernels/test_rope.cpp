@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "host_warp.h"
+#include "played/device.cuh"
 
 #include "tile/rope.cuh"
 

@@ -5,7 +5,7 @@
  * say so, and each row sees what its query token sees. With fixed chunks a request is cut alike in every batch, and each chunk has a
  * record that no other chunk has at the same time.
  */
-#include "host_warp.h"
+#include "played/device.cuh"
 
 #include <cstdio>
 #include <cstdlib>
@@ -210,7 +210,8 @@ std::vector<Announced> pieces_of(const Batch &batch, int worker, int rank) {
     const pipeline::Sequences sequences(batch.params);
     std::vector<Announced> all;
     Rows rows = {};
-    run_warp([&](unsigned lane) {
+    played::run_grid(1, 1, played::lanes, 0, 1, [&] {
+        const unsigned lane = played::lane();
         pipeline::SplitSchedule<cluster_size> schedule(batch.params, sequences, static_cast<uint32_t>(worker),
                                                        static_cast<uint32_t>(rank));
         schedule.issue_length_loads();
@@ -226,14 +227,14 @@ std::vector<Announced> pieces_of(const Batch &batch, int worker, int rank) {
             const pipeline::QueryTokens query(schedule.sequences(), piece.request);
             if (lane == 0)
                 pipeline::name_rows(batch.params, query, piece, rows);
-            warp_barrier.arrive_and_wait();
+            __syncwarp();
             if (!pipeline::are_rows_alike(batch.params))
                 pipeline::describe_rows<true>(batch.params, query_params{}, schedule.sequences(), query, piece, rows,
                                               static_cast<int>(lane));
-            warp_barrier.arrive_and_wait();
+            __syncwarp();
             if (lane == 0)
                 all.push_back({worker, piece, rows});
-            warp_barrier.arrive_and_wait();
+            __syncwarp();
         }
     });
     return all;

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory.cuh: kernels/ptx/memory.cuh, played. */
+#pragma once
+
+#include "../device.cuh"
+
+namespace ptx {
+
+inline uint32_t atomic_add(uint32_t *address, uint32_t value) { return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST); }
+
+/* Whoever finds a word that is not there yet asks again: the others must come to write it. */
+template <int count>
+void load_relaxed(float (&value)[count], const float *address) {
+    bool is_complete = true;
+    for (int i = 0; i < count; ++i) {
+        value[i] = std::bit_cast<float>(__atomic_load_n(reinterpret_cast<const uint32_t *>(address) + i, __ATOMIC_SEQ_CST));
+        is_complete = is_complete && std::bit_cast<uint32_t>(value[i]) != 0;
+    }
+    if (!is_complete)
+        played::pause();
+}
+template <int count>
+void store_relaxed(float *address, const float (&value)[count]) {
+    for (int i = 0; i < count; ++i)
+        __atomic_store_n(reinterpret_cast<uint32_t *>(address) + i, std::bit_cast<uint32_t>(value[i]), __ATOMIC_SEQ_CST);
+}
+
+inline void prefetch(const void *) {}
+
+template <int count>
+void load_shared(uint32_t (&words)[count], uint32_t address) {
+    std::memcpy(words, played::shared_pointer(address, sizeof words), sizeof words);
+}
+inline void store_shared(uint32_t address, uint32_t word) {
+    std::memcpy(played::shared_pointer(address, sizeof word), &word, sizeof word);
+}
+inline uint32_t load_shared_byte(uint32_t address) { return *static_cast<const uint8_t *>(played::shared_pointer(address, 1)); }
+inline void store_shared_zeros(uint32_t address) { std::memset(played::shared_pointer(address, 16), 0, 16); }
+
+template <int id, int threads>
+void named_barrier() {
+    played::barrier_meets(id, threads, false);
+}
+template <int threads>
+void named_barrier(int id) {
+    played::barrier_meets(id, threads, false);
+}
+template <int threads>
+void named_barrier_arrive(int id) {
+    played::barrier_arrives(id, threads);
+}
+template <int threads>
+bool named_barrier_any(int id, bool condition) {
+    return played::barrier_meets(id, threads, condition);
+}
+
+/* Launches follow one another. */
+inline void wait_for_preceding_kernel() {}
+inline void let_next_kernel_begin() {}
+
+} // namespace ptx
