@@ -87,6 +87,14 @@ static void set_log(libdecode_context *context, const libdecode_open_options *op
                                      .level = level != LIBDECODE_LOG_DEFAULT ? level : LIBDECODE_LOG_NONE};
 }
 
+static void warn_of_variable(void *log, const char *name, const char *near) {
+    if (near)
+        log_message(log, LIBDECODE_LOG_WARN, "environment variable %s has no effect: nothing reads it; did you mean %s?", name,
+                    near);
+    else
+        log_message(log, LIBDECODE_LOG_WARN, "environment variable %s has no effect: nothing reads it; unset it", name);
+}
+
 static bool context_ended(void *devices, uint64_t context_id) { return device_cache_context_ended(devices, context_id); }
 
 /* Whatever is made before an error stays in the context, for libdecode_close. */
@@ -127,6 +135,8 @@ libdecode_status libdecode_open(const libdecode_open_options *options, libdecode
     if (!context)
         return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "no memory for a context (%zu bytes); free memory", sizeof *context);
     set_log(context, &read, &environment);
+    if ((read.flags & LIBDECODE_OPEN_IGNORE_ENVIRONMENT) == 0)
+        environment_unknown(warn_of_variable, &context->log);
     libdecode_status status = context_result(context, fill_context(context, &read, &environment));
     if (status != LIBDECODE_OK) {
         libdecode_close(context);
