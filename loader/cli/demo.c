@@ -10,13 +10,13 @@
 
 #include "bench/bench_run.h"
 #include "command.h"
+#include "device.h"
 #include "element.h"
 #include "host_reference.h"
 #include "problem.h"
 #include "report.h"
 
 #define REFERENCE_SECONDS 25.0 /* for one model, without a GPU */
-#define NUM_PRESETS 5
 
 struct demo_args {
     const char *trace, *kv;
@@ -28,33 +28,13 @@ static const struct option demo_options[] = {
     {"--trace", "FILE[:FIRST:COUNT]", OPTION_TEXT, offsetof(struct demo_args, trace), 0, 0,
      "another trace of requests (default: the 64 that come with libdecode)"},
     {"--page", "TOKENS", OPTION_INT, offsetof(struct demo_args, page), 16, 512, "KV tokens in a page (default 16)"},
-    {"--kv", "DTYPE", OPTION_TEXT, offsetof(struct demo_args, kv), 0, 0, "bf16 (default) or fp16"},
+    {"--kv", "bf16|fp16", OPTION_WORD, offsetof(struct demo_args, kv), 0, 0, "what the KV cache holds (default bf16)"},
     {"--no-gpu", NULL, OPTION_FLAG, offsetof(struct demo_args, no_gpu), 0, 0, "as on a machine without a GPU"},
     {0},
 };
 
-#define DEMO_GROUPS(args, session)                                                                                               \
-    {                                                                                                                            \
-        {"The batch", demo_options, args}, {"Bundles and output", bundle_options, session}, { "GPU", device_options, session }   \
-    }
-
-void help_demo(void) {
-    struct demo_args args = {0};
-    struct session_args session = {0};
-    const struct option_group groups[] = DEMO_GROUPS(&args, &session);
-    printf("usage: libdecode demo [OPTIONS]\n\n"
-           "One decode step of a chat service: 64 requests that were in flight together, with the lengths that were recorded\n"
-           "and prompts that share the pages of their common beginnings, in the shapes of Llama-3-8B and Llama-3-70B.\n"
-           "With a GPU: runs it, compares every element with the float64 reference, and says which kernel ran, how long,\n"
-           "and how near that is to the speed of memory. Without: runs the reference, and says what each of the five GPUs\n"
-           "would run.\n");
-    options_print(groups, 3);
-}
-
 static const struct model { const char *name, *heads; } models[] = {{"Llama-3-8B", "32/8"}, {"Llama-3-70B", "64/8"}};
 #define NUM_MODELS (sizeof models / sizeof models[0])
-
-static const char *const presets[NUM_PRESETS] = {"sm_90", "sm_100", "sm_103", "sm_120", "sm_121"};
 
 struct demo {
     const struct session_args *session;
@@ -325,9 +305,9 @@ static bool print_choices(struct demo *demo) {
         printf("\nThere is no bundle of kernels here, so nothing can be said of what a GPU would run.\n");
     else
         printf("\nOn a GPU, libdecode would run\n");
-    for (int preset = 0; preset < NUM_PRESETS && !empty; preset++) {
+    for (size_t preset = 0; preset < DEVICE_NUM_CAPABILITIES && !empty; preset++) {
         for (size_t model = 0; model < NUM_MODELS; model++)
-            print_choice(demo, context, presets[preset], &models[model], &demo->workloads[model]);
+            print_choice(demo, context, device_preset_name(preset), &models[model], &demo->workloads[model]);
     }
     if (demo->session->json)
         json_end(&demo->json, ']');
@@ -402,11 +382,11 @@ static int run_prepared(struct demo *demo, const struct demo_args *args) {
     return result;
 }
 
-int run_demo(int argc, char **argv) {
+static int run(int argc, char **argv) {
     struct demo_args args = {.page = 16};
     struct session_args session = {0};
-    const struct option_group groups[] = DEMO_GROUPS(&args, &session);
-    if (!options_parse("demo", groups, 3, argc, argv, NULL))
+    void *const targets[] = {&args, &session, &session};
+    if (!options_parse(&demo_command, targets, argc, argv, NULL))
         return EXIT_USAGE;
     struct demo demo = {.session = &session, .trace = args.trace != NULL ? args.trace : trace_shipped_path()};
     if (demo.trace == NULL)
@@ -416,3 +396,21 @@ int run_demo(int argc, char **argv) {
         workload_free(&demo.workloads[model]);
     return result;
 }
+
+static const struct option_group groups[] = {
+    {"The batch", demo_options}, {"Bundles and output", bundle_options}, {"GPU", device_options}};
+
+const struct command demo_command = {
+    .name = "demo",
+    .summary = "decode a batch cut from a real request trace, and show what happens",
+    .operands = "",
+    .description =
+        "One decode step of a chat service: 64 requests that were in flight together, with the lengths that were recorded and "
+        "prompts that share the pages of their common beginnings, in the shapes of Llama-3-8B and Llama-3-70B.\n\n"
+        "With a GPU: runs it, compares every element with the float64 reference, and says which kernel ran, how long, and how "
+        "near that is to the speed of memory. Without: runs the reference, and says what each kind of GPU would run.",
+    .examples = "",
+    .notes = "",
+    COMMAND_GROUPS(groups),
+    .run = run,
+};

@@ -10,21 +10,7 @@
 #include "report.h"
 #include "session.h"
 #include "target.h"
-
-#define DOCTOR_GROUPS(session)                                                                                                   \
-    {                                                                                                                            \
-        { "Bundles and output", bundle_options, session }                                                                        \
-    }
-
-void help_doctor(void) {
-    struct session_args session = {0};
-    const struct option_group groups[] = DOCTOR_GROUPS(&session);
-    printf("usage: libdecode doctor [OPTIONS]\n\n"
-           "Looks at the driver, the GPUs, the bundles and the environment, and says what is missing and what to do.\n"
-           "Every image of every bundle is decompressed, hashed and audited.\n\n"
-           "Exit codes: 0 all is well, 1 something is broken, 77 no GPU, but nothing is broken.\n");
-    options_print(groups, 1);
-}
+#include "terminal.h"
 
 struct diagnosis {
     struct json *json; /* NULL: text */
@@ -225,10 +211,10 @@ static int conclude(struct diagnosis *diagnosis, bool has_gpu) {
     return result;
 }
 
-int run_doctor(int argc, char **argv) {
+static int run(int argc, char **argv) {
     struct session_args session = {0};
-    const struct option_group groups[] = DOCTOR_GROUPS(&session);
-    if (!options_parse("doctor", groups, 1, argc, argv, NULL))
+    void *const targets[] = {&session};
+    if (!options_parse(&doctor_command, targets, argc, argv, NULL))
         return EXIT_USAGE;
     struct json json = {0};
     struct diagnosis diagnosis = {.json = session.json ? &json : NULL};
@@ -256,3 +242,18 @@ int run_doctor(int argc, char **argv) {
     libdecode_close(context);
     return result;
 }
+
+static const struct option_group groups[] = {{"Bundles and output", bundle_options}};
+
+const struct command doctor_command = {
+    .name = "doctor",
+    .summary = "driver, GPUs, bundles: what is there, what is missing, what to do",
+    .operands = "",
+    .description =
+        "Looks at the driver, the GPUs, the bundles and the environment, and says what is missing and what to do. Every "
+        "image of every bundle is decompressed, hashed and audited.",
+    .examples = "",
+    .notes = "Exit codes: 0 all is well, 1 something is broken, 77 no GPU, but nothing is broken.",
+    COMMAND_GROUPS(groups),
+    .run = run,
+};

@@ -13,7 +13,7 @@
 
 #include "options.h"
 #include "reference.h"
-#include "report.h"
+#include "terminal.h"
 
 #define MAX_THREADS 64
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "option_words.h"
 #include "problem.h"
 
 #define MAX_LEN (1 << 26)
@@ -19,15 +20,16 @@ const struct option problem_options[] = {
     {"--head-dim", "D", OPTION_INT, FIELD(head_dim), 1, 1 << 16, "elements of a head (default 128; with --mla 576)"},
     {"--mla", NULL, OPTION_FLAG, FIELD(mla), 0, 0,
      "MLA decode: a cache of latent rows of 576 (512 of V) or 320 (256), one KV head (default heads 128/1, as DeepSeek-V3)"},
-    {"--kv", "DTYPE", OPTION_TEXT, FIELD(kv), 0, 0, "what the KV cache holds: bf16, fp16, e4m3, nvfp4 (default: as --query)"},
-    {"--query", "DTYPE", OPTION_TEXT, FIELD(query), 0, 0, "bf16, fp16 or e4m3 (default: bf16, or fp16 with --kv fp16)"},
-    {"--out", "DTYPE", OPTION_TEXT, FIELD(out), 0, 0, "what is written (default: as --query)"},
+    {"--kv", KV_DTYPES, OPTION_WORD, FIELD(kv), 0, 0, "what the KV cache holds; fp8 is e4m3 (default: as --query)"},
+    {"--query", "bf16|fp16|e4m3|fp8", OPTION_WORD, FIELD(query), 0, 0,
+     "the query's dtype (default bf16, or fp16 with --kv fp16)"},
+    {"--out", KV_DTYPES, OPTION_WORD, FIELD(out), 0, 0, "what is written (default: as --query)"},
     {"--page", "TOKENS", OPTION_INT, FIELD(page), 1, 1 << 16, "KV tokens in a page (default 16)"},
-    {"--layout", "hnd|nhd", OPTION_TEXT, FIELD(layout), 0, 0,
+    {"--layout", "hnd|nhd", OPTION_WORD, FIELD(layout), 0, 0,
      "order inside a page: hnd = head, token, element (default); nhd = token, head, element"},
     {"--page-size", "TOKENS", OPTION_INT, FIELD(page), 1, 1 << 16, "the same as --page"},
-    {"--kv-layout", "hnd|nhd", OPTION_TEXT, FIELD(layout), 0, 0, "the same as --layout"},
-    {"--sf-layout", "linear|v_interleave4", OPTION_TEXT, FIELD(sf_layout), 0, 0,
+    {"--kv-layout", "hnd|nhd", OPTION_WORD, FIELD(layout), 0, 0, "the same as --layout"},
+    {"--sf-layout", "linear|v_interleave4", OPTION_WORD, FIELD(sf_layout), 0, 0,
      "how the scales of V lie in an NVFP4 cache (default linear)"},
     {"--len", "TOKENS", OPTION_INT, FIELD(len), 0, MAX_LEN, "KV tokens of every request (default 8192)"},
     {"--lens", "A,B,...", OPTION_TEXT, FIELD(lens), 0, 0, "KV tokens of each request, instead of --batch and --len"},
@@ -55,19 +57,11 @@ const struct option problem_options[] = {
 };
 
 libdecode_dtype dtype_from_name(const char *name) {
-    for (int dtype = LIBDECODE_DTYPE_BF16; dtype <= LIBDECODE_DTYPE_NVFP4; dtype++) {
+    for (int dtype = LIBDECODE_DTYPE_BF16; name != NULL && dtype <= LIBDECODE_DTYPE_NVFP4; dtype++) {
         if (strcmp(name, dtype_name((libdecode_dtype)dtype)) == 0)
             return (libdecode_dtype)dtype;
     }
-    return LIBDECODE_DTYPE_DEFAULT;
-}
-
-static bool read_dtype(const char *command, const char *option, const char *name, libdecode_dtype *ret_dtype) {
-    if (name == NULL)
-        return true;
-    *ret_dtype = dtype_from_name(name);
-    return *ret_dtype != LIBDECODE_DTYPE_DEFAULT ||
-           complain("%s: %s %s: bf16, fp16, e4m3 or nvfp4 is accepted", command, option, name);
+    return name != NULL && strcmp(name, "fp8") == 0 ? LIBDECODE_DTYPE_E4M3 : LIBDECODE_DTYPE_DEFAULT;
 }
 
 static bool read_heads(const char *command, const char *heads, libdecode_problem *problem) {
@@ -130,17 +124,14 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
     problem->q_len = args->q_len;
     problem->position_stride = args->position_stride;
     problem->position_offset = args->position_offset;
-    if (!read_heads(command, heads, problem) || !read_dtype(command, "--query", args->query, &problem->query_dtype) ||
-        !read_dtype(command, "--kv", args->kv, &problem->kv_dtype) ||
-        !read_dtype(command, "--out", args->out, &problem->out_dtype))
+    problem->query_dtype = dtype_from_name(args->query);
+    problem->kv_dtype = dtype_from_name(args->kv);
+    problem->out_dtype = dtype_from_name(args->out);
+    if (!read_heads(command, heads, problem))
         return false;
     if (problem->kv_dtype == LIBDECODE_DTYPE_FP16 && problem->query_dtype == LIBDECODE_DTYPE_BF16)
         problem->query_dtype = LIBDECODE_DTYPE_FP16; /* what --kv fp16 alone means */
-    if (strcmp(args->layout, "hnd") != 0 && strcmp(args->layout, "nhd") != 0)
-        return complain("%s: --layout %s: hnd or nhd is accepted", command, args->layout);
     problem->kv_layout = args->layout[0] == 'h' ? LIBDECODE_KV_HND : LIBDECODE_KV_NHD;
-    if (strcmp(args->sf_layout, "linear") != 0 && strcmp(args->sf_layout, "v_interleave4") != 0)
-        return complain("%s: --sf-layout %s: linear or v_interleave4 is accepted", command, args->sf_layout);
     problem->v_sf_layout = args->sf_layout[0] == 'l' ? LIBDECODE_SF_LINEAR : LIBDECODE_SF_V_INTERLEAVE4;
     if (args->window >= 0) {
         problem->features |= LIBDECODE_FEATURE_WINDOW;
@@ -181,7 +172,7 @@ bool workload_make(const char *command, const struct problem_args *args, struct 
     workload.problem.page_table_request_stride = (longest + args->page - 1) / args->page;
     struct problem checked;
     if (problem_check(&workload.problem, &checked) != LIBDECODE_OK) {
-        complain("%s: %s", command, libdecode_error_message());
+        complain("%s: %s", command, in_option_words(libdecode_error_message()));
         workload_free(&workload);
         return false;
     }

@@ -50,7 +50,8 @@ void workload_describe(const struct workload *workload, char *text, size_t size)
 /* Bytes of K and V that one call must read, NVFP4 scales included: those of every visible token, once. */
 uint64_t workload_kv_bytes(const struct workload *workload);
 
-/* "bf16" ... ; LIBDECODE_DTYPE_DEFAULT for a word that is no dtype. */
+/* What a KV cache holds, in words; and the dtype of such a word, LIBDECODE_DTYPE_DEFAULT of NULL. */
+#define KV_DTYPES "bf16|fp16|e4m3|fp8|nvfp4"
 libdecode_dtype dtype_from_name(const char *name);
 
 #endif

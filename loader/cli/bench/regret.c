@@ -11,6 +11,7 @@
 #include "forced_workers.h"
 #include "glob.h"
 #include "report.h"
+#include "terminal.h"
 
 #define REPLAYS 7        /* of every kernel, in turns */
 #define SWEEP_REPLAYS 5  /* of every number of workers */
