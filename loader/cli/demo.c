@@ -15,6 +15,7 @@
 #include "host_reference.h"
 #include "problem.h"
 #include "report.h"
+#include "terminal.h"
 
 #define REFERENCE_SECONDS 25.0 /* for one model, without a GPU */
 
@@ -166,7 +167,7 @@ static bool run_model_on_gpu(struct demo *demo, struct bench_machine *machine, c
     if (!bench_batch_make(machine, workload, true, BENCH_CHECK_ALL, model->name, &batch))
         return false;
     bool good = bench_measure(machine, &batch, machine->context, false, false, &result);
-    if (good && libdecode_plan_create(machine->context, &batch.host.problem, &machine->device, &plan) != LIBDECODE_OK)
+    if (good && libdecode_plan_create(machine->context, &batch.host.launch_problem, &machine->device, &plan) != LIBDECODE_OK)
         good = complain("%s", libdecode_error_message());
     if (good)
         print_gpu_result(demo, model, &batch, &result, reason_of(plan));
@@ -198,7 +199,9 @@ static int run_on_gpu(struct demo *demo, struct bench_machine *machine) {
 static bool run_reference(const struct kv_part *part, const char *label, int32_t *ret_heads, double *ret_seconds) {
     const int32_t all = part->problem.num_kv_heads;
     const double begin = seconds_now();
-    if (!host_reference(&part->problem, &part->tensors, 0, 1, label))
+    char first_label[64];
+    snprintf(first_label, sizeof first_label, "%s, its first KV head", label);
+    if (!host_reference(&part->problem, &part->tensors, 0, 1, first_label))
         return false;
     const double first = seconds_now() - begin;
     double more = REFERENCE_SECONDS / fmax(first, 1e-9) - 1.0;
@@ -327,6 +330,7 @@ static int run_on_host(struct demo *demo, const char *why) {
         printf("  GPU       none (%s): the same batch on the float64 reference instead\n", why);
     }
     for (size_t model = 0; model < NUM_MODELS; model++) {
+        progress_done(model, NUM_MODELS);
         if (!run_model_on_host(demo, &models[model], &demo->workloads[model]))
             result = EXIT_FAILED;
     }

@@ -25,6 +25,8 @@ const struct option problem_options[] = {
      "the query's dtype (default bf16, or fp16 with --kv fp16)"},
     {"--out", KV_DTYPES, OPTION_WORD, FIELD(out), 0, 0, "what is written (default: as --query)"},
     {"--page", "TOKENS", OPTION_INT, FIELD(page), 1, 1 << 16, "KV tokens in a page (default 16)"},
+    {"--contiguous", NULL, OPTION_FLAG, FIELD(contiguous), 0, 0,
+     "KV without pages: every request has room for as many tokens as the longest one has, one after the other"},
     {"--layout", "hnd|nhd", OPTION_WORD, FIELD(layout), 0, 0,
      "order inside a page: hnd = head, token, element (default); nhd = token, head, element"},
     {"--page-size", "TOKENS", OPTION_INT, FIELD(page), 1, 1 << 16, "the same as --page"},
@@ -120,7 +122,12 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
                                    .op = args->mla ? LIBDECODE_OP_MLA_DECODE : LIBDECODE_OP_BATCH_DECODE};
     const char *heads = args->heads != NULL ? args->heads : args->mla ? "128/1" : "32/8";
     problem->head_dim = args->head_dim > 0 ? args->head_dim : args->mla ? 576 : 128;
-    problem->page_size = args->page;
+    if (args->contiguous && args->mla)
+        return complain("%s: --contiguous and --mla exclude each other: the cache of MLA has pages", command);
+    if (args->contiguous && args->page > 0)
+        return complain("%s: --contiguous and --page exclude each other: there are no pages", command);
+    problem->features |= args->contiguous ? LIBDECODE_FEATURE_CONTIGUOUS_KV : 0u;
+    problem->page_size = args->contiguous ? 0 : args->page > 0 ? args->page : DEFAULT_PAGE_SIZE;
     problem->q_len = args->q_len;
     problem->position_stride = args->position_stride;
     problem->position_offset = args->position_offset;
@@ -155,6 +162,13 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
     return true;
 }
 
+void workload_give_room(libdecode_problem *problem, int32_t tokens) {
+    if ((problem->features & LIBDECODE_FEATURE_CONTIGUOUS_KV) != 0) /* interleaved scales come by four tokens */
+        problem->kv_capacity_tokens = problem->v_sf_layout == LIBDECODE_SF_LINEAR ? tokens : (tokens + 3) / 4 * 4;
+    else
+        problem->page_table_request_stride = (tokens + problem->page_size - 1) / problem->page_size;
+}
+
 bool workload_make(const char *command, const struct problem_args *args, struct workload *ret_workload) {
     struct workload workload = {0};
     if (!read_shape(command, args, &workload.problem) || !read_lengths(command, args, &workload)) {
@@ -169,7 +183,7 @@ bool workload_make(const char *command, const struct problem_args *args, struct 
     workload.problem.max_seq_len = args->max_len > 0 ? args->max_len : longest;
     if (args->max_len == 0) /* who gives one hint wants to see what it does alone */
         workload.problem.total_kv_tokens = workload.total_tokens;
-    workload.problem.page_table_request_stride = (longest + args->page - 1) / args->page;
+    workload_give_room(&workload.problem, longest);
     struct problem checked;
     if (problem_check(&workload.problem, &checked) != LIBDECODE_OK) {
         complain("%s: %s", command, in_option_words(libdecode_error_message()));
@@ -212,15 +226,17 @@ void workload_describe(const struct workload *workload, char *text, size_t size)
         snprintf(soft_cap, sizeof soft_cap, ", soft cap %g", (double)problem->logits_soft_cap);
     if ((problem->features & LIBDECODE_FEATURE_SKIP_SOFTMAX) != 0)
         snprintf(skip, sizeof skip, ", skip-softmax %g", (double)problem->skip_softmax_threshold_scale_factor);
-    char query[24] = "", out[24] = "";
+    char query[24] = "", out[24] = "", pages[32] = "contiguous";
+    if ((problem->features & LIBDECODE_FEATURE_CONTIGUOUS_KV) == 0)
+        snprintf(pages, sizeof pages, "page %d", problem->page_size);
     if (problem->query_dtype != kv_dtype(problem))
         snprintf(query, sizeof query, "%s query, ", dtype_name(problem->query_dtype));
     if (problem->out_dtype != LIBDECODE_DTYPE_DEFAULT && problem->out_dtype != problem->query_dtype)
         snprintf(out, sizeof out, ", %s out", dtype_name(problem->out_dtype));
-    snprintf(text, size, "%s%d/%d heads of %d, %s%s KV%s, page %d, %s%s%s%s%s%s%s%s%s%s",
+    snprintf(text, size, "%s%d/%d heads of %d, %s%s KV%s, %s, %s%s%s%s%s%s%s%s%s%s",
              problem->op == LIBDECODE_OP_MLA_DECODE ? "MLA, " : "", problem->num_qo_heads, problem->num_kv_heads,
-             problem->head_dim, query, dtype_name(kv_dtype(problem)), out, problem->page_size, lengths, queries, window, soft_cap,
-             skip, (problem->features & LIBDECODE_FEATURE_ALIBI) != 0 ? ", alibi" : "",
+             problem->head_dim, query, dtype_name(kv_dtype(problem)), out, pages, lengths, queries, window, soft_cap, skip,
+             (problem->features & LIBDECODE_FEATURE_ALIBI) != 0 ? ", alibi" : "",
              (problem->features & LIBDECODE_FEATURE_ROPE) != 0 ? ", rope" : "",
              (problem->features & LIBDECODE_FEATURE_SINKS) != 0 ? ", sinks" : "",
              (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? ", lse" : "",

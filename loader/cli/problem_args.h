@@ -15,13 +15,13 @@ struct problem_args {
     int32_t batch, head_dim, page, len, q_len, window, max_len, position_stride, position_offset;
     const char *heads, *query, *kv, *out, *layout, *sf_layout, *lens, *trace;
     float soft_cap, skip_softmax, rope_scale, rope_theta;
-    bool sinks, lse, alibi, batch_invariant, rope, mla;
+    bool sinks, lse, alibi, batch_invariant, rope, mla, contiguous;
 };
 
-/* 64 requests of 8192 tokens, bf16, pages of 16; heads and head_dim of Llama-3-8B, 32 query and 8 KV heads of 128, or DeepSeek's. */
+/* 64 requests of 8192 tokens, bf16, pages of 16 (DEFAULT_PAGE_SIZE, where the page is 0); heads and head_dim of Llama-3-8B, 32 query and 8 KV heads of 128, or DeepSeek's. */
+#define DEFAULT_PAGE_SIZE 16
 #define PROBLEM_ARGS_DEFAULT                                                                                                     \
     ((struct problem_args){.batch = 64,                                                                                          \
-                           .page = 16,                                                                                           \
                            .len = 8192,                                                                                          \
                            .q_len = 1,                                                                                           \
                            .window = -1,                                                                                         \
@@ -43,6 +43,9 @@ struct workload {
 /* Prints what is wrong and returns false. Free with workload_free. */
 bool workload_make(const char *command, const struct problem_args *args, struct workload *ret_workload);
 void workload_free(struct workload *workload);
+
+/* Room for so many tokens of every request: the width of the page table, or the capacity of contiguous KV. */
+void workload_give_room(libdecode_problem *problem, int32_t tokens);
 
 /* "32/8 heads of 128, bf16 KV, page 16, 64 requests of 8192 tokens", into `text`. */
 void workload_describe(const struct workload *workload, char *text, size_t size);

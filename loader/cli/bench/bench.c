@@ -10,11 +10,12 @@
 #include "cold_start.h"
 #include "command.h"
 #include "option_words.h"
+#include "plot.h"
 #include "regret.h"
 #include "terminal.h"
 
 struct bench_args {
-    const char *set, *kernel;
+    const char *set, *kernel, *plot;
     int32_t quiet_percent;
     bool all_kernels, csv, programmatic, accuracy, no_check, cold_start, regret;
     struct regret_args regret_args; /* its cells, workers and points */
@@ -47,6 +48,8 @@ static const struct option bench_options[] = {
      "do not compare with the reference; results must still be finite"},
     {"--cold-start", NULL, OPTION_FLAG, offsetof(struct bench_args, cold_start), 0, 0,
      "instead: time from libdecode_open to the first result, in this fresh process"},
+    {"--plot", "FILE", OPTION_TEXT, offsetof(struct bench_args, plot), 0, 0,
+     "also draw times and shares of the read ceiling there, as SVG"},
     {"--csv", NULL, OPTION_FLAG, offsetof(struct bench_args, csv), 0, 0, "comma-separated values on standard output"},
     {0},
 };
@@ -57,6 +60,7 @@ struct bench {
     const struct session_args *session;
     struct bench_machine machine;
     struct bench_report report;
+    struct plot plot; /* its file is NULL without --plot */
     size_t num_rows, num_failed;
 };
 
@@ -72,6 +76,13 @@ static void collect_eligible(void *cookie, const libdecode_verdict *verdict) {
     struct names *names = cookie;
     if (verdict->eligible != 0 && names->count < sizeof names->items / sizeof names->items[0])
         snprintf(names->items[names->count++], sizeof names->items[0], "%s", verdict->kernel);
+}
+
+static bool plot_result(struct plot *plot, const struct bench_batch *batch, const char *name, const struct bench_result *result) {
+    struct plot_row row = {.us = result->timing.median_us, .ceiling_us = batch->has_ceiling ? batch->ceiling.median_us : NAN};
+    snprintf(row.label, sizeof row.label, "%s", name);
+    snprintf(row.kernel, sizeof row.kernel, "%s", result->kernel);
+    return plot_add(plot, &row);
 }
 
 /* One row of the table. `force`: a glob, or NULL for what selection chooses. */
@@ -91,6 +102,8 @@ static double bench_one(struct bench *bench, struct bench_batch *batch, const ch
         return NAN;
     }
     bench_report_row(&bench->report, batch, label, description, &result);
+    if (bench->plot.file != NULL && !plot_result(&bench->plot, batch, label[0] != '\0' ? label : description, &result))
+        bench->num_failed++;
     return result.timing.median_us;
 }
 
@@ -111,7 +124,8 @@ static double bench_workload(struct bench *bench, const struct workload *workloa
     if (bench->args->all_kernels) {
         struct names *names = calloc(1, sizeof *names);
         if (names != NULL)
-            libdecode_explain(bench->machine.context, &batch.host.problem, &bench->machine.device, collect_eligible, names);
+            libdecode_explain(bench->machine.context, &batch.host.launch_problem, &bench->machine.device, collect_eligible,
+                              names);
         if (names == NULL || names->count == 0) {
             complain("bench: no kernel can do this problem on this GPU: %s", in_option_words(libdecode_error_message()));
             bench->num_failed++;
@@ -194,8 +208,7 @@ static void level_lengths(struct workload *workload) {
         workload->seq_lens[request] =
             (int32_t)(workload->total_tokens / requests + (request < workload->total_tokens % requests));
     workload->problem.max_seq_len = workload->seq_lens[0];
-    workload->problem.page_table_request_stride =
-        (workload->problem.max_seq_len + workload->problem.page_size - 1) / workload->problem.page_size;
+    workload_give_room(&workload->problem, workload->problem.max_seq_len);
 }
 
 static double bench_args_row(struct bench *bench, const struct problem_args *args, const char *label, bool level) {
@@ -218,7 +231,7 @@ static double bench_set_row(struct bench *bench, const struct problem_args *args
     row_args.heads = row->heads;
     row_args.batch = row->batch;
     row_args.len = row->len;
-    row_args.page = row->page > 0 ? row->page : 16;
+    row_args.page = row->page;
     row_args.head_dim = row->head_dim > 0 ? row->head_dim : args->head_dim;
     row_args.kv = row->kv != NULL ? row->kv : args->kv;
     row_args.sinks = row->sinks || args->sinks;
@@ -231,7 +244,7 @@ static void bench_trace(struct bench *bench, const struct problem_args *args) {
     struct problem_args ragged = *args;
     ragged.lens = NULL;
     ragged.heads = "32/8";
-    ragged.page = 16;
+    ragged.page = 0;
     if (strcmp(bench->args->set, "standard") != 0)
         ragged.kv = bench->args->set;
     if (ragged.trace == NULL)
@@ -249,31 +262,43 @@ static void bench_trace(struct bench *bench, const struct problem_args *args) {
 static void bench_set(struct bench *bench, const struct problem_args *args) {
     const struct set_row *last = NULL;
     double last_us = NAN;
+    size_t num_rows = has_trace(bench->args->set) ? 2 : 0, done = 0;
+    for (size_t index = 0; index < NUM_SET_ROWS; index++)
+        num_rows += strcmp(set_rows[index].set, bench->args->set) == 0;
     for (size_t index = 0; index < NUM_SET_ROWS; index++) {
         const struct set_row *row = &set_rows[index];
         if (strcmp(row->set, bench->args->set) != 0)
             continue;
+        progress_done(done++, num_rows);
         double us = bench_set_row(bench, args, row);
         if (last != NULL && last->beside_next && bench->report.form == BENCH_TEXT)
             printf("\n%s / %s: %.3f\n", last->label, row->label, last_us / us);
         last = row;
         last_us = us;
     }
-    if (has_trace(bench->args->set))
+    if (has_trace(bench->args->set)) {
+        progress_done(done, num_rows);
         bench_trace(bench, args);
+    }
 }
 
 static int run_opened(struct bench *bench, const struct problem_args *problem) {
+    if (bench->args->plot != NULL && !plot_open(&bench->plot, bench->args->plot))
+        return EXIT_FAILED;
     bench_report_begin(&bench->report, &bench->machine.device);
     if (bench->args->set != NULL)
         bench_set(bench, problem);
     else
         bench_args_row(bench, problem, "", false);
     bench_report_end(&bench->report, bench->num_failed, NULL);
+    if (!plot_close(&bench->plot, bench->machine.device.name))
+        return EXIT_FAILED;
     return bench->num_failed == 0 ? EXIT_PASSED : EXIT_FAILED;
 }
 
-static bool usable(const struct bench_args *args, const struct session_args *session) {
+static bool usable(const struct bench_args *args, const struct problem_args *problem, const struct session_args *session) {
+    if (problem->contiguous && (args->set != NULL || args->quiet_percent > 0))
+        return complain("bench: --contiguous excludes --set and --quiet: those have pages");
     if (args->kernel != NULL && args->all_kernels)
         return complain("bench: --kernel and --all-kernels exclude each other");
     if (args->quiet_percent != 0 && args->regret)
@@ -282,6 +307,8 @@ static bool usable(const struct bench_args *args, const struct session_args *ses
         return complain("bench: --csv and --json exclude each other");
     if (args->regret && (args->set != NULL || args->all_kernels || args->cold_start || args->csv || session->json))
         return complain("bench: --regret excludes --set, --all-kernels, --cold-start, --csv and --json; --points writes a table");
+    if (args->plot != NULL && (args->regret || args->cold_start))
+        return complain("bench: --plot draws neither what --regret nor what --cold-start measures");
     if (!args->regret &&
         (args->regret_args.cells != NULL || args->regret_args.workers != NULL || args->regret_args.points != NULL))
         return complain("bench: --cells, --workers and --points need --regret");
@@ -294,7 +321,7 @@ static int run(int argc, char **argv) {
     struct session_args session = {0};
     void *const targets[] = {&args, &problem, &session, &session};
     struct workload workload;
-    if (!options_parse(&bench_command, targets, argc, argv, NULL) || !usable(&args, &session) ||
+    if (!options_parse(&bench_command, targets, argc, argv, NULL) || !usable(&args, &problem, &session) ||
         !workload_make("bench", &problem, &workload))
         return EXIT_USAGE;
     if (args.cold_start) {

@@ -37,8 +37,9 @@ static void print_csv(const struct bench_batch *batch, const char *label, const 
     const libdecode_problem *problem = &batch->host.problem;
     printf("%s,%d,%lld,%d,%d,%d,%s,%d,%llu,%s,%.3f,%.3f,%.3f,%.4f,", label, problem->batch_size,
            (long long)batch->host.workload->total_tokens, problem->num_qo_heads, problem->num_kv_heads, problem->head_dim,
-           dtype_name(problem->kv_dtype), problem->page_size, (unsigned long long)batch->kv_bytes, result->kernel,
-           result->timing.median_us, result->timing.fastest_us, result->timing.slowest_us, result->terabytes_per_second);
+           dtype_name(problem->kv_dtype), batch->host.launch_problem.page_size, (unsigned long long)batch->kv_bytes,
+           result->kernel, result->timing.median_us, result->timing.fastest_us, result->timing.slowest_us,
+           result->terabytes_per_second);
     if (batch->has_ceiling)
         printf("%.3f,%.2f,", batch->ceiling.median_us, result->percent_of_ceiling);
     else
@@ -76,7 +77,8 @@ static void print_json(struct json *json, const struct bench_batch *batch, const
     json_text(json, "query_dtype", dtype_name(problem->query_dtype));
     json_text(json, "kv_dtype", dtype_name(problem->kv_dtype));
     json_text(json, "out_dtype", dtype_name(problem->out_dtype));
-    json_integer(json, "page_size", problem->page_size);
+    json_integer(json, "page_size", batch->host.launch_problem.page_size);
+    json_integer(json, "kv_capacity_tokens", problem->kv_capacity_tokens); /* 0: there are pages */
     json_integer(json, "kv_bytes", (int64_t)batch->kv_bytes);
     json_integer(json, "regions", batch->host.regions);
     json_integer(json, "calls", batch->calls);

@@ -170,7 +170,7 @@ bool bench_measure(struct bench_machine *machine, struct bench_batch *batch, lib
                    bool host_time, struct bench_result *ret_result) {
     struct bench_result result = {.percent_of_ceiling = NAN};
     struct plan_launcher launcher = {.device = &batch->device};
-    if (libdecode_plan_create(context, &batch->host.problem, &machine->device, &launcher.plan) != LIBDECODE_OK)
+    if (libdecode_plan_create(context, &batch->host.launch_problem, &machine->device, &launcher.plan) != LIBDECODE_OK)
         return complain("%s", in_option_words(libdecode_error_message()));
     bool good = measure_plan(machine, batch, context, &launcher, programmatic, host_time, &result);
     libdecode_plan_destroy(launcher.plan);

@@ -44,7 +44,7 @@ static bool run_step(struct start *start, const struct session_args *session, in
     case STEP_OPEN:
         return session_open(session, NULL, &start->context);
     case STEP_PLAN:
-        status = libdecode_plan_create(start->context, &start->host.problem, NULL, &start->plan);
+        status = libdecode_plan_create(start->context, &start->host.launch_problem, NULL, &start->plan);
         break;
     case STEP_PREPARE:
         status = libdecode_prepare(start->context, &start->plan, 1);
