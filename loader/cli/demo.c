@@ -37,6 +37,9 @@ static const struct option demo_options[] = {
 static const struct model { const char *name, *heads; } models[] = {{"Llama-3-8B", "32/8"}, {"Llama-3-70B", "64/8"}};
 #define NUM_MODELS (sizeof models / sizeof models[0])
 
+/* A line under a heading of the first column. */
+#define tell(...) print_wrapped(stdout, 12, __VA_ARGS__)
+
 struct demo {
     const struct session_args *session;
     const char *trace;
@@ -99,15 +102,14 @@ static bool introduce(struct demo *demo, const struct kv_batch *batch) {
         return true;
     }
     printf("libdecode %s: one decode step of a chat service\n\n", libdecode_version());
-    printf("  trace     %s\n", demo->trace);
-    printf("  batch     %d requests, each half way through its answer\n", workload->problem.batch_size);
-    printf("  lengths   %s to %s tokens, median %s, together %s\n", grouped(spread[0], a), grouped(spread[2], b),
-           grouped(spread[1], c), grouped(workload->total_tokens, d));
-    printf("  pages     of %d tokens, in random order: %s in the pool\n", workload->problem.page_size,
-           grouped(batch->num_pages, a));
+    tell("  trace     %s", demo->trace);
+    tell("  batch     %d requests, each half way through its answer", workload->problem.batch_size);
+    tell("  lengths   %s to %s tokens, median %s, together %s", grouped(spread[0], a), grouped(spread[2], b),
+         grouped(spread[1], c), grouped(workload->total_tokens, d));
+    tell("  pages     of %d tokens, in random order: %s in the pool", workload->problem.page_size, grouped(batch->num_pages, a));
     if (batch->shared_pages > 0)
-        printf("            %s more are spared, as prompts that begin alike share pages; TB/s counts them for every reader\n",
-               grouped(batch->shared_pages, b));
+        tell("            %s more are spared, as prompts that begin alike share pages; TB/s counts them for every reader",
+             grouped(batch->shared_pages, b));
     fflush(stdout);
     return true;
 }
@@ -116,9 +118,9 @@ static void introduce_model(const struct demo *demo, const struct model *model, 
     char bytes[32];
     format_bytes((double)workload_kv_bytes(workload), bytes, sizeof bytes);
     if (!demo->session->json)
-        printf("\n%s: %d query heads on %d KV heads of %d, %s, %s of K and V to read in one layer\n", model->name,
-               workload->problem.num_qo_heads, workload->problem.num_kv_heads, workload->problem.head_dim,
-               dtype_name(workload->problem.query_dtype), bytes);
+        tell("\n%s: %d query heads on %d KV heads of %d, %s, %s of K and V to read in one layer", model->name,
+             workload->problem.num_qo_heads, workload->problem.num_kv_heads, workload->problem.head_dim,
+             dtype_name(workload->problem.query_dtype), bytes);
     fflush(stdout);
 }
 
@@ -148,13 +150,14 @@ static void print_gpu_result(struct demo *demo, const struct model *model, const
         json_end(json, '}');
         return;
     }
-    printf("  kernel    %s\n", result->kernel);
-    printf("  because   %s\n", reason);
-    printf("  time      %.1f us, %.2f TB/s", result->timing.median_us, result->terabytes_per_second);
+    tell("  kernel    %s", result->kernel);
+    tell("  because   %s", reason);
     if (batch->has_ceiling)
-        printf(": %.1f %% of the speed at which this GPU can read at all (%.1f us)", result->percent_of_ceiling,
-               batch->ceiling.median_us);
-    printf("\n  result    all %s elements agree with the float64 reference\n", grouped((int64_t)elements, compared));
+        tell("  time      %.1f us, %.2f TB/s: %.1f %% of the speed at which this GPU can read at all (%.1f us)",
+             result->timing.median_us, result->terabytes_per_second, result->percent_of_ceiling, batch->ceiling.median_us);
+    else
+        tell("  time      %.1f us, %.2f TB/s", result->timing.median_us, result->terabytes_per_second);
+    tell("  result    all %s elements agree with the float64 reference", grouped((int64_t)elements, compared));
     fflush(stdout);
 }
 
@@ -181,7 +184,7 @@ static int run_on_gpu(struct demo *demo, struct bench_machine *machine) {
     if (demo->session->json)
         json_text(&demo->json, "gpu", machine->device.name);
     else
-        printf("  GPU       %s, %d SMs\n", machine->device.name, machine->device.sm_count);
+        tell("  GPU       %s, %d SMs", machine->device.name, machine->device.sm_count);
     if (demo->session->json)
         json_begin(&demo->json, "models", '[');
     for (size_t model = 0; model < NUM_MODELS && !machine->gpu.broken; model++) {
@@ -231,13 +234,15 @@ static void print_reference(struct demo *demo, const struct model *model, const 
         json_end(json, '}');
         return;
     }
-    printf("  reference float64, %d threads, %.1f s: all %d requests, ", host_reference_threads(), seconds,
-           part->problem.batch_size);
-    if (heads == part->problem.num_kv_heads)
-        printf("all %d KV heads\n", heads);
+    const int32_t all = part->problem.num_kv_heads;
+    char computed[96];
+    if (heads == all)
+        snprintf(computed, sizeof computed, "all %d KV heads", heads);
     else
-        printf("KV heads 0 to %d of %d (all of them would take %.0f s)\n", heads - 1, part->problem.num_kv_heads,
-               seconds * part->problem.num_kv_heads / heads);
+        snprintf(computed, sizeof computed, "KV heads 0 to %d of %d (all of them would take %.0f s)", heads - 1, all,
+                 seconds * all / heads);
+    tell("  reference float64, %d threads, %.1f s: all %d requests, %s", host_reference_threads(), seconds,
+         part->problem.batch_size, computed);
     printf("  result    request 0, head 0 begins %.5f %.5f %.5f %.5f\n", values[0], values[1], values[2], values[3]);
     fflush(stdout);
 }
@@ -293,7 +298,7 @@ static void print_choice(struct demo *demo, libdecode_context *context, const ch
     } else if (status == LIBDECODE_OK) {
         printf("  %-7s %-12s %s\n", preset, model->name, choice.kernel);
     } else {
-        printf("  %-7s %-12s none: %s\n", preset, model->name, libdecode_error_message());
+        tell("  %-7s %-12s none: %s", preset, model->name, libdecode_error_message());
     }
 }
 
@@ -305,7 +310,7 @@ static bool print_choices(struct demo *demo) {
     if (demo->session->json)
         json_begin(&demo->json, "choices", '[');
     else if (empty)
-        printf("\nThere is no bundle of kernels here, so nothing can be said of what a GPU would run.\n");
+        tell("\nThere is no bundle of kernels here, so nothing can be said of what a GPU would run.");
     else
         printf("\nOn a GPU, libdecode would run\n");
     for (size_t preset = 0; preset < DEVICE_NUM_CAPABILITIES && !empty; preset++) {
@@ -327,7 +332,7 @@ static int run_on_host(struct demo *demo, const char *why) {
         json_text(&demo->json, "why_no_gpu", why);
         json_begin(&demo->json, "models", '[');
     } else {
-        printf("  GPU       none (%s): the same batch on the float64 reference instead\n", why);
+        tell("  GPU       none (%s): the same batch on the float64 reference instead", why);
     }
     for (size_t model = 0; model < NUM_MODELS; model++) {
         progress_done(model, NUM_MODELS);

@@ -11,6 +11,9 @@
 #define INDENTATION 2
 #define TEXT_COLUMN 26 /* of what options do */
 #define NAME_COLUMN 25 /* of what variables mean */
+#define COMMAND_COLUMN 12
+#define CODE_COLUMN 6
+#define LINE_HANGING 6 /* of an example that is too long */
 
 static void print_heading(const char *title) {
     printf("\n%s%s:%s\n", style(stdout, STYLE_HEADING), title, style(stdout, STYLE_PLAIN));
@@ -29,7 +32,7 @@ static void print_entry(int column, const char *left, const char *text) {
 static void print_lines(const char *lines) {
     for (; *lines != '\0'; lines += *lines == '\n') {
         const size_t length = strcspn(lines, "\n");
-        print_wrapped(stdout, 2 * INDENTATION + INDENTATION, "%*s%.*s", INDENTATION, "", (int)length, lines);
+        print_wrapped(stdout, LINE_HANGING, "%*s%.*s", INDENTATION, "", (int)length, lines);
         lines += length;
     }
 }
@@ -64,15 +67,15 @@ void help_overview(void) {
     print_wrapped(stdout, 0, "libdecode %s: " COMMAND_SUMMARY "\n\nusage: libdecode COMMAND [OPTIONS]", libdecode_version());
     print_heading("Commands");
     for (size_t index = 0; index < num_commands; index++)
-        print_entry(12, commands[index]->name, commands[index]->summary);
-    print_entry(12, "help", HELP_SUMMARY);
+        print_entry(COMMAND_COLUMN, commands[index]->name, commands[index]->summary);
+    print_entry(COMMAND_COLUMN, "help", HELP_SUMMARY);
     print_heading("Where to begin");
     print_lines(first_steps);
     print_heading("Exit codes");
     for (size_t index = 0; index < num_exit_codes; index++) {
         char code[16];
         snprintf(code, sizeof code, "%d", exit_codes[index].code);
-        print_entry(6, code, exit_codes[index].meaning);
+        print_entry(CODE_COLUMN, code, exit_codes[index].meaning);
     }
     print_heading("Environment (all of it can also be said by options)");
     for (const struct environment_variable *variable = environment_variables; variable->name != NULL; variable++)

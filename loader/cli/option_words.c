@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of two that fit, the longer one stands first. */
+/* Names stand for themselves: page_size is not found in page_size_of. Phrases are those of loader/problem.c and operation.c. */
 static const struct {
     const char *name, *option;
 } words[] = {

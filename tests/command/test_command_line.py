@@ -127,6 +127,11 @@ class Text(CommandTest):
             with self.subTest(arguments):
                 text = run(*arguments, **NO_COLUMNS).stdout
                 self.assertTrue(60 < self.longest_line(text.replace(str(bundles), "")) <= 80, text)
+        trace = bundles / "two.csv"
+        trace.write_text("input_length,output_length,hash_ids\n3,2,1\n6,3,2\n", encoding="utf-8")
+        for gpu in (False, True):
+            text = self.check_run(run("demo", "--trace", trace, gpu=gpu, **NO_COLUMNS), PASSED).stdout
+            self.assertLessEqual(self.longest_line(text.replace(str(trace), "")), 80)
         wide, narrow = (run("help", "bench", COLUMNS=columns).stdout for columns in ("120", "65"))
         self.assertTrue(100 < self.longest_line(wide) <= 120)
         self.assertLessEqual(self.longest_line(narrow), 65)

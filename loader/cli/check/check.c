@@ -123,7 +123,8 @@ static bool of_kind(const struct case_kind *kind, const struct variant *variant)
 static void record_failure(struct checker *checker, struct variant *variant, const char *test, const struct failure *failure) {
     if (variant->failed++ < SHOWN_FAILURES && !checker->json) {
         progress_clear();
-        printf("FAIL %s case %s seed %d: %s\n", variant->info.name, test, checker->args->seed, failure->text);
+        print_wrapped(stdout, 5, "%sFAIL%s %s case %s seed %d: %s", style(stdout, STYLE_BAD), style(stdout, STYLE_PLAIN),
+                      variant->info.name, test, checker->args->seed, failure->text);
         printf("     again: libdecode check %s --case %s --seed %d\n", variant->info.name, test, checker->args->seed);
         fflush(stdout);
     }
@@ -231,8 +232,8 @@ static bool run_named_case(struct checker *checker, const struct case_kind *kind
     bool good = run_case(checker, kind, palettes, test) && !stopped;
     if (!good && !checker->json) {
         progress_clear();
-        printf("%s in case %s with %s KV, head_dim %d: what follows was not run\n", stopped ? "interrupted" : "stopped",
-               test->name, dtype_name(kind->kv_dtype), kind->head_dim);
+        print_wrapped(stdout, 2, "%s in case %s with %s KV, head_dim %d: what follows was not run",
+                      stopped ? "interrupted" : "stopped", test->name, dtype_name(kind->kv_dtype), kind->head_dim);
     }
     return good;
 }
