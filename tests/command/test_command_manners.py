@@ -15,8 +15,9 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
-import test_command
-from test_command import COMMAND, COMMANDS, FAILED, NO_GPU, ONE_KERNEL, PASSED, SMALL, USAGE, CommandTest, bundles, environment_of, run
+from command_scene import (
+    COMMAND, COMMANDS, FAILED, NO_GPU, ONE_KERNEL, PASSED, SMALL, USAGE, CommandTest, bundles, environment_of, run, setUpModule,
+    tearDownModule)
 
 MANUAL = pathlib.Path(os.environ["LIBDECODE_MANUAL"])
 NAMES_OF_GPUS = ["H200", "B200", "B300", "RTX 5090", "DGX Spark", "H100", "H100 NVL", "H100 PCIe", "H20", "GH200", "GB200", "GB300",
@@ -24,8 +25,6 @@ NAMES_OF_GPUS = ["H200", "B200", "B300", "RTX 5090", "DGX Spark", "H100", "H100 
 NO_COLUMNS = {"COLUMNS": ""}
 FORMATS = bundles / "formats"
 BASH, ZSH, MANDOC = map(shutil.which, ("bash", "zsh", "mandoc"))
-
-setUpModule, tearDownModule = test_command.setUpModule, test_command.tearDownModule
 
 
 def options_of(command):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * write_bundles.c: a folder in; bundles of the whole grid in it, around no code, out, and in its folder "formats" one of kernels of
- * every KV format and page kind for sm_90. So test_command.py has kernels to list, to explain and to run on the host GPU where there
+ * every KV format and page kind for sm_90. So test_command_*.py have kernels to list, to explain and to run on the host GPU where there
  * is no nvcc.
  */
 #define _POSIX_C_SOURCE 200809L /* mkdir */

@@ -8,6 +8,7 @@
 
 #include "abi.h"
 #include "bundle_fixture.h"
+#include "glob.h"
 #include "problem.h"
 
 /* The build says where the grid stands. */
@@ -138,8 +139,8 @@ static const struct {
     uint32_t number;
 } targets[GRID_TARGETS] = {{"sm90", 90}, {"sm100", 100}, {"sm120", 120}};
 
-/* The kernels of one [[grid]] section for one target, but for those without `part` in their name. */
-static size_t add_section(const char *section, size_t target, const char *part, struct fixture_kernel *kernels,
+/* The kernels of one [[grid]] section for one target, that the glob matches. */
+static size_t add_section(const char *section, size_t target, const char *glob, struct fixture_kernel *kernels,
                           char (*names)[BUNDLE_MAX_NAME_BYTES], size_t count) {
     char built_for[MAX_VALUES][16], dtypes[MAX_VALUES][16], head_dims[MAX_VALUES][16], tiles[MAX_VALUES][16],
         clusters[MAX_VALUES][16], page_sizes[MAX_VALUES][16], options[MAX_VALUES][16];
@@ -160,7 +161,7 @@ static size_t add_section(const char *section, size_t target, const char *part, 
         require(count < MAX_KERNELS, "too many kernels");
         (void)snprintf(names[count], sizeof names[count], "gqa_decode_kv%.15s_d%.15s_r%.15s_p%.15s_c%.15s_o%.15s_%s", dtype, dim,
                        tile, page_size, cluster, options[0], targets[target].name);
-        if (!strstr(names[count], part))
+        if (!glob_matches(glob, names[count]))
             continue;
         kernels[count] = (struct fixture_kernel){.name = names[count],
                                                  .target = targets[target].number,
@@ -173,10 +174,10 @@ static size_t add_section(const char *section, size_t target, const char *part, 
 }
 
 struct grid *grid_create(unsigned wanted) {
-    return grid_create_part(wanted, "");
+    return grid_create_part(wanted, "*");
 }
 
-struct grid *grid_create_part(unsigned wanted, const char *part) {
+struct grid *grid_create_part(unsigned wanted, const char *glob) {
     struct grid *grid = calloc(1, sizeof *grid);
     char *text = read_text(GRID_TOML);
     struct fixture_kernel *kernels = calloc(MAX_KERNELS, sizeof *kernels);
@@ -191,7 +192,7 @@ struct grid *grid_create_part(unsigned wanted, const char *part) {
         const char *first = strstr(text, "\n[[grid]]");
         for (const char *section = first; section; section = strstr(section, "\n[[grid]]")) {
             section += strlen("\n[[grid]]");
-            count = add_section(section, target, part, kernels, names, count);
+            count = add_section(section, target, glob, kernels, names, count);
         }
         require(count > 0, "no kernel in the grid");
         grid->data[target] = fixture_bundle(kernels, count, &grid->bytes[target]);

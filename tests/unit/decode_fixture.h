@@ -29,8 +29,8 @@ struct grid {
 };
 /* `targets`: bits 0 sm90, 1 sm100, 2 sm120. Ends the program when something fails. */
 struct grid *grid_create(unsigned targets);
-/* Only the variants whose names have `part` in them: for tests that open it hundreds of times. */
-struct grid *grid_create_part(unsigned targets, const char *part);
+/* Only the variants that the glob matches: for tests that open it hundreds of times. */
+struct grid *grid_create_part(unsigned targets, const char *glob);
 void grid_destroy(struct grid *grid);
 
 /* libdecode_open_options with the grid's bundles and nothing else: no environment, no installed bundle. */

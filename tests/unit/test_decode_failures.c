@@ -31,14 +31,14 @@ struct life {
     libdecode_plan *plan;
 };
 
-#define FEW_KERNELS "_kvbf16_" /* of the grid: a life opens them anew */
+#define FEW_KERNELS "*_kvbf16_d*_r8_p16_c?_o0_*" /* of the grid: a life opens them anew, hundreds of times */
 
 static char bundle_file[] = "/tmp/test_decode_failures_XXXXXX";
 
 static libdecode_status open_step(struct life *life) {
     static const char *const paths[] = {bundle_file};
     grid_options(grid, &life->options);
-    life->options.options.kernel_policy = "deny=*_r32_*";
+    life->options.options.kernel_policy = "deny=*_c8_*";
     life->options.options.bundle_paths = paths;
     life->options.options.num_bundle_paths = 1;
     return libdecode_open(&life->options.options, &life->context);
