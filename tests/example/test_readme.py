@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The README against the tree: test_readme.py SOURCE_ROOT GRID. What it quotes and names must be there, and all of it."""
+"""The documents against the tree: test_readme.py SOURCE_ROOT GRID. What they quote and name must be there, and all of it."""
 
 import pathlib
 import re
@@ -8,7 +8,8 @@ import sys
 import unittest
 
 ROOT, GRID = (pathlib.Path(argument) for argument in sys.argv[1:])
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in [*ROOT.glob("*.md"), *ROOT.glob("packaging/doc/*.md")]}
+README = DOCUMENTS[pathlib.Path("README.md")]
 
 
 def text_of(*pattern):
@@ -40,10 +41,16 @@ class ReadmeTest(unittest.TestCase):
         self.assertTrue(used)
         self.assertEqual(used - names, set())
 
-    def test_every_file_that_it_names_is_there(self):
-        named = re.findall(r"`((?:kernels|loader|include|gen|tests|packaging)/[\w./-]*)`", README)
-        self.assertTrue(named)
-        self.assertEqual([name for name in named if not (ROOT / name).exists()], [])
+    def test_every_file_that_they_name_is_there(self):
+        for document, text in DOCUMENTS.items():
+            named = [ROOT / name for name in re.findall(r"`((?:kernels|loader|include|gen|tests|packaging)/[\w./-]*)`", text)]
+            named += [ROOT / document.parent / name for name in re.findall(r"\]\(([\w./-]+)\)", text)]
+            with self.subTest(document):
+                self.assertEqual([name for name in named if not name.exists()], [])
+
+    def test_the_drawing_shows_the_tables(self):
+        drawn = subprocess.run([sys.executable, ROOT / "tests/bench/performance_plot.py"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(drawn, (ROOT / "packaging/doc/performance.svg").read_text(encoding="utf-8"))
 
 
 unittest.main(argv=sys.argv[:1])
