@@ -214,7 +214,8 @@ typedef struct libdecode_device {
 /* The device of the calling thread's current CUDA context. Errors: NO_DRIVER, DRIVER_TOO_OLD, NO_DEVICE, CUDA, FORKED. */
 LIBDECODE_API libdecode_status libdecode_device_current(libdecode_context *context, libdecode_device *ret_device);
 
-/* Typical facts for "sm_90" (H200), "sm_100" (B200), "sm_103" (B300), "sm_120" (RTX 5090), "sm_121" (DGX Spark).
+/* Typical facts for "sm_90" (H200), "sm_100" (B200), "sm_103" (B300), "sm_120" (RTX 5090), "sm_121" (DGX Spark), or of a GPU by its
+ * name: also "H100", "H100 NVL", "H100 PCIe", "H20", "GH200", "GB200", "GB300", "RTX 5080", "RTX PRO 6000", "GB10".
  * Error: INVALID_ARGUMENT. */
 LIBDECODE_API libdecode_status libdecode_device_preset(const char *name, libdecode_device *ret_device);
 

@@ -44,6 +44,13 @@ static const struct {
                 {LIBDECODE_FEATURE_CONTIGUOUS_KV, "contiguous_kv"},
                 {LIBDECODE_FEATURE_QUERY_ROPE, "query_rope"}};
 
+const char *feature_name(uint32_t bit) {
+    for (size_t i = 0; i < sizeof features / sizeof features[0]; i++)
+        if (features[i].bit == bit)
+            return features[i].name;
+    return NULL;
+}
+
 static void name_features(uint32_t bits, char *text) {
     const char *separator = "";
     if (bits == 0)

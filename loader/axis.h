@@ -19,6 +19,9 @@ uint32_t kernel_head_dim(int32_t head_dim);
 uint32_t problem_kernel_head_dim(const struct problem *problem);
 bool is_kernel_head_dim(uint32_t head_dim);
 
+/* "window" for one bit of LIBDECODE_FEATURE_*; NULL: there is no such feature. */
+const char *feature_name(uint32_t bit);
+
 struct axis {
     const char *name; /* "head_dim" */
     bool (*fits)(const struct problem *problem, const struct libdecode_launch_contract *contract);

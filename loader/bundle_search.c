@@ -65,9 +65,29 @@ void bundle_list_close(struct bundle_list *list) {
         bundle_close(list->bundles[i - 1]);
     free(list->bundles);
     free(list->passed_over);
-    list->bundles = NULL;
-    list->passed_over = NULL;
-    list->count = list->capacity = 0;
+    for (size_t i = 0; i < list->num_places; i++)
+        free(list->places[i].path);
+    free(list->places);
+    *list = (struct bundle_list){.root_hashes = list->root_hashes, .num_root_hashes = list->num_root_hashes, .log = list->log};
+}
+
+/* Puts down a place before it is looked at. `path` NULL: the library itself. */
+static libdecode_status note_place(struct bundle_list *list, const char *path, const char *source, bool is_there) {
+    struct bundle_place *places = realloc(list->places, (list->num_places + 1) * sizeof *places);
+    char *copy = path ? strdup(path) : NULL;
+    list->places = places ? places : list->places;
+    if (!places || (path && !copy)) {
+        free(copy);
+        return out_of_memory("the list of places");
+    }
+    list->places[list->num_places++] = (struct bundle_place){.path = copy, .source = source, .is_there = is_there};
+    return LIBDECODE_OK;
+}
+
+/* What has come since `count` was found in the place that was put down last. Hands `status` on. */
+static libdecode_status count_place(struct bundle_list *list, size_t count, libdecode_status status) {
+    list->places[list->num_places - 1].num_bundles = list->count - count;
+    return status;
 }
 
 libdecode_status bundle_list_add_memory(struct bundle_list *list, const void *data, size_t bytes, const char *name) {
@@ -78,10 +98,11 @@ libdecode_status bundle_list_add_memory(struct bundle_list *list, const void *da
 
 libdecode_status bundle_list_add_embedded(struct bundle_list *list) {
     const struct embedded_bundle *embedded = NULL;
-    size_t count = embedded_bundles(&embedded);
-    for (size_t i = 0; i < count; i++)
-        FORWARD(bundle_list_add_memory(list, embedded[i].data, embedded[i].bytes, "embedded"));
-    return LIBDECODE_OK;
+    size_t count = embedded_bundles(&embedded), before = list->count;
+    libdecode_status status = note_place(list, NULL, "embedded", count > 0);
+    for (size_t i = 0; status == LIBDECODE_OK && i < count; i++)
+        status = count_place(list, before, bundle_list_add_memory(list, embedded[i].data, embedded[i].bytes, "embedded"));
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- files */
@@ -163,14 +184,17 @@ static libdecode_status add_folder(struct bundle_list *list, const char *folder,
 
 libdecode_status bundle_list_add_path(struct bundle_list *list, const char *path, const char *source) {
     struct stat facts;
-    if (stat(path, &facts) != 0)
+    const bool is_there = stat(path, &facts) == 0;
+    const int error = errno;
+    FORWARD(note_place(list, path, source, is_there));
+    if (!is_there)
         return fail(LIBDECODE_ERROR_BUNDLE_NOT_FOUND, "%s: %s cannot be found (%s); name a *.bundle file or a folder of them",
-                    source, path, strerror(errno));
-    if (!S_ISDIR(facts.st_mode))
-        return add_file(list, path, source);
+                    source, path, strerror(error));
     size_t count = list->count, others = list->passed_over ? strlen(list->passed_over) : 0;
+    if (!S_ISDIR(facts.st_mode))
+        return count_place(list, count, add_file(list, path, source));
     libdecode_status first_reason;
-    FORWARD(add_folder(list, path, source, &first_reason));
+    FORWARD(count_place(list, count, add_folder(list, path, source, &first_reason)));
     if (list->count > count)
         return LIBDECODE_OK;
     if (first_reason != LIBDECODE_OK)
@@ -223,7 +247,7 @@ static bool is_folder(const char *path) {
     return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
-/* The bundles of an installation that was moved as a whole, if such a folder is there; else NULL. */
+/* Where the bundles of an installation lie that was moved as a whole; NULL: this one cannot have been. */
 static libdecode_status folder_of_moved_installation(char **ret_folder) {
     char file[PATH_MAX];
     const char *way;
@@ -233,27 +257,28 @@ static libdecode_status folder_of_moved_installation(char **ret_folder) {
     if (!own_file(file, sizeof file, &way) || *way == '\0')
         return LIBDECODE_OK;
     *strrchr(file, '/') = '\0';
-    char *folder = join(file, way);
-    if (!folder)
-        return out_of_memory("the name of the bundle folder");
-    if (is_folder(folder)) {
-        *ret_folder = folder;
+    *ret_folder = join(file, way);
+    return *ret_folder ? LIBDECODE_OK : out_of_memory("the name of the bundle folder");
+}
+
+/* The bundles of that folder, if it is there. */
+static libdecode_status add_installed_folder(struct bundle_list *list, const char *folder, bool *ret_is_there) {
+    static const char source[] = "installed bundles";
+    libdecode_status first_reason;
+    const size_t count = list->count;
+    *ret_is_there = is_folder(folder);
+    FORWARD(note_place(list, folder, source, *ret_is_there));
+    if (!*ret_is_there)
         return LIBDECODE_OK;
-    }
-    free(folder);
-    return LIBDECODE_OK;
+    libdecode_status status = count_place(list, count, add_folder(list, folder, source, &first_reason));
+    return status == LIBDECODE_ERROR_IO ? pass_over(list) : status; /* the folder itself: nobody has named it */
 }
 
 libdecode_status bundle_list_add_installed(struct bundle_list *list) {
     char *moved;
-    libdecode_status first_reason, status = LIBDECODE_OK;
+    bool is_there = false;
     FORWARD(folder_of_moved_installation(&moved));
-    const char *folder = moved ? moved : LIBDECODE_BUNDLE_DIR;
-    if (is_folder(folder)) {
-        status = add_folder(list, folder, "installed bundles", &first_reason);
-        if (status == LIBDECODE_ERROR_IO)
-            status = pass_over(list); /* the folder itself: nobody has named it */
-    }
+    libdecode_status status = moved ? add_installed_folder(list, moved, &is_there) : LIBDECODE_OK;
     free(moved);
-    return status;
+    return status != LIBDECODE_OK || is_there ? status : add_installed_folder(list, LIBDECODE_BUNDLE_DIR, &is_there);
 }

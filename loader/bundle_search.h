@@ -9,12 +9,22 @@
 #include "bundle.h"
 #include "status.h"
 
+/* Where bundles were looked for. */
+struct bundle_place {
+    char *path;         /* NULL: the library itself */
+    const char *source; /* who names it: "installed bundles", "LIBDECODE_BUNDLE_PATH" */
+    bool is_there;
+    size_t num_bundles; /* that were found there and can be used */
+};
+
 struct bundle_list {
     struct bundle **bundles;
     size_t count, capacity;
     const uint8_t (*root_hashes)[32]; /* if there are any, a bundle whose root hash is not among them is refused */
     size_t num_root_hashes;
     const struct log_sink *log;
+    struct bundle_place *places; /* in the order in which they were looked at */
+    size_t num_places;
     char *passed_over; /* " (passed over: REASON)" for each file that was found and cannot be used; NULL: none */
 };
 

@@ -6,6 +6,7 @@
 #ifndef LIBDECODE_CONTEXT_H
 #define LIBDECODE_CONTEXT_H
 
+#include "bundle_search.h"
 #include "device_cache.h"
 #include "module.h"
 #include "plan_memo.h"
@@ -18,7 +19,9 @@ struct libdecode_context {
     struct log_sink log;
     struct bundle **bundles; /* each overlays those before it */
     size_t num_bundles;
-    char *passed_over; /* as in struct bundle_list */
+    struct bundle_place *places; /* this and what follows as in struct bundle_list */
+    size_t num_places;
+    char *passed_over;
     struct kernel_table table;
     struct policy policy;
     struct device_cache *devices;
@@ -33,6 +36,12 @@ struct libdecode_plan {
     libdecode_device device;
     struct selection selection;
 };
+
+/*
+ * libdecode_open, which after most errors still gives a context: with the places where bundles were looked for until then, for doctor.
+ * *ret_context may be NULL. End it with libdecode_close.
+ */
+libdecode_status context_open(const libdecode_open_options *options, libdecode_context **ret_context);
 
 /* Hands `status` on and logs its message if it is an error: what a public function returns. */
 libdecode_status context_result(const libdecode_context *context, libdecode_status status);

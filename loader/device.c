@@ -5,6 +5,7 @@
  */
 #include "device.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,36 +28,93 @@ enum {
 
 #define DEVICE_MINIMUM_BYTES (offsetof(libdecode_device, resident_clusters_16) + sizeof(int32_t))
 
+/*
+ * GPUs by their names, those that stand for a compute capability first. Of memory_bandwidth_gbps 0 is the typical one; else 95 % of what
+ * the data sheet says.
+ */
 static const struct {
-    const char *preset;
-    const char *name;
-    int32_t compute_capability, sm_count, shared_bytes_per_sm, max_shared_bytes_per_block;
+    const char *capability, *name;
+    int32_t compute_capability, sm_count, memory_bandwidth_gbps;
     int32_t resident_clusters[4]; /* of 2, 4, 8, 16; seen on the GPU itself, or 0 */
-} presets[] = {{"sm_90", "H200", 90, 132, 233472, 232448, {66, 30, 15, 7}},
-               {"sm_100", "B200", 100, 148, 233472, 232448, {0}},
-               {"sm_103", "B300", 103, 148, 233472, 232448, {0}},
-               {"sm_120", "RTX 5090", 120, 170, 102400, 101376, {0}},
-               {"sm_121", "DGX Spark", 121, 48, 102400, 101376, {0}}};
+    bool is_measured;             /* times of it are what the cost model was fitted to */
+} presets[] = {{"sm_90", "H200", 90, 132, 0, {66, 30, 15, 7}, true},
+               {"sm_100", "B200", 100, 148, 0, {0}, false},
+               {"sm_103", "B300", 103, 148, 0, {0}, false},
+               {"sm_120", "RTX 5090", 120, 170, 0, {0}, false},
+               {"sm_121", "DGX Spark", 121, 48, 0, {0}, false},
+               {NULL, "H100", 90, 132, 3182, {0}, false},
+               {NULL, "H100 NVL", 90, 132, 3741, {0}, false},
+               {NULL, "H100 PCIe", 90, 114, 1937, {0}, false},
+               {NULL, "H20", 90, 78, 3800, {0}, false},
+               {NULL, "GH200", 90, 132, 3800, {0}, false},
+               {NULL, "GB200", 100, 148, 0, {0}, false},
+               {NULL, "GB300", 103, 148, 0, {0}, false},
+               {NULL, "RTX 5080", 120, 84, 912, {0}, false},
+               {NULL, "RTX PRO 6000", 120, 188, 0, {0}, false},
+               {NULL, "GB10", 121, 48, 0, {0}, false}};
+#define NUM_PRESETS (sizeof presets / sizeof presets[0])
+
+const char *device_preset_name(size_t index) {
+    if (index < DEVICE_NUM_CAPABILITIES)
+        return presets[index].capability;
+    index -= DEVICE_NUM_CAPABILITIES;
+    return index < NUM_PRESETS ? presets[index].name : NULL;
+}
+
+/* "DGX Spark" is "dgx-spark", too. */
+static bool is_same_name(const char *a, const char *b) {
+    for (;; a++, b++) {
+        a += strspn(a, " -_");
+        b += strspn(b, " -_");
+        if (tolower((unsigned char)*a) != tolower((unsigned char)*b))
+            return false;
+        if (*a == '\0')
+            return true;
+    }
+}
+
+/* An index, or NUM_PRESETS. */
+static size_t find_preset(const char *name) {
+    for (size_t i = 0; i < NUM_PRESETS; i++)
+        if ((presets[i].capability && strcmp(presets[i].capability, name) == 0) || is_same_name(presets[i].name, name))
+            return i;
+    return NUM_PRESETS;
+}
+
+bool device_is_measured(const libdecode_device *device) {
+    for (size_t i = 0; i < NUM_PRESETS; i++) {
+        const char *found = strstr(device->name, presets[i].name);
+        const size_t length = strlen(presets[i].name);
+        if (presets[i].is_measured && presets[i].compute_capability == device->compute_capability &&
+            presets[i].sm_count == device->sm_count && found && (found == device->name || found[-1] == ' ') &&
+            (found[length] == '\0' || found[length] == ' '))
+            return true;
+    }
+    return false;
+}
 
 libdecode_status libdecode_device_preset(const char *name, libdecode_device *ret_device) {
+    static const char accepted[] = "accepted are sm_90, sm_100, sm_103, sm_120, sm_121, and names of GPUs like H200 and RTX 5090";
     if (!name)
-        return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "name is NULL: accepted are sm_90, sm_100, sm_103, sm_120, sm_121");
-    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
-        if (strcmp(presets[i].preset, name) != 0)
-            continue;
-        libdecode_device device = {.compute_capability = presets[i].compute_capability,
-                                   .sm_count = presets[i].sm_count,
-                                   .shared_bytes_per_sm = presets[i].shared_bytes_per_sm,
-                                   .max_shared_bytes_per_block = presets[i].max_shared_bytes_per_block,
-                                   .memory_bandwidth_gbps = typical_bandwidth_gbps(presets[i].compute_capability),
-                                   .resident_clusters_2 = presets[i].resident_clusters[0],
-                                   .resident_clusters_4 = presets[i].resident_clusters[1],
-                                   .resident_clusters_8 = presets[i].resident_clusters[2],
-                                   .resident_clusters_16 = presets[i].resident_clusters[3]};
-        (void)snprintf(device.name, sizeof device.name, "%s", presets[i].name);
-        return write_caller_struct(ret_device, &device, sizeof device, "libdecode_device");
-    }
-    return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "name is '%s': accepted are sm_90, sm_100, sm_103, sm_120, sm_121", name);
+        return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "name is NULL: %s", accepted);
+    const size_t i = find_preset(name);
+    if (i == NUM_PRESETS)
+        return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "name is '%s': %s", name, accepted);
+    const int32_t compute_capability = presets[i].compute_capability;
+    const bool is_small = compute_capability >= 120; /* without the shared memory of the GPUs for data centres */
+    libdecode_device device = {.compute_capability = compute_capability,
+                               .sm_count = presets[i].sm_count,
+                               .shared_bytes_per_sm = is_small ? 102400 : 233472,
+                               .max_shared_bytes_per_block = is_small ? 101376 : 232448,
+                               .memory_bandwidth_gbps = presets[i].memory_bandwidth_gbps > 0
+                                                            ? presets[i].memory_bandwidth_gbps
+                                                            : typical_bandwidth_gbps(compute_capability),
+                               .resident_clusters_2 = presets[i].resident_clusters[0],
+                               .resident_clusters_4 = presets[i].resident_clusters[1],
+                               .resident_clusters_8 = presets[i].resident_clusters[2],
+                               .resident_clusters_16 = presets[i].resident_clusters[3]};
+    (void)snprintf(device.name, sizeof device.name, "%s", presets[i].name);
+    return write_caller_struct(ret_device, &device, sizeof device, "libdecode_device");
 }
 
 static libdecode_status check_range(const char *field, int32_t value, int32_t low, int32_t high) {

@@ -20,4 +20,11 @@ libdecode_status device_context_id(const struct driver *driver, uint64_t *ret_id
 /* Whether the current device is of the kind that a plan was made for. Error: WRONG_DEVICE. */
 libdecode_status device_compare(const libdecode_device *planned, const libdecode_device *current);
 
+/* The names that libdecode_device_preset takes: "sm_90" and the other compute capabilities, then "H200" and the other GPUs, then NULL. */
+enum { DEVICE_NUM_CAPABILITIES = 5 };
+const char *device_preset_name(size_t index);
+
+/* Whether the cost model was fitted to times of such a GPU. What it predicts for another one was computed, and never seen. */
+bool device_is_measured(const libdecode_device *device);
+
 #endif

@@ -6,8 +6,22 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "glob.h"
 #include "status.h"
+
+#define PREFIX "LIBDECODE_"
+#define PREFIX_BYTES (sizeof PREFIX - 1)
+#define MAX_NAME_BYTES 64 /* of a name that may be a slip of the pen */
+
+const struct environment_variable environment_variables[] = {
+    {"LIBDECODE_KERNEL", "force=GLOB, prefer=GLOB, deny=GLOB, separated by commas"},
+    {"LIBDECODE_BUNDLE_PATH", "more bundles: files or folders, separated by colons"},
+    {"LIBDECODE_BUNDLE_ONLY", "1: only those"},
+    {"LIBDECODE_LOG", "error, warn, info or debug, on standard error"},
+    {"LIBDECODE_STRICT", "1: falling back to a slower class of kernel is an error"},
+    {NULL, NULL}};
 
 /* An empty variable counts as not set, as everywhere on Unix. */
 static const char *variable(const char *name) {
@@ -57,4 +71,38 @@ libdecode_status environment_read(struct environment *ret_environment) {
     FORWARD(read_log_level(&environment.log_level));
     *ret_environment = environment;
     return LIBDECODE_OK;
+}
+
+/* Letters that have changed places with each other count as two. */
+static const char *nearest_variable(const char *name) {
+    size_t nearest_distance = (strlen(name) - PREFIX_BYTES + 1) / 3 + 1;
+    const char *nearest = NULL;
+    for (const struct environment_variable *variable = environment_variables; variable->name; variable++) {
+        size_t distance = glob_distance(name, variable->name);
+        if (distance < nearest_distance) {
+            nearest_distance = distance;
+            nearest = variable->name;
+        }
+    }
+    return nearest;
+}
+
+static bool is_read(const char *name) {
+    for (const struct environment_variable *variable = environment_variables; variable->name; variable++)
+        if (strcmp(name, variable->name) == 0)
+            return true;
+    return strcmp(name, "LIBDECODE_LIBRARY") == 0; /* by the Python package, which finds this library with it */
+}
+
+void environment_unknown(void (*report)(void *cookie, const char *name, const char *near), void *cookie) {
+    for (char **entry = environ; entry && *entry; entry++) {
+        char name[MAX_NAME_BYTES];
+        const size_t length = strcspn(*entry, "=");
+        if (strncmp(*entry, PREFIX, PREFIX_BYTES) != 0 || length >= sizeof name)
+            continue;
+        memcpy(name, *entry, length);
+        name[length] = '\0';
+        if (!is_read(name))
+            report(cookie, name, nearest_variable(name));
+    }
 }

@@ -87,6 +87,14 @@ static void set_log(libdecode_context *context, const libdecode_open_options *op
                                      .level = level != LIBDECODE_LOG_DEFAULT ? level : LIBDECODE_LOG_NONE};
 }
 
+static void warn_of_variable(void *log, const char *name, const char *near) {
+    if (near)
+        log_message(log, LIBDECODE_LOG_WARN, "environment variable %s has no effect: nothing reads it; did you mean %s?", name,
+                    near);
+    else
+        log_message(log, LIBDECODE_LOG_WARN, "environment variable %s has no effect: nothing reads it; unset it", name);
+}
+
 static bool context_ended(void *devices, uint64_t context_id) { return device_cache_context_ended(devices, context_id); }
 
 /* Whatever is made before an error stays in the context, for libdecode_close. */
@@ -97,6 +105,8 @@ static libdecode_status fill_context(libdecode_context *context, const libdecode
     libdecode_status status = find_bundles(options, environment, &list);
     context->bundles = list.bundles;
     context->num_bundles = list.count;
+    context->places = list.places;
+    context->num_places = list.num_places;
     context->passed_over = list.passed_over;
     FORWARD(status);
     FORWARD(kernel_table_build(context->bundles, context->num_bundles, &context->table));
@@ -116,10 +126,10 @@ static libdecode_status fill_context(libdecode_context *context, const libdecode
     return LIBDECODE_OK;
 }
 
-libdecode_status libdecode_open(const libdecode_open_options *options, libdecode_context **ret_context) {
+libdecode_status context_open(const libdecode_open_options *options, libdecode_context **ret_context) {
     libdecode_open_options read = {0};
     struct environment environment = {0};
-    FORWARD(require_pointer(ret_context, "ret_context"));
+    *ret_context = NULL;
     FORWARD(read_options(options, &read));
     FORWARD(read_environment(&read, &environment));
 
@@ -127,13 +137,21 @@ libdecode_status libdecode_open(const libdecode_open_options *options, libdecode
     if (!context)
         return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "no memory for a context (%zu bytes); free memory", sizeof *context);
     set_log(context, &read, &environment);
-    libdecode_status status = context_result(context, fill_context(context, &read, &environment));
-    if (status != LIBDECODE_OK) {
-        libdecode_close(context);
-        return status;
-    }
+    if ((read.flags & LIBDECODE_OPEN_IGNORE_ENVIRONMENT) == 0)
+        environment_unknown(warn_of_variable, &context->log);
     *ret_context = context;
-    return LIBDECODE_OK;
+    return context_result(context, fill_context(context, &read, &environment));
+}
+
+libdecode_status libdecode_open(const libdecode_open_options *options, libdecode_context **ret_context) {
+    libdecode_context *context;
+    FORWARD(require_pointer(ret_context, "ret_context"));
+    libdecode_status status = context_open(options, &context);
+    if (status == LIBDECODE_OK)
+        *ret_context = context;
+    else
+        libdecode_close(context);
+    return status;
 }
 
 void libdecode_close(libdecode_context *context) {
@@ -145,7 +163,11 @@ void libdecode_close(libdecode_context *context) {
     device_cache_destroy(context->devices);
     policy_destroy(&context->policy);
     kernel_table_destroy(&context->table);
-    struct bundle_list list = {.bundles = context->bundles, .count = context->num_bundles, .passed_over = context->passed_over};
+    struct bundle_list list = {.bundles = context->bundles,
+                               .count = context->num_bundles,
+                               .places = context->places,
+                               .num_places = context->num_places,
+                               .passed_over = context->passed_over};
     bundle_list_close(&list);
     free(context);
 }

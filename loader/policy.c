@@ -45,10 +45,14 @@ static bool applies(const struct policy_rule *rule, libdecode_op op) { return op
 
 #define NUM_NEAREST 3
 
-/* "a, b, c": the names with the smallest edit distance, equal ones in the order of the table. */
+/*
+ * "; nearest: a, b, c": the names with the smallest edit distance, equal ones in the order of the table. Whatever differs in more than
+ * one character of three was not meant: "" where nothing is nearer.
+ */
 static void nearest_names(const struct policy_rule *rule, const struct kernel_table *table, char *ret_text, size_t bytes) {
     const char *names[NUM_NEAREST];
     unsigned distances[NUM_NEAREST];
+    const size_t limit = (strlen(rule->glob) + 2) / 3;
     size_t found = 0;
     for (size_t i = 0; i < table->count; i++) {
         const struct kernel_record *record = &table->records[i];
@@ -56,8 +60,8 @@ static void nearest_names(const struct policy_rule *rule, const struct kernel_ta
         if (!applies(rule, record_op) || (i > 0 && strcmp(table->records[i - 1].name, record->name) == 0))
             continue;
         unsigned distance = glob_distance(rule->glob, record->name);
-        size_t place = found;
-        while (place > 0 && distance < distances[place - 1])
+        size_t place = distance <= limit ? found : NUM_NEAREST;
+        while (distance <= limit && place > 0 && distance < distances[place - 1])
             place--;
         if (place == NUM_NEAREST)
             continue;
@@ -73,7 +77,7 @@ static void nearest_names(const struct policy_rule *rule, const struct kernel_ta
     size_t used = 0;
     ret_text[0] = '\0';
     for (size_t j = 0; j < found && used < bytes; j++) {
-        int written = snprintf(ret_text + used, bytes - used, "%s%s", j > 0 ? ", " : "", names[j]);
+        int written = snprintf(ret_text + used, bytes - used, "%s%s", j > 0 ? ", " : "; nearest: ", names[j]);
         used += written > 0 ? (size_t)written : 0;
     }
 }
@@ -88,11 +92,10 @@ static libdecode_status fail_without_match(const struct policy_rule *rule, const
                     "%s, item %zu: '%s' matches no kernel, because the bundles at hand hold none; install one or "
                     "name one with LIBDECODE_BUNDLE_PATH",
                     source, item, rule->glob);
-    char nearest[NUM_NEAREST * (BUNDLE_MAX_NAME_BYTES + 2)];
+    char nearest[sizeof "; nearest: " + NUM_NEAREST * (BUNDLE_MAX_NAME_BYTES + 2)];
     nearest_names(rule, table, nearest, sizeof nearest);
-    return fail(LIBDECODE_ERROR_OVERRIDE,
-                "%s, item %zu: '%s' matches none of the %zu kernels at hand; nearest: %s (all: libdecode list)", source, item,
-                rule->glob, candidates, nearest);
+    return fail(LIBDECODE_ERROR_OVERRIDE, "%s, item %zu: '%s' matches none of the %zu kernels at hand%s (all: libdecode list)",
+                source, item, rule->glob, candidates, nearest);
 }
 
 /* The rule has no effect: it matches nothing, or later ones decide about everything that it matches. */

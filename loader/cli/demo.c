@@ -10,13 +10,14 @@
 
 #include "bench/bench_run.h"
 #include "command.h"
+#include "device.h"
 #include "element.h"
 #include "host_reference.h"
 #include "problem.h"
 #include "report.h"
+#include "terminal.h"
 
 #define REFERENCE_SECONDS 25.0 /* for one model, without a GPU */
-#define NUM_PRESETS 5
 
 struct demo_args {
     const char *trace, *kv;
@@ -28,33 +29,16 @@ static const struct option demo_options[] = {
     {"--trace", "FILE[:FIRST:COUNT]", OPTION_TEXT, offsetof(struct demo_args, trace), 0, 0,
      "another trace of requests (default: the 64 that come with libdecode)"},
     {"--page", "TOKENS", OPTION_INT, offsetof(struct demo_args, page), 16, 512, "KV tokens in a page (default 16)"},
-    {"--kv", "DTYPE", OPTION_TEXT, offsetof(struct demo_args, kv), 0, 0, "bf16 (default) or fp16"},
+    {"--kv", "bf16|fp16", OPTION_WORD, offsetof(struct demo_args, kv), 0, 0, "what the KV cache holds (default bf16)"},
     {"--no-gpu", NULL, OPTION_FLAG, offsetof(struct demo_args, no_gpu), 0, 0, "as on a machine without a GPU"},
     {0},
 };
 
-#define DEMO_GROUPS(args, session)                                                                                               \
-    {                                                                                                                            \
-        {"The batch", demo_options, args}, {"Bundles and output", bundle_options, session}, { "GPU", device_options, session }   \
-    }
-
-void help_demo(void) {
-    struct demo_args args = {0};
-    struct session_args session = {0};
-    const struct option_group groups[] = DEMO_GROUPS(&args, &session);
-    printf("usage: libdecode demo [OPTIONS]\n\n"
-           "One decode step of a chat service: 64 requests that were in flight together, with the lengths that were recorded\n"
-           "and prompts that share the pages of their common beginnings, in the shapes of Llama-3-8B and Llama-3-70B.\n"
-           "With a GPU: runs it, compares every element with the float64 reference, and says which kernel ran, how long,\n"
-           "and how near that is to the speed of memory. Without: runs the reference, and says what each of the five GPUs\n"
-           "would run.\n");
-    options_print(groups, 3);
-}
-
 static const struct model { const char *name, *heads; } models[] = {{"Llama-3-8B", "32/8"}, {"Llama-3-70B", "64/8"}};
 #define NUM_MODELS (sizeof models / sizeof models[0])
 
-static const char *const presets[NUM_PRESETS] = {"sm_90", "sm_100", "sm_103", "sm_120", "sm_121"};
+/* A line under a heading of the first column. */
+#define tell(...) print_wrapped(stdout, 12, __VA_ARGS__)
 
 struct demo {
     const struct session_args *session;
@@ -118,15 +102,14 @@ static bool introduce(struct demo *demo, const struct kv_batch *batch) {
         return true;
     }
     printf("libdecode %s: one decode step of a chat service\n\n", libdecode_version());
-    printf("  trace     %s\n", demo->trace);
-    printf("  batch     %d requests, each half way through its answer\n", workload->problem.batch_size);
-    printf("  lengths   %s to %s tokens, median %s, together %s\n", grouped(spread[0], a), grouped(spread[2], b),
-           grouped(spread[1], c), grouped(workload->total_tokens, d));
-    printf("  pages     of %d tokens, in random order: %s in the pool\n", workload->problem.page_size,
-           grouped(batch->num_pages, a));
+    tell("  trace     %s", demo->trace);
+    tell("  batch     %d requests, each half way through its answer", workload->problem.batch_size);
+    tell("  lengths   %s to %s tokens, median %s, together %s", grouped(spread[0], a), grouped(spread[2], b),
+         grouped(spread[1], c), grouped(workload->total_tokens, d));
+    tell("  pages     of %d tokens, in random order: %s in the pool", workload->problem.page_size, grouped(batch->num_pages, a));
     if (batch->shared_pages > 0)
-        printf("            %s more are spared, as prompts that begin alike share pages; TB/s counts them for every reader\n",
-               grouped(batch->shared_pages, b));
+        tell("            %s more are spared, as prompts that begin alike share pages; TB/s counts them for every reader",
+             grouped(batch->shared_pages, b));
     fflush(stdout);
     return true;
 }
@@ -135,9 +118,9 @@ static void introduce_model(const struct demo *demo, const struct model *model, 
     char bytes[32];
     format_bytes((double)workload_kv_bytes(workload), bytes, sizeof bytes);
     if (!demo->session->json)
-        printf("\n%s: %d query heads on %d KV heads of %d, %s, %s of K and V to read in one layer\n", model->name,
-               workload->problem.num_qo_heads, workload->problem.num_kv_heads, workload->problem.head_dim,
-               dtype_name(workload->problem.query_dtype), bytes);
+        tell("\n%s: %d query heads on %d KV heads of %d, %s, %s of K and V to read in one layer", model->name,
+             workload->problem.num_qo_heads, workload->problem.num_kv_heads, workload->problem.head_dim,
+             dtype_name(workload->problem.query_dtype), bytes);
     fflush(stdout);
 }
 
@@ -167,13 +150,14 @@ static void print_gpu_result(struct demo *demo, const struct model *model, const
         json_end(json, '}');
         return;
     }
-    printf("  kernel    %s\n", result->kernel);
-    printf("  because   %s\n", reason);
-    printf("  time      %.1f us, %.2f TB/s", result->timing.median_us, result->terabytes_per_second);
+    tell("  kernel    %s", result->kernel);
+    tell("  because   %s", reason);
     if (batch->has_ceiling)
-        printf(": %.1f %% of the speed at which this GPU can read at all (%.1f us)", result->percent_of_ceiling,
-               batch->ceiling.median_us);
-    printf("\n  result    all %s elements agree with the float64 reference\n", grouped((int64_t)elements, compared));
+        tell("  time      %.1f us, %.2f TB/s: %.1f %% of the speed at which this GPU can read at all (%.1f us)",
+             result->timing.median_us, result->terabytes_per_second, result->percent_of_ceiling, batch->ceiling.median_us);
+    else
+        tell("  time      %.1f us, %.2f TB/s", result->timing.median_us, result->terabytes_per_second);
+    tell("  result    all %s elements agree with the float64 reference", grouped((int64_t)elements, compared));
     fflush(stdout);
 }
 
@@ -186,7 +170,7 @@ static bool run_model_on_gpu(struct demo *demo, struct bench_machine *machine, c
     if (!bench_batch_make(machine, workload, true, BENCH_CHECK_ALL, model->name, &batch))
         return false;
     bool good = bench_measure(machine, &batch, machine->context, false, false, &result);
-    if (good && libdecode_plan_create(machine->context, &batch.host.problem, &machine->device, &plan) != LIBDECODE_OK)
+    if (good && libdecode_plan_create(machine->context, &batch.host.launch_problem, &machine->device, &plan) != LIBDECODE_OK)
         good = complain("%s", libdecode_error_message());
     if (good)
         print_gpu_result(demo, model, &batch, &result, reason_of(plan));
@@ -200,7 +184,7 @@ static int run_on_gpu(struct demo *demo, struct bench_machine *machine) {
     if (demo->session->json)
         json_text(&demo->json, "gpu", machine->device.name);
     else
-        printf("  GPU       %s, %d SMs\n", machine->device.name, machine->device.sm_count);
+        tell("  GPU       %s, %d SMs", machine->device.name, machine->device.sm_count);
     if (demo->session->json)
         json_begin(&demo->json, "models", '[');
     for (size_t model = 0; model < NUM_MODELS && !machine->gpu.broken; model++) {
@@ -218,7 +202,9 @@ static int run_on_gpu(struct demo *demo, struct bench_machine *machine) {
 static bool run_reference(const struct kv_part *part, const char *label, int32_t *ret_heads, double *ret_seconds) {
     const int32_t all = part->problem.num_kv_heads;
     const double begin = seconds_now();
-    if (!host_reference(&part->problem, &part->tensors, 0, 1, label))
+    char first_label[64];
+    snprintf(first_label, sizeof first_label, "%s, its first KV head", label);
+    if (!host_reference(&part->problem, &part->tensors, 0, 1, first_label))
         return false;
     const double first = seconds_now() - begin;
     double more = REFERENCE_SECONDS / fmax(first, 1e-9) - 1.0;
@@ -248,13 +234,15 @@ static void print_reference(struct demo *demo, const struct model *model, const 
         json_end(json, '}');
         return;
     }
-    printf("  reference float64, %d threads, %.1f s: all %d requests, ", host_reference_threads(), seconds,
-           part->problem.batch_size);
-    if (heads == part->problem.num_kv_heads)
-        printf("all %d KV heads\n", heads);
+    const int32_t all = part->problem.num_kv_heads;
+    char computed[96];
+    if (heads == all)
+        snprintf(computed, sizeof computed, "all %d KV heads", heads);
     else
-        printf("KV heads 0 to %d of %d (all of them would take %.0f s)\n", heads - 1, part->problem.num_kv_heads,
-               seconds * part->problem.num_kv_heads / heads);
+        snprintf(computed, sizeof computed, "KV heads 0 to %d of %d (all of them would take %.0f s)", heads - 1, all,
+                 seconds * all / heads);
+    tell("  reference float64, %d threads, %.1f s: all %d requests, %s", host_reference_threads(), seconds,
+         part->problem.batch_size, computed);
     printf("  result    request 0, head 0 begins %.5f %.5f %.5f %.5f\n", values[0], values[1], values[2], values[3]);
     fflush(stdout);
 }
@@ -310,7 +298,7 @@ static void print_choice(struct demo *demo, libdecode_context *context, const ch
     } else if (status == LIBDECODE_OK) {
         printf("  %-7s %-12s %s\n", preset, model->name, choice.kernel);
     } else {
-        printf("  %-7s %-12s none: %s\n", preset, model->name, libdecode_error_message());
+        tell("  %-7s %-12s none: %s", preset, model->name, libdecode_error_message());
     }
 }
 
@@ -322,12 +310,12 @@ static bool print_choices(struct demo *demo) {
     if (demo->session->json)
         json_begin(&demo->json, "choices", '[');
     else if (empty)
-        printf("\nThere is no bundle of kernels here, so nothing can be said of what a GPU would run.\n");
+        tell("\nThere is no bundle of kernels here, so nothing can be said of what a GPU would run.");
     else
         printf("\nOn a GPU, libdecode would run\n");
-    for (int preset = 0; preset < NUM_PRESETS && !empty; preset++) {
+    for (size_t preset = 0; preset < DEVICE_NUM_CAPABILITIES && !empty; preset++) {
         for (size_t model = 0; model < NUM_MODELS; model++)
-            print_choice(demo, context, presets[preset], &models[model], &demo->workloads[model]);
+            print_choice(demo, context, device_preset_name(preset), &models[model], &demo->workloads[model]);
     }
     if (demo->session->json)
         json_end(&demo->json, ']');
@@ -344,9 +332,10 @@ static int run_on_host(struct demo *demo, const char *why) {
         json_text(&demo->json, "why_no_gpu", why);
         json_begin(&demo->json, "models", '[');
     } else {
-        printf("  GPU       none (%s): the same batch on the float64 reference instead\n", why);
+        tell("  GPU       none (%s): the same batch on the float64 reference instead", why);
     }
     for (size_t model = 0; model < NUM_MODELS; model++) {
+        progress_done(model, NUM_MODELS);
         if (!run_model_on_host(demo, &models[model], &demo->workloads[model]))
             result = EXIT_FAILED;
     }
@@ -402,11 +391,11 @@ static int run_prepared(struct demo *demo, const struct demo_args *args) {
     return result;
 }
 
-int run_demo(int argc, char **argv) {
+static int run(int argc, char **argv) {
     struct demo_args args = {.page = 16};
     struct session_args session = {0};
-    const struct option_group groups[] = DEMO_GROUPS(&args, &session);
-    if (!options_parse("demo", groups, 3, argc, argv, NULL))
+    void *const targets[] = {&args, &session, &session};
+    if (!options_parse(&demo_command, targets, argc, argv, NULL))
         return EXIT_USAGE;
     struct demo demo = {.session = &session, .trace = args.trace != NULL ? args.trace : trace_shipped_path()};
     if (demo.trace == NULL)
@@ -416,3 +405,21 @@ int run_demo(int argc, char **argv) {
         workload_free(&demo.workloads[model]);
     return result;
 }
+
+static const struct option_group groups[] = {
+    {"The batch", demo_options}, {"Bundles and output", bundle_options}, {"GPU", device_options}};
+
+const struct command demo_command = {
+    .name = "demo",
+    .summary = "decode a batch cut from a real request trace, and show what happens",
+    .operands = "",
+    .description =
+        "One decode step of a chat service: 64 requests that were in flight together, with the lengths that were recorded and "
+        "prompts that share the pages of their common beginnings, in the shapes of Llama-3-8B and Llama-3-70B.\n\n"
+        "With a GPU: runs it, compares every element with the float64 reference, and says which kernel ran, how long, and how "
+        "near that is to the speed of memory. Without: runs the reference, and says what each kind of GPU would run.",
+    .examples = "",
+    .notes = "",
+    COMMAND_GROUPS(groups),
+    .run = run,
+};

@@ -7,24 +7,13 @@
 #include "command.h"
 #include "context.h"
 #include "env.h"
+#include "option_words.h"
 #include "report.h"
 #include "session.h"
 #include "target.h"
+#include "terminal.h"
 
-#define DOCTOR_GROUPS(session)                                                                                                   \
-    {                                                                                                                            \
-        { "Bundles and output", bundle_options, session }                                                                        \
-    }
-
-void help_doctor(void) {
-    struct session_args session = {0};
-    const struct option_group groups[] = DOCTOR_GROUPS(&session);
-    printf("usage: libdecode doctor [OPTIONS]\n\n"
-           "Looks at the driver, the GPUs, the bundles and the environment, and says what is missing and what to do.\n"
-           "Every image of every bundle is decompressed, hashed and audited.\n\n"
-           "Exit codes: 0 all is well, 1 something is broken, 77 no GPU, but nothing is broken.\n");
-    options_print(groups, 1);
-}
+#define show(...) print_wrapped(stdout, 11, __VA_ARGS__)
 
 struct diagnosis {
     struct json *json; /* NULL: text */
@@ -69,8 +58,8 @@ static void show_device(struct diagnosis *diagnosis, struct gpu *gpu, int ordina
         json_integer(diagnosis->json, "kernels", (int64_t)num_kernels);
         json_end(diagnosis->json, '}');
     } else {
-        printf("GPU %-6d %s, sm_%d, %d SMs, %s; %zu kernels for it\n", ordinal, facts.name, facts.compute_capability,
-               facts.sm_count, memory, num_kernels);
+        show("GPU %-6d %s, sm_%d, %d SMs, %s; %zu kernels for it", ordinal, facts.name, facts.compute_capability, facts.sm_count,
+             memory, num_kernels);
     }
     if (bit == 0)
         advise(diagnosis, false, "GPU %d (%s) is sm_%d: libdecode has kernels for sm_90, sm_100, sm_103, sm_120 and sm_121",
@@ -102,7 +91,7 @@ static bool show_driver(struct diagnosis *diagnosis, const libdecode_context *co
     } else if (presence == GPU_PRESENT) {
         printf("driver     for CUDA %d.%d\n", gpu.driver_version / 1000, gpu.driver_version % 1000 / 10);
     } else {
-        printf("driver     %s\n", why);
+        show("driver     %s", why);
     }
     if (presence == GPU_FAULTY)
         advise(diagnosis, true, "%s: update or reinstall the NVIDIA driver, or restart the machine after an update", why);
@@ -142,10 +131,37 @@ static void show_bundle(struct diagnosis *diagnosis, const libdecode_bundle_info
         json_end(diagnosis->json, '}');
         return;
     }
-    printf("bundle     %s: %s, %u kernels, %s, root ", info->path, gpus, info->num_kernels, bytes);
-    for (int byte = 0; byte < 32; byte++)
-        printf("%02x", info->root_hash[byte]);
-    putchar('\n');
+    char root_hash[65];
+    for (size_t byte = 0; byte < 32; byte++)
+        snprintf(root_hash + 2 * byte, 3, "%02x", info->root_hash[byte]);
+    show("bundle     %s: %s, %u kernel%s, %s, root %s", info->path, gpus, info->num_kernels, info->num_kernels == 1 ? "" : "s",
+         bytes, root_hash);
+}
+
+/* Every place where bundles were looked for. `context` may be NULL. */
+static void show_places(struct diagnosis *diagnosis, const libdecode_context *context) {
+    if (diagnosis->json != NULL)
+        json_begin(diagnosis->json, "places", '[');
+    for (size_t index = 0; context != NULL && index < context->num_places; index++) {
+        const struct bundle_place *place = &context->places[index];
+        if (diagnosis->json != NULL) {
+            json_begin(diagnosis->json, NULL, '{');
+            json_text(diagnosis->json, "path", place->path);
+            json_text(diagnosis->json, "source", in_option_words(place->source));
+            json_bool(diagnosis->json, "there", place->is_there);
+            json_integer(diagnosis->json, "bundles", (int64_t)place->num_bundles);
+            json_end(diagnosis->json, '}');
+        } else if (place->path == NULL) {
+            show("looked in  the library itself: %zu bundle%s", place->num_bundles, place->num_bundles == 1 ? "" : "s");
+        } else if (place->is_there) {
+            show("looked in  %s (%s): %zu bundle%s", place->path, in_option_words(place->source), place->num_bundles,
+                 place->num_bundles == 1 ? "" : "s");
+        } else {
+            show("looked in  %s (%s): not there", place->path, in_option_words(place->source));
+        }
+    }
+    if (diagnosis->json != NULL)
+        json_end(diagnosis->json, ']');
 }
 
 static void show_bundles(struct diagnosis *diagnosis, libdecode_context *context) {
@@ -168,8 +184,7 @@ static void show_bundles(struct diagnosis *diagnosis, libdecode_context *context
             advise(diagnosis, true, "%s", libdecode_error_message());
     } else if (context != NULL) {
         advise(diagnosis, true,
-               "no bundle was found: install the kernels, or name a folder of *.bundle with --bundle or "
-               "LIBDECODE_BUNDLE_PATH; they are looked for in the library itself, in libdecode/ beside it, and there");
+               "no bundle was found: install the kernels, or name a folder of *.bundle with --bundle or LIBDECODE_BUNDLE_PATH");
     }
     if (diagnosis->json != NULL)
         json_bool(diagnosis->json, "verified", verified);
@@ -185,7 +200,16 @@ static void show_variable(struct diagnosis *diagnosis, const char *name, const c
     if (diagnosis->json != NULL)
         json_text(diagnosis->json, name, value);
     else if (value != NULL)
-        printf("variable   %s=%s\n", name, value);
+        show("variable   %s=%s", name, value);
+}
+
+static void advise_of_variable(void *cookie, const char *name, const char *near) {
+    struct diagnosis *diagnosis = cookie;
+    if (near != NULL)
+        advise(diagnosis, false, "the variable %s has no effect: nothing reads it. Did you mean %s?", name, near);
+    else
+        advise(diagnosis, false,
+               "the variable %s has no effect: nothing reads it. Unset it, or see 'libdecode help' for those that do", name);
 }
 
 static void show_environment(struct diagnosis *diagnosis) {
@@ -202,6 +226,7 @@ static void show_environment(struct diagnosis *diagnosis) {
     show_variable(diagnosis, "LIBDECODE_BUNDLE_ONLY", environment.bundle_only ? "1" : NULL);
     show_variable(diagnosis, "LIBDECODE_LOG", levels[environment.log_level]);
     show_variable(diagnosis, "LIBDECODE_STRICT", environment.strict ? "1" : NULL);
+    environment_unknown(advise_of_variable, diagnosis);
     if (diagnosis->json != NULL)
         json_end(diagnosis->json, '}');
 }
@@ -217,18 +242,18 @@ static int conclude(struct diagnosis *diagnosis, bool has_gpu) {
         return result;
     }
     if (diagnosis->num_advice > 0)
-        printf("\nWhat to do\n");
+        printf("\n%sWhat to do%s\n", style(stdout, STYLE_HEADING), style(stdout, STYLE_PLAIN));
     for (size_t index = 0; index < diagnosis->num_advice; index++)
-        printf("  - %s\n", diagnosis->advice[index]);
+        print_wrapped(stdout, 4, "  - %s", diagnosis->advice[index]);
     if (result == EXIT_PASSED && diagnosis->num_advice == 0)
         printf("\nAll is well. 'libdecode check --quick' runs every kernel on this GPU.\n");
     return result;
 }
 
-int run_doctor(int argc, char **argv) {
+static int run(int argc, char **argv) {
     struct session_args session = {0};
-    const struct option_group groups[] = DOCTOR_GROUPS(&session);
-    if (!options_parse("doctor", groups, 1, argc, argv, NULL))
+    void *const targets[] = {&session};
+    if (!options_parse(&doctor_command, targets, argc, argv, NULL))
         return EXIT_USAGE;
     struct json json = {0};
     struct diagnosis diagnosis = {.json = session.json ? &json : NULL};
@@ -237,18 +262,18 @@ int run_doctor(int argc, char **argv) {
     options.bundle_paths = session.bundles.items;
     options.num_bundle_paths = session.bundles.count;
     options.kernel_policy = session.policy;
-    if (libdecode_open(&options, &context) != LIBDECODE_OK) {
-        context = NULL;
-        advise(&diagnosis, true, "%s", libdecode_error_message());
-    }
+    const bool opened = context_open(&options, &context) == LIBDECODE_OK;
+    if (!opened)
+        advise(&diagnosis, true, "%s", in_option_words(libdecode_error_message()));
     if (session.json)
         json_begin(&json, NULL, '{');
     if (session.json)
         json_text(&json, "libdecode", libdecode_version());
     else
         printf("libdecode  %s\n", libdecode_version());
-    const bool has_gpu = show_driver(&diagnosis, context);
-    show_bundles(&diagnosis, context);
+    const bool has_gpu = show_driver(&diagnosis, opened ? context : NULL);
+    show_places(&diagnosis, context);
+    show_bundles(&diagnosis, opened ? context : NULL);
     show_environment(&diagnosis);
     int result = conclude(&diagnosis, has_gpu);
     if (session.json)
@@ -256,3 +281,18 @@ int run_doctor(int argc, char **argv) {
     libdecode_close(context);
     return result;
 }
+
+static const struct option_group groups[] = {{"Bundles and output", bundle_options}};
+
+const struct command doctor_command = {
+    .name = "doctor",
+    .summary = "driver, GPUs, bundles: what is there, what is missing, what to do",
+    .operands = "",
+    .description =
+        "Looks at the driver, the GPUs, the bundles and the environment, and says what is missing and what to do. Every "
+        "image of every bundle is decompressed, hashed and audited.",
+    .examples = "",
+    .notes = "Exit codes: 0 all is well, 1 something is broken, 77 no GPU, but nothing is broken.",
+    COMMAND_GROUPS(groups),
+    .run = run,
+};

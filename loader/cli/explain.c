@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* explain.c: `libdecode explain`: a problem and a GPU, which may be absent, in; the kernel it gets, and why, out. */
+#define _POSIX_C_SOURCE 200809L /* strdup */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "command.h"
+#include "device.h"
+#include "option_words.h"
 #include "problem_args.h"
 #include "report.h"
 #include "session.h"
-
-#define NUM_PRESETS 5
-static const char *const presets[NUM_PRESETS] = {"sm_90", "sm_100", "sm_103", "sm_120", "sm_121"};
+#include "terminal.h"
 
 struct explain_args {
     const char *gpu;
@@ -18,112 +20,197 @@ struct explain_args {
 };
 
 static const struct option explain_options[] = {
-    {"--gpu", "NAME", OPTION_TEXT, offsetof(struct explain_args, gpu), 0, 0,
-     "sm_90 (H200), sm_100 (B200), sm_103 (B300), sm_120 (RTX 5090), sm_121 (DGX Spark): typical facts, no GPU needed; all: "
-     "these "
-     "five; current: the GPU of this machine (default: current where there is one, else all)"},
+    {"--gpu", "GPU", OPTION_TEXT, offsetof(struct explain_args, gpu), 0, 0,
+     "typical facts of a GPU that need not be there: sm_90 (H200), sm_100 (B200), sm_103 (B300), sm_120 (RTX 5090), sm_121 (DGX "
+     "Spark), or a name like H100 or GH200; all: these five; current: the GPU of this machine (default: current where there is "
+     "one, else all)"},
     {"--all", NULL, OPTION_FLAG, offsetof(struct explain_args, all), 0, 0,
      "also the kernels that cannot do this problem at all, with the reason"},
     {0},
 };
 
-#define EXPLAIN_GROUPS(args, problem, session)                                                                                   \
-    {                                                                                                                            \
-        {"What to explain", explain_options, args}, {"The problem", problem_options, problem},                                   \
-            {"Bundles and output", bundle_options, session}, {                                                                   \
-            "GPU", device_options, session                                                                                       \
-        }                                                                                                                        \
-    }
+/* ------------------------------------------------------------------------------------------------------------ answers */
 
-void help_explain(void) {
-    struct explain_args args = {0};
-    struct problem_args problem = {0};
-    struct session_args session = {0};
-    const struct option_group groups[] = EXPLAIN_GROUPS(&args, &problem, &session);
-    printf("usage: libdecode explain [OPTIONS]\n\n"
-           "Says which kernel a problem gets on a GPU, why, and why not the others. Selection is a pure function of\n"
-           "problem, GPU, policy and bundles, so the answer here is the answer everywhere, with or without a GPU.\n"
-           "Without options: Llama-3-8B decoding, 64 requests of 8192 tokens.\n\n"
-           "  libdecode explain --gpu all\n"
-           "  libdecode explain --gpu sm_121 --heads 64/8 --head-dim 64 --sinks --window 128\n"
-           "  libdecode explain --gpu sm_90 --policy 'deny=*_c8_*' --batch 1 --len 32768\n");
-    options_print(groups, 4);
-}
-
-/* Where the verdicts of one GPU go. */
-struct explanation {
-    struct json *json; /* NULL: text */
-    bool all;
-    size_t impossible;
-    char kernel[128];
-    char reason[256];
+struct kept_verdict {
+    char *kernel, *reason;
+    bool eligible, chosen;
     int32_t predicted_ns;
 };
 
-/* Keeps the choice, so that it can be printed above the others. */
-static void keep_choice(void *cookie, const libdecode_verdict *verdict) {
-    struct explanation *explanation = cookie;
-    explanation->impossible += verdict->eligible == 0;
-    if (verdict->chosen != 0) {
-        snprintf(explanation->kernel, sizeof explanation->kernel, "%s", verdict->kernel);
-        snprintf(explanation->reason, sizeof explanation->reason, "%s", verdict->reason);
-        explanation->predicted_ns = verdict->predicted_ns;
+/* What selection says of one GPU. */
+struct answer {
+    libdecode_device device;
+    libdecode_status status;
+    char error[512]; /* unless the status is LIBDECODE_OK */
+    struct kept_verdict *verdicts;
+    size_t count, capacity;
+    const struct kept_verdict *choice; /* NULL: none */
+    bool out_of_memory;
+    bool is_shown; /* with one that is alike */
+};
+
+static void keep_verdict(void *cookie, const libdecode_verdict *verdict) {
+    struct answer *answer = cookie;
+    if (answer->count == answer->capacity) {
+        const size_t capacity = answer->capacity > 0 ? 2 * answer->capacity : 256;
+        struct kept_verdict *verdicts = realloc(answer->verdicts, capacity * sizeof verdicts[0]);
+        answer->out_of_memory |= verdicts == NULL;
+        if (verdicts == NULL)
+            return;
+        answer->verdicts = verdicts;
+        answer->capacity = capacity;
     }
+    struct kept_verdict *kept = &answer->verdicts[answer->count++];
+    *kept = (struct kept_verdict){.kernel = strdup(verdict->kernel),
+                                  .reason = strdup(verdict->reason),
+                                  .eligible = verdict->eligible != 0,
+                                  .chosen = verdict->chosen != 0,
+                                  .predicted_ns = verdict->predicted_ns};
+    answer->out_of_memory |= kept->kernel == NULL || kept->reason == NULL;
 }
 
-static void show_verdict(void *cookie, const libdecode_verdict *verdict) {
-    struct explanation *explanation = cookie;
-    keep_choice(cookie, verdict);
-    if (explanation->json != NULL) {
-        json_begin(explanation->json, NULL, '{');
-        json_text(explanation->json, "kernel", verdict->kernel);
-        json_bool(explanation->json, "eligible", verdict->eligible != 0);
-        json_bool(explanation->json, "chosen", verdict->chosen != 0);
-        json_number(explanation->json, "predicted_us", verdict->eligible != 0 ? verdict->predicted_ns / 1000.0 : NAN);
-        json_text(explanation->json, "reason", verdict->reason);
-        json_end(explanation->json, '}');
-    } else if (verdict->chosen == 0 && (verdict->eligible != 0 || explanation->all)) {
-        printf("    %c %-44s %s\n", verdict->eligible != 0 ? '-' : 'x', verdict->kernel, verdict->reason);
+static void answer_free(struct answer *answer) {
+    for (size_t index = 0; index < answer->count; index++) {
+        free(answer->verdicts[index].kernel);
+        free(answer->verdicts[index].reason);
     }
+    free(answer->verdicts);
+    *answer = (struct answer){0};
 }
 
-static bool explain_text(libdecode_context *context, const libdecode_problem *problem, const libdecode_device *device, bool all) {
-    struct explanation choice = {0}, explanation = {.all = all};
-    printf("\n%s\n", device->name);
-    if (libdecode_explain(context, problem, device, keep_choice, &choice) != LIBDECODE_OK) {
-        printf("  no kernel: %s\n", libdecode_error_message());
-        if (all)
-            libdecode_explain(context, problem, device, show_verdict, &explanation);
-        return false;
+static bool answer_make(libdecode_context *context, const libdecode_problem *problem, struct answer *answer) {
+    answer->status = libdecode_explain(context, problem, &answer->device, keep_verdict, answer);
+    if (answer->status != LIBDECODE_OK)
+        snprintf(answer->error, sizeof answer->error, "%s", libdecode_error_message());
+    if (answer->out_of_memory)
+        return complain("out of memory");
+    for (size_t index = 0; index < answer->count; index++) {
+        if (answer->verdicts[index].chosen)
+            answer->choice = &answer->verdicts[index];
     }
-    printf("  %s\n    %s\n", choice.kernel, choice.reason);
-    libdecode_explain(context, problem, device, show_verdict, &explanation);
-    if (!all && explanation.impossible > 0)
-        printf("    x %zu more cannot do this problem here (--all says why)\n", explanation.impossible);
     return true;
 }
 
-static bool explain_json(struct json *json, libdecode_context *context, const libdecode_problem *problem,
-                         const libdecode_device *device) {
-    struct explanation explanation = {.json = json};
-    json_begin(json, NULL, '{');
-    json_text(json, "gpu", device->name);
-    json_integer(json, "compute_capability", device->compute_capability);
-    json_begin(json, "candidates", '[');
-    libdecode_status status = libdecode_explain(context, problem, device, show_verdict, &explanation);
-    json_end(json, ']');
-    json_text(json, "kernel", status == LIBDECODE_OK ? explanation.kernel : NULL);
-    json_text(json, "reason", status == LIBDECODE_OK ? explanation.reason : NULL);
-    json_number(json, "predicted_us", status == LIBDECODE_OK ? explanation.predicted_ns / 1000.0 : NAN);
-    json_text(json, "status", libdecode_status_name(status));
-    json_text(json, "error", status == LIBDECODE_OK ? NULL : libdecode_error_message());
-    json_end(json, '}');
-    return status == LIBDECODE_OK;
+/* Whether two GPUs answer alike: the same of every kernel, but for the times that are predicted. */
+static bool alike(const struct answer *left, const struct answer *right) {
+    if (left->status != right->status || left->count != right->count || strcmp(left->error, right->error) != 0)
+        return false;
+    for (size_t index = 0; index < left->count; index++) {
+        const struct kept_verdict *a = &left->verdicts[index], *b = &right->verdicts[index];
+        if (strcmp(a->kernel, b->kernel) != 0 || a->eligible != b->eligible || a->chosen != b->chosen)
+            return false;
+    }
+    return true;
 }
 
-/* The GPUs asked for. An exit code; EXIT_PASSED: they stand in ret_devices. */
+/* --------------------------------------------------------------------------------------------------------------- text */
+
+static const char *mark(const struct answer *answer) { return device_is_measured(&answer->device) ? "" : " [never measured]"; }
+
+static void show_others(const struct answer *answer, bool all) {
+    size_t impossible = 0;
+    for (size_t index = 0; index < answer->count; index++) {
+        const struct kept_verdict *verdict = &answer->verdicts[index];
+        impossible += !verdict->eligible;
+        if (!verdict->chosen && (verdict->eligible || all))
+            print_wrapped(stdout, 8, "    %c %-44s %s", verdict->eligible ? '-' : 'x', verdict->kernel, verdict->reason);
+    }
+    if (!all && impossible > 0)
+        printf("    x %zu more cannot do this problem here (--all says why)\n", impossible);
+}
+
+/* Of this GPU, and of those behind it that answer alike. */
+static void show_answer(struct answer *answers, size_t count, bool all) {
+    struct answer *first = &answers[0];
+    size_t num_alike = 0;
+    printf("\n%s%s", style(stdout, STYLE_HEADING), first->device.name);
+    for (size_t index = 1; index < count; index++) {
+        if (answers[index].is_shown || !alike(first, &answers[index]))
+            continue;
+        answers[index].is_shown = true;
+        num_alike++;
+        printf(", %s", answers[index].device.name);
+    }
+    printf("%s\n", style(stdout, STYLE_PLAIN));
+    if (first->choice == NULL) {
+        print_wrapped(stdout, 4, "  no kernel: %s", in_option_words(first->error));
+        if (all)
+            show_others(first, all);
+        return;
+    }
+    printf("  %s%s%s\n", style(stdout, STYLE_GOOD), first->choice->kernel, style(stdout, STYLE_PLAIN));
+    if (num_alike == 0)
+        print_wrapped(stdout, 6, "    %s%s", first->choice->reason, mark(first));
+    for (size_t index = 0; num_alike > 0 && index < count; index++) {
+        if (index == 0 || (answers[index].is_shown && alike(first, &answers[index])))
+            print_wrapped(stdout, 6, "    %s: %s%s", answers[index].device.name, answers[index].choice->reason,
+                          mark(&answers[index]));
+    }
+    if (num_alike > 0)
+        printf("    the others, with the times of %s:\n", first->device.name);
+    show_others(first, all);
+}
+
+static void show_answers(struct answer *answers, size_t count, bool all) {
+    bool is_measured = true;
+    for (size_t index = 0; index < count; index++) {
+        is_measured = is_measured && (answers[index].choice == NULL || device_is_measured(&answers[index].device));
+        if (!answers[index].is_shown)
+            show_answer(&answers[index], count - index, all);
+    }
+    if (!is_measured) {
+        putchar('\n');
+        print_wrapped(
+            stdout, 0,
+            "[never measured]: what is predicted follows from the data sheet of that GPU, by a model that was fitted to "
+            "times of an H200.");
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------------- JSON */
+
+static void print_answer(struct json *json, const struct answer *answer) {
+    const bool good = answer->choice != NULL;
+    json_begin(json, NULL, '{');
+    json_text(json, "gpu", answer->device.name);
+    json_integer(json, "compute_capability", answer->device.compute_capability);
+    json_bool(json, "measured", device_is_measured(&answer->device));
+    json_begin(json, "candidates", '[');
+    for (size_t index = 0; index < answer->count; index++) {
+        const struct kept_verdict *verdict = &answer->verdicts[index];
+        json_begin(json, NULL, '{');
+        json_text(json, "kernel", verdict->kernel);
+        json_bool(json, "eligible", verdict->eligible);
+        json_bool(json, "chosen", verdict->chosen);
+        json_number(json, "predicted_us", verdict->eligible ? verdict->predicted_ns / 1000.0 : NAN);
+        json_text(json, "reason", verdict->reason);
+        json_end(json, '}');
+    }
+    json_end(json, ']');
+    json_text(json, "kernel", good ? answer->choice->kernel : NULL);
+    json_text(json, "reason", good ? answer->choice->reason : NULL);
+    json_number(json, "predicted_us", good ? answer->choice->predicted_ns / 1000.0 : NAN);
+    json_text(json, "status", libdecode_status_name(answer->status));
+    json_text(json, "error", answer->status == LIBDECODE_OK ? NULL : answer->error);
+    json_end(json, '}');
+}
+
+static void print_answers(const struct answer *answers, size_t count, const char *problem) {
+    struct json json = {0};
+    json_begin(&json, NULL, '{');
+    json_text(&json, "problem", problem);
+    json_begin(&json, "gpus", '[');
+    for (size_t index = 0; index < count; index++)
+        print_answer(&json, &answers[index]);
+    json_end(&json, ']');
+    json_end(&json, '}');
+}
+
+/* --------------------------------------------------------------------------------------------------------------- GPUs */
+
+/* The GPUs asked for. An exit code; EXIT_PASSED: they stand in `answers`. */
 static int read_devices(const struct explain_args *args, const struct session_args *session, libdecode_context *context,
-                        libdecode_device ret_devices[NUM_PRESETS], size_t *ret_count) {
+                        struct answer answers[DEVICE_NUM_CAPABILITIES], size_t *ret_count) {
     struct gpu gpu;
     char why[256];
     const char *wanted = args->gpu;
@@ -132,10 +219,10 @@ static int read_devices(const struct explain_args *args, const struct session_ar
         gpu_close(&gpu);
     }
     *ret_count = 1;
-    ret_devices[0] = (libdecode_device){.struct_size = sizeof ret_devices[0]};
+    answers[0].device = (libdecode_device){.struct_size = sizeof answers[0].device};
     if (strcmp(wanted, "current") == 0) {
         int opened = session_open_gpu("explain", session, &gpu);
-        if (opened == EXIT_PASSED && libdecode_device_current(context, &ret_devices[0]) != LIBDECODE_OK) {
+        if (opened == EXIT_PASSED && libdecode_device_current(context, &answers[0].device) != LIBDECODE_OK) {
             complain("explain: %s", libdecode_error_message());
             opened = EXIT_FAILED;
         }
@@ -143,51 +230,45 @@ static int read_devices(const struct explain_args *args, const struct session_ar
         return opened;
     }
     const bool all = strcmp(wanted, "all") == 0;
-    *ret_count = all ? NUM_PRESETS : 1;
+    *ret_count = all ? DEVICE_NUM_CAPABILITIES : 1;
     for (size_t index = 0; index < *ret_count; index++) {
-        ret_devices[index] = (libdecode_device){.struct_size = sizeof ret_devices[index]};
-        if (libdecode_device_preset(all ? presets[index] : wanted, &ret_devices[index]) != LIBDECODE_OK) {
-            complain("explain: --gpu %s: sm_90, sm_100, sm_103, sm_120, sm_121, all or current is accepted", wanted);
+        if (!session_find_preset("explain", all ? device_preset_name(index) : wanted, "all, current, ", &answers[index].device))
             return EXIT_USAGE;
-        }
     }
     return EXIT_PASSED;
 }
 
 static int explain_devices(libdecode_context *context, const struct explain_args *args, const struct session_args *session,
                            const struct workload *workload) {
-    libdecode_device devices[NUM_PRESETS];
-    size_t num_devices, served = 0;
+    struct answer answers[DEVICE_NUM_CAPABILITIES] = {0};
+    size_t count, served = 0;
     char text[256];
-    int result = read_devices(args, session, context, devices, &num_devices);
+    bool good = true;
+    int result = read_devices(args, session, context, answers, &count);
     if (result != EXIT_PASSED)
         return result;
     workload_describe(workload, text, sizeof text);
-    struct json json = {0};
-    if (session->json) {
-        json_begin(&json, NULL, '{');
-        json_text(&json, "problem", text);
-        json_begin(&json, "gpus", '[');
-    } else {
-        printf("%s\n", text);
+    for (size_t index = 0; good && index < count; index++) {
+        good = answer_make(context, &workload->problem, &answers[index]);
+        served += answers[index].status == LIBDECODE_OK;
     }
-    for (size_t index = 0; index < num_devices; index++) {
-        served += session->json ? explain_json(&json, context, &workload->problem, &devices[index])
-                                : explain_text(context, &workload->problem, &devices[index], args->all);
+    if (good && session->json)
+        print_answers(answers, count, text);
+    if (good && !session->json) {
+        print_wrapped(stdout, 2, "%s", text);
+        show_answers(answers, count, args->all);
     }
-    if (session->json) {
-        json_end(&json, ']');
-        json_end(&json, '}');
-    }
-    return served == num_devices ? EXIT_PASSED : EXIT_FAILED;
+    for (size_t index = 0; index < count; index++)
+        answer_free(&answers[index]);
+    return good && served == count ? EXIT_PASSED : EXIT_FAILED;
 }
 
-int run_explain(int argc, char **argv) {
+static int run(int argc, char **argv) {
     struct explain_args args = {0};
     struct problem_args problem = PROBLEM_ARGS_DEFAULT;
     struct session_args session = {0};
-    const struct option_group groups[] = EXPLAIN_GROUPS(&args, &problem, &session);
-    if (!options_parse("explain", groups, 4, argc, argv, NULL))
+    void *const targets[] = {&args, &problem, &session, &session};
+    if (!options_parse(&explain_command, targets, argc, argv, NULL))
         return EXIT_USAGE;
     struct workload workload;
     if (!workload_make("explain", &problem, &workload))
@@ -201,3 +282,24 @@ int run_explain(int argc, char **argv) {
     workload_free(&workload);
     return result;
 }
+
+static const struct option_group groups[] = {{"What to explain", explain_options},
+                                             {"The problem", problem_options},
+                                             {"Bundles and output", bundle_options},
+                                             {"GPU", device_options}};
+
+const struct command explain_command = {
+    .name = "explain",
+    .summary = "which kernel a problem gets on a GPU, and why not the others",
+    .operands = "",
+    .description =
+        "Says which kernel a problem gets on a GPU, why, and why not the others. Selection is a pure function of problem, GPU, "
+        "policy and bundles, so the answer here is the answer everywhere, with or without a GPU. Without options: Llama-3-8B "
+        "decoding, 64 requests of 8192 tokens.",
+    .examples = "libdecode explain --gpu all\n"
+                "libdecode explain --gpu 'DGX Spark' --heads 64/8 --head-dim 64 --sinks --window 128\n"
+                "libdecode explain --gpu H100 --policy 'deny=*_c8_*' --batch 1 --len 32768\n",
+    .notes = "",
+    COMMAND_GROUPS(groups),
+    .run = run,
+};

@@ -13,7 +13,7 @@
 
 #include "options.h"
 #include "reference.h"
-#include "report.h"
+#include "terminal.h"
 
 #define MAX_THREADS 64
 
@@ -23,7 +23,8 @@ struct job {
     uint32_t first_kv_head, num_kv_heads, num_tasks;
     atomic_uint next;
     atomic_int failed;
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* of what follows */
+    uint32_t num_done;
     char message[256];
 };
 
@@ -46,7 +47,7 @@ static void *work(void *argument) {
         }
         if (job->label != NULL) {
             pthread_mutex_lock(&job->lock);
-            progress("%s: reference, %u of %u parts", job->label, task + 1, job->num_tasks);
+            progress("%s: reference, %u of %u parts", job->label, ++job->num_done, job->num_tasks);
             pthread_mutex_unlock(&job->lock);
         }
     }

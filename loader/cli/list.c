@@ -17,31 +17,11 @@ struct list_args {
 };
 
 static const struct option list_options[] = {
-    {"--gpu", "sm_XX", OPTION_TEXT, offsetof(struct list_args, gpu), 0, 0,
-     "only those that run on sm_90, sm_100, sm_103, sm_120 or sm_121"},
-    {"--kv", "DTYPE", OPTION_TEXT, offsetof(struct list_args, kv), 0, 0, "only those for this KV cache: bf16, fp16, e4m3, nvfp4"},
+    {"--gpu", "GPU", OPTION_TEXT, offsetof(struct list_args, gpu), 0, 0, "only those that run on it: sm_90, or a name like H200"},
+    {"--kv", KV_DTYPES, OPTION_WORD, offsetof(struct list_args, kv), 0, 0, "only those for this KV cache"},
     {"--head-dim", "D", OPTION_INT, offsetof(struct list_args, head_dim), 1, 1 << 16, "only those for heads of D elements"},
     {0},
 };
-
-#define LIST_GROUPS(args, session)                                                                                               \
-    {                                                                                                                            \
-        {"Filters", list_options, args}, { "Bundles and output", bundle_options, session }                                       \
-    }
-
-void help_list(void) {
-    struct list_args args = {0};
-    struct session_args session = {0};
-    const struct option_group groups[] = LIST_GROUPS(&args, &session);
-    printf("usage: libdecode list [GLOB...] [OPTIONS]\n\n"
-           "Shows every kernel of the bundles at hand, those of a GLOB if one is given. A name says everything:\n"
-           "gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90 is the family gqa_decode, bf16 KV, head_dim 128, 8 query rows to\n"
-           "a pass, pages of 16 tokens and more, clusters of 1, none of the options that few launches ask for (o1: soft\n"
-           "cap, ALiBi, RoPE, skip-softmax), compiled for the sm_90 family. It is also the kernel's symbol in profilers.\n\n"
-           "  libdecode list --gpu sm_121 --kv bf16\n"
-           "  libdecode list '*_d64_*' --json\n");
-    options_print(groups, 2);
-}
 
 static bool wanted(const struct list_args *args, const struct texts *globs, const libdecode_kernel_info *info,
                    uint32_t gpu_mask) {
@@ -49,7 +29,7 @@ static bool wanted(const struct list_args *args, const struct texts *globs, cons
     for (size_t glob = 0; glob < globs->count; glob++)
         named = named || glob_matches(globs->items[glob], info->name);
     return named && (info->gpus & gpu_mask) != 0 && (args->head_dim == 0 || info->head_dim == args->head_dim) &&
-           (args->kv == NULL || strcmp(args->kv, dtype_name(info->kv_dtype)) == 0);
+           (args->kv == NULL || dtype_from_name(args->kv) == info->kv_dtype);
 }
 
 static void print_row(const libdecode_kernel_info *info) {
@@ -74,7 +54,7 @@ static void print_json(struct json *json, const libdecode_kernel_info *info) {
     json_integer(json, "threads", info->threads);
     json_integer(json, "shared_bytes", info->shared_bytes);
     json_integer(json, "registers", info->registers);
-    json_integer(json, "features", info->features);
+    json_features(json, "features", info->features);
     json_integer(json, "image_bytes", (int64_t)info->image_bytes);
     json_integer(json, "compressed_bytes", (int64_t)info->compressed_bytes);
     json_hash(json, "image_sha256", info->image_sha256);
@@ -83,14 +63,10 @@ static void print_json(struct json *json, const libdecode_kernel_info *info) {
 
 /* Bits of the GPUs asked for; 0 after saying that the name is none. */
 static uint32_t read_gpu_mask(const char *gpu) {
-    libdecode_device device = {.struct_size = sizeof device};
+    libdecode_device device;
     if (gpu == NULL)
         return UINT32_MAX;
-    if (libdecode_device_preset(gpu, &device) != LIBDECODE_OK) {
-        complain("list: --gpu %s: sm_90, sm_100, sm_103, sm_120 or sm_121 is accepted", gpu);
-        return 0;
-    }
-    return gpu_bit(device.compute_capability);
+    return session_find_preset("list", gpu, "", &device) ? gpu_bit(device.compute_capability) : 0;
 }
 
 static int print_kernels(const libdecode_context *context, const struct list_args *args, const struct texts *globs, uint32_t mask,
@@ -123,17 +99,13 @@ static int print_kernels(const libdecode_context *context, const struct list_arg
     return EXIT_FAILED;
 }
 
-int run_list(int argc, char **argv) {
+static int run(int argc, char **argv) {
     struct list_args args = {0};
     struct session_args session = {0};
     struct texts globs = {0};
-    const struct option_group groups[] = LIST_GROUPS(&args, &session);
-    if (!options_parse("list", groups, 2, argc, argv, &globs))
+    void *const targets[] = {&args, &session};
+    if (!options_parse(&list_command, targets, argc, argv, &globs))
         return EXIT_USAGE;
-    if (args.kv != NULL && dtype_from_name(args.kv) == LIBDECODE_DTYPE_DEFAULT) {
-        complain("list: --kv %s: bf16, fp16, e4m3 or nvfp4 is accepted", args.kv);
-        return EXIT_USAGE;
-    }
     uint32_t mask = read_gpu_mask(args.gpu);
     if (mask == 0)
         return EXIT_USAGE;
@@ -144,3 +116,21 @@ int run_list(int argc, char **argv) {
     libdecode_close(context);
     return result;
 }
+
+static const struct option_group groups[] = {{"Filters", list_options}, {"Bundles and output", bundle_options}};
+
+const struct command list_command = {
+    .name = "list",
+    .summary = "the kernels of the bundles at hand",
+    .operands = "[GLOB...]",
+    .description =
+        "Shows every kernel of the bundles at hand, those of a GLOB if one is given. A name says everything: "
+        "gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90 is the family gqa_decode, bf16 KV, head_dim 128, 8 query rows to a pass, pages "
+        "of 16 tokens and more, clusters of 1, none of the options that few launches ask for (o1: soft cap, ALiBi, RoPE, "
+        "skip-softmax), compiled for the sm_90 family. It is also the kernel's symbol in profilers.",
+    .examples = "libdecode list --gpu sm_121 --kv bf16\n"
+                "libdecode list '*_d64_*' --json\n",
+    .notes = "",
+    COMMAND_GROUPS(groups),
+    .run = run,
+};

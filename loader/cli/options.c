@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.c: argv in, fields of a struct out, driven by tables; also prints those tables as help. Used by every subcommand. */
+/* options.c: argv in, fields of structs out, driven by tables; and what there is to complain of. Used by every subcommand. */
 #include "options.h"
 
 #include <errno.h>
@@ -7,27 +7,40 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "command.h"
 #include "glob.h"
+#include "terminal.h"
+
+#define MAX_OPTIONS 96 /* of a subcommand */
+
+static char complaint[1024];
 
 bool complain(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    fflush(stdout);
-    fputs("libdecode: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    vsnprintf(complaint, sizeof complaint, format, arguments);
     va_end(arguments);
+    progress_clear();
+    fflush(stdout);
+    if (isatty(STDERR_FILENO))
+        print_wrapped(stderr, 2, "%slibdecode:%s %s", style(stderr, STYLE_BAD), style(stderr, STYLE_PLAIN), complaint);
+    else
+        fprintf(stderr, "libdecode: %s\n", complaint);
     return false;
 }
 
+const char *last_complaint(void) { return complaint[0] != '\0' ? complaint : NULL; }
+
 const char *nearest_word(const char *word, const char *const *words, size_t num_words) {
+    const size_t length = strlen(word + strspn(word, "-"));
+    size_t nearest_distance = (length + 1) / 3 + 1; /* letters that two have changed places with each other count as two */
     const char *nearest = NULL;
-    size_t limit = strlen(word) / 3 + 2, nearest_distance = limit;
     for (size_t index = 0; index < num_words; index++) {
         size_t distance = glob_distance(word, words[index]);
-        if (strlen(word) > 3 && strncmp(word, words[index], strlen(word)) == 0)
-            distance = 1; /* the beginning of the word was typed */
+        if (length > 2 && strncmp(word, words[index], strlen(word)) == 0)
+            distance = 0; /* the beginning of the word was typed */
         if (distance < nearest_distance) {
             nearest_distance = distance;
             nearest = words[index];
@@ -36,12 +49,11 @@ const char *nearest_word(const char *word, const char *const *words, size_t num_
     return nearest;
 }
 
-static const struct option *find_option(const struct option_group *groups, size_t num_groups, const char *name, size_t length,
-                                        void **ret_target) {
-    for (size_t group = 0; group < num_groups; group++) {
-        for (const struct option *option = groups[group].options; option->name != NULL; option++) {
+static const struct option *find_option(const struct command *command, const char *name, size_t length, size_t *ret_group) {
+    for (size_t group = 0; group < command->num_groups; group++) {
+        for (const struct option *option = command->groups[group].options; option->name != NULL; option++) {
             if (strlen(option->name) == length && strncmp(option->name, name, length) == 0) {
-                *ret_target = groups[group].target;
+                *ret_group = group;
                 return option;
             }
         }
@@ -49,18 +61,59 @@ static const struct option *find_option(const struct option_group *groups, size_
     return NULL;
 }
 
-static bool unknown_option(const char *command, const struct option_group *groups, size_t num_groups, const char *name) {
-    const char *words[96];
+static bool unknown_option(const struct command *command, const char *name) {
+    const char *words[MAX_OPTIONS];
     size_t num_words = 0;
-    for (size_t group = 0; group < num_groups; group++) {
-        for (const struct option *option = groups[group].options; option->name != NULL && num_words < 96; option++)
+    for (size_t group = 0; group < command->num_groups; group++) {
+        for (const struct option *option = command->groups[group].options; option->name != NULL && num_words < MAX_OPTIONS;
+             option++)
             words[num_words++] = option->name;
     }
     const char *near = nearest_word(name, words, num_words);
     if (near != NULL)
-        return complain("%s: unknown option '%s'; did you mean '%s'? ('libdecode help %s' shows all)", command, name, near,
-                        command);
-    return complain("%s: unknown option '%s' ('libdecode help %s' shows all)", command, name, command);
+        return complain("%s: unknown option '%s'; did you mean '%s'? ('libdecode help %s' shows all)", command->name, name, near,
+                        command->name);
+    return complain("%s: unknown option '%s' ('libdecode help %s' shows all)", command->name, name, command->name);
+}
+
+void option_words(const struct option *option, void (*report)(void *cookie, const char *word, size_t length), void *cookie) {
+    for (const char *word = option->metavar; option->kind == OPTION_WORD && *word != '\0';) {
+        const size_t length = strcspn(word, "|");
+        report(cookie, word, length);
+        word += length;
+        word += *word == '|';
+    }
+}
+
+struct sought {
+    const char *word;
+    bool found;
+};
+static void compare_word(void *cookie, const char *word, size_t length) {
+    struct sought *sought = cookie;
+    sought->found = sought->found || (strlen(sought->word) == length && strncmp(sought->word, word, length) == 0);
+}
+
+/* "a, b or c" from "a|b|c". */
+static void list_words(const struct option *option, char *text, size_t size) {
+    size_t used = 0;
+    for (const char *from = option->metavar; *from != '\0' && used + 5 < size; from++) {
+        const char *separator = *from != '|' ? NULL : strchr(from + 1, '|') != NULL ? ", " : " or ";
+        if (separator != NULL)
+            used += (size_t)snprintf(text + used, size - used, "%s", separator);
+        else
+            text[used++] = *from;
+    }
+    text[used] = '\0';
+}
+
+static bool store_word(const char *command, const struct option *option, const char *value, const char **ret_field) {
+    struct sought sought = {.word = value};
+    char accepted[128];
+    option_words(option, compare_word, &sought);
+    list_words(option, accepted, sizeof accepted);
+    *ret_field = value;
+    return sought.found || complain("%s: %s %s: %s is accepted", command, option->name, value, accepted);
 }
 
 static bool store_int(const char *command, const struct option *option, const char *value, int32_t *ret_field) {
@@ -103,78 +156,51 @@ static bool store(const char *command, const struct option *option, void *target
     case OPTION_TEXT:
         *(const char **)field = value;
         return true;
+    case OPTION_WORD:
+        return store_word(command, option, value, field);
     case OPTION_TEXTS:
         return store_text(command, option, value, field);
     }
     return false;
 }
 
-bool options_parse(const char *command, const struct option_group *groups, size_t num_groups, int argc, char **argv,
-                   struct texts *positionals) {
-    for (int index = 0; index < argc; index++) {
-        const char *word = argv[index];
-        if (word[0] != '-' || word[1] == '\0') {
-            if (positionals == NULL)
-                return complain("%s: '%s' is one word too many; options begin with '--'", command, word);
-            if (positionals->count == TEXTS_MAX)
-                return complain("%s: '%s': at most %d are accepted", command, word, TEXTS_MAX);
-            positionals->items[positionals->count++] = word;
-            continue;
-        }
-        const char *equals = strchr(word, '=');
-        size_t length = equals != NULL ? (size_t)(equals - word) : strlen(word);
-        void *target = NULL;
-        const struct option *option = find_option(groups, num_groups, word, length, &target);
-        if (option == NULL)
-            return unknown_option(command, groups, num_groups, word);
-        const char *value = equals != NULL ? equals + 1 : NULL;
-        if (option->kind == OPTION_FLAG && value != NULL)
-            return complain("%s: %s takes no value, '%s' was given", command, option->name, value);
-        if (option->kind != OPTION_FLAG && value == NULL) {
-            if (index + 1 == argc)
-                return complain("%s: %s needs a value: %s %s", command, option->name, option->name, option->metavar);
-            value = argv[++index];
-        }
-        if (!store(command, option, target, value))
-            return false;
-    }
+static bool store_positional(const char *command, const char *word, struct texts *positionals) {
+    if (positionals == NULL)
+        return complain("%s: '%s' is one word too many; options begin with '--'", command, word);
+    if (positionals->count == TEXTS_MAX)
+        return complain("%s: '%s': at most %d are accepted", command, word, TEXTS_MAX);
+    positionals->items[positionals->count++] = word;
     return true;
 }
 
-/* The second column of a help text begins here. */
-#define HELP_COLUMN 26
-#define HELP_WIDTH 72
-
-static void print_wrapped(const char *text) {
-    size_t column = 0;
-    while (*text != '\0') {
-        size_t length = strcspn(text, " ");
-        if (column > 0 && column + 1 + length > HELP_WIDTH) {
-            printf("\n%*s", HELP_COLUMN, "");
-            column = 0;
-        } else if (column > 0) {
-            putchar(' ');
-            column++;
+bool options_parse(const struct command *command, void *const *targets, int argc, char **argv, struct texts *positionals) {
+    bool ended = false; /* by "--" */
+    for (int index = 0; index < argc; index++) {
+        const char *word = argv[index];
+        if (!ended && strcmp(word, "--") == 0) {
+            ended = true;
+            continue;
         }
-        printf("%.*s", (int)length, text);
-        column += length;
-        text += length;
-        text += *text == ' ';
-    }
-    putchar('\n');
-}
-
-void options_print(const struct option_group *groups, size_t num_groups) {
-    for (size_t group = 0; group < num_groups; group++) {
-        printf("\n%s:\n", groups[group].title);
-        for (const struct option *option = groups[group].options; option->name != NULL; option++) {
-            int width = printf("  %s%s%s", option->name, option->metavar != NULL ? " " : "",
-                               option->metavar != NULL ? option->metavar : "");
-            if (width >= HELP_COLUMN)
-                printf("\n%*s", HELP_COLUMN, "");
-            else
-                printf("%*s", HELP_COLUMN - width, "");
-            print_wrapped(option->help);
+        if (ended || word[0] != '-' || word[1] == '\0') {
+            if (!store_positional(command->name, word, positionals))
+                return false;
+            continue;
         }
+        const char *equals = strchr(word, '=');
+        size_t length = equals != NULL ? (size_t)(equals - word) : strlen(word), group = 0;
+        const struct option *option = find_option(command, word, length, &group);
+        if (option == NULL)
+            return unknown_option(command, word);
+        const char *value = equals != NULL ? equals + 1 : NULL;
+        if (option->kind == OPTION_FLAG && value != NULL)
+            return complain("%s: %s takes no value, '%s' was given", command->name, option->name, value);
+        if (option->kind != OPTION_FLAG && value == NULL) {
+            if (index + 1 == argc)
+                return complain("%s: %s needs a value: %s %s", command->name, option->name, option->name, option->metavar);
+            value = argv[++index];
+        }
+        if (!store(command->name, option, targets[group], value))
+            return false;
     }
+    return true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * options.c: the command line of a subcommand in, the fields of a struct out, by tables that are also the help text.
- * Before: main.c found the subcommand. Next: the subcommand itself.
+ * options.c: the command line of a subcommand in, the fields of structs out, by tables that are also help text, man page and
+ * completion. Before: main.c found the subcommand. Next: the subcommand itself.
  */
 #ifndef LIBDECODE_CLI_OPTIONS_H
 #define LIBDECODE_CLI_OPTIONS_H
@@ -23,6 +23,7 @@ enum option_kind {
     OPTION_INT,    /* int32_t within [minimum, maximum] */
     OPTION_NUMBER, /* float */
     OPTION_TEXT,   /* const char * */
+    OPTION_WORD,   /* const char *, one of the words of the metavar */
     OPTION_TEXTS   /* struct texts: may be given several times */
 };
 
@@ -33,35 +34,43 @@ struct texts {
 };
 
 struct option {
-    const char *name;    /* "--batch"; NULL ends a table */
-    const char *metavar; /* "N"; NULL for a flag */
+    const char *name; /* "--batch"; NULL ends a table */
+    /* "N"; "hnd|nhd" of an OPTION_WORD; NULL for a flag. FILE..., PATH and GPU are completed with files and names of GPUs. */
+    const char *metavar;
     enum option_kind kind;
     size_t field;             /* offset in the target */
     int32_t minimum, maximum; /* of an OPTION_INT */
     const char *help;
 };
 
-/* One table and the struct that it fills. */
+/* One table, which fills one struct. */
 struct option_group {
     const char *title;
     const struct option *options;
-    void *target;
 };
 
+struct command;
+
 /*
- * Reads argv[0..argc). Words that are no option go to `positionals` (NULL: none is accepted). On a mistake prints what is
- * wrong, and the nearest option there is, and returns false.
+ * Reads argv[0..argc) by the groups of the command: those of group i fill *targets[i]. Words that are no option go to `positionals`
+ * (NULL: none is accepted), and so does all that follows "--". On a mistake prints what is wrong, and the nearest option if one is
+ * near, and returns false.
  */
-bool options_parse(const char *command, const struct option_group *groups, size_t num_groups, int argc, char **argv,
-                   struct texts *positionals);
+bool options_parse(const struct command *command, void *const *targets, int argc, char **argv, struct texts *positionals);
 
-/* Prints the options of all groups, for a help text. */
-void options_print(const struct option_group *groups, size_t num_groups);
+/* Calls `report` with every word of an OPTION_WORD. */
+void option_words(const struct option *option, void (*report)(void *cookie, const char *word, size_t length), void *cookie);
 
-/* The word of `words` nearest to `word`, or NULL if none is near. */
+/* The word of `words` nearest to `word`, or NULL if none is near: if it is no slip of the pen. */
 const char *nearest_word(const char *word, const char *const *words, size_t num_words);
 
-/* "libdecode: " + text on standard error; returns false, so that a function can complain and fail in one line. */
+/*
+ * "libdecode: " + text on standard error; returns false, so that a function can complain and fail in one line. A line stays whole
+ * where standard error is no terminal.
+ */
 __attribute__((format(printf, 1, 2))) bool complain(const char *format, ...);
+
+/* What was complained of last; NULL: nothing. */
+const char *last_complaint(void);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "option_words.h"
 #include "problem.h"
 
 #define MAX_LEN (1 << 26)
@@ -19,15 +20,18 @@ const struct option problem_options[] = {
     {"--head-dim", "D", OPTION_INT, FIELD(head_dim), 1, 1 << 16, "elements of a head (default 128; with --mla 576)"},
     {"--mla", NULL, OPTION_FLAG, FIELD(mla), 0, 0,
      "MLA decode: a cache of latent rows of 576 (512 of V) or 320 (256), one KV head (default heads 128/1, as DeepSeek-V3)"},
-    {"--kv", "DTYPE", OPTION_TEXT, FIELD(kv), 0, 0, "what the KV cache holds: bf16, fp16, e4m3, nvfp4 (default: as --query)"},
-    {"--query", "DTYPE", OPTION_TEXT, FIELD(query), 0, 0, "bf16, fp16 or e4m3 (default: bf16, or fp16 with --kv fp16)"},
-    {"--out", "DTYPE", OPTION_TEXT, FIELD(out), 0, 0, "what is written (default: as --query)"},
+    {"--kv", KV_DTYPES, OPTION_WORD, FIELD(kv), 0, 0, "what the KV cache holds; fp8 is e4m3 (default: as --query)"},
+    {"--query", "bf16|fp16|e4m3|fp8", OPTION_WORD, FIELD(query), 0, 0,
+     "the query's dtype (default bf16, or fp16 with --kv fp16)"},
+    {"--out", KV_DTYPES, OPTION_WORD, FIELD(out), 0, 0, "what is written (default: as --query)"},
     {"--page", "TOKENS", OPTION_INT, FIELD(page), 1, 1 << 16, "KV tokens in a page (default 16)"},
-    {"--layout", "hnd|nhd", OPTION_TEXT, FIELD(layout), 0, 0,
+    {"--contiguous", NULL, OPTION_FLAG, FIELD(contiguous), 0, 0,
+     "KV without pages: every request has room for as many tokens as the longest one has, one after the other"},
+    {"--layout", "hnd|nhd", OPTION_WORD, FIELD(layout), 0, 0,
      "order inside a page: hnd = head, token, element (default); nhd = token, head, element"},
     {"--page-size", "TOKENS", OPTION_INT, FIELD(page), 1, 1 << 16, "the same as --page"},
-    {"--kv-layout", "hnd|nhd", OPTION_TEXT, FIELD(layout), 0, 0, "the same as --layout"},
-    {"--sf-layout", "linear|v_interleave4", OPTION_TEXT, FIELD(sf_layout), 0, 0,
+    {"--kv-layout", "hnd|nhd", OPTION_WORD, FIELD(layout), 0, 0, "the same as --layout"},
+    {"--sf-layout", "linear|v_interleave4", OPTION_WORD, FIELD(sf_layout), 0, 0,
      "how the scales of V lie in an NVFP4 cache (default linear)"},
     {"--len", "TOKENS", OPTION_INT, FIELD(len), 0, MAX_LEN, "KV tokens of every request (default 8192)"},
     {"--lens", "A,B,...", OPTION_TEXT, FIELD(lens), 0, 0, "KV tokens of each request, instead of --batch and --len"},
@@ -55,19 +59,11 @@ const struct option problem_options[] = {
 };
 
 libdecode_dtype dtype_from_name(const char *name) {
-    for (int dtype = LIBDECODE_DTYPE_BF16; dtype <= LIBDECODE_DTYPE_NVFP4; dtype++) {
+    for (int dtype = LIBDECODE_DTYPE_BF16; name != NULL && dtype <= LIBDECODE_DTYPE_NVFP4; dtype++) {
         if (strcmp(name, dtype_name((libdecode_dtype)dtype)) == 0)
             return (libdecode_dtype)dtype;
     }
-    return LIBDECODE_DTYPE_DEFAULT;
-}
-
-static bool read_dtype(const char *command, const char *option, const char *name, libdecode_dtype *ret_dtype) {
-    if (name == NULL)
-        return true;
-    *ret_dtype = dtype_from_name(name);
-    return *ret_dtype != LIBDECODE_DTYPE_DEFAULT ||
-           complain("%s: %s %s: bf16, fp16, e4m3 or nvfp4 is accepted", command, option, name);
+    return name != NULL && strcmp(name, "fp8") == 0 ? LIBDECODE_DTYPE_E4M3 : LIBDECODE_DTYPE_DEFAULT;
 }
 
 static bool read_heads(const char *command, const char *heads, libdecode_problem *problem) {
@@ -126,21 +122,23 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
                                    .op = args->mla ? LIBDECODE_OP_MLA_DECODE : LIBDECODE_OP_BATCH_DECODE};
     const char *heads = args->heads != NULL ? args->heads : args->mla ? "128/1" : "32/8";
     problem->head_dim = args->head_dim > 0 ? args->head_dim : args->mla ? 576 : 128;
-    problem->page_size = args->page;
+    if (args->contiguous && args->mla)
+        return complain("%s: --contiguous and --mla exclude each other: the cache of MLA has pages", command);
+    if (args->contiguous && args->page > 0)
+        return complain("%s: --contiguous and --page exclude each other: there are no pages", command);
+    problem->features |= args->contiguous ? LIBDECODE_FEATURE_CONTIGUOUS_KV : 0u;
+    problem->page_size = args->contiguous ? 0 : args->page > 0 ? args->page : DEFAULT_PAGE_SIZE;
     problem->q_len = args->q_len;
     problem->position_stride = args->position_stride;
     problem->position_offset = args->position_offset;
-    if (!read_heads(command, heads, problem) || !read_dtype(command, "--query", args->query, &problem->query_dtype) ||
-        !read_dtype(command, "--kv", args->kv, &problem->kv_dtype) ||
-        !read_dtype(command, "--out", args->out, &problem->out_dtype))
+    problem->query_dtype = dtype_from_name(args->query);
+    problem->kv_dtype = dtype_from_name(args->kv);
+    problem->out_dtype = dtype_from_name(args->out);
+    if (!read_heads(command, heads, problem))
         return false;
     if (problem->kv_dtype == LIBDECODE_DTYPE_FP16 && problem->query_dtype == LIBDECODE_DTYPE_BF16)
         problem->query_dtype = LIBDECODE_DTYPE_FP16; /* what --kv fp16 alone means */
-    if (strcmp(args->layout, "hnd") != 0 && strcmp(args->layout, "nhd") != 0)
-        return complain("%s: --layout %s: hnd or nhd is accepted", command, args->layout);
     problem->kv_layout = args->layout[0] == 'h' ? LIBDECODE_KV_HND : LIBDECODE_KV_NHD;
-    if (strcmp(args->sf_layout, "linear") != 0 && strcmp(args->sf_layout, "v_interleave4") != 0)
-        return complain("%s: --sf-layout %s: linear or v_interleave4 is accepted", command, args->sf_layout);
     problem->v_sf_layout = args->sf_layout[0] == 'l' ? LIBDECODE_SF_LINEAR : LIBDECODE_SF_V_INTERLEAVE4;
     if (args->window >= 0) {
         problem->features |= LIBDECODE_FEATURE_WINDOW;
@@ -164,6 +162,13 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
     return true;
 }
 
+void workload_give_room(libdecode_problem *problem, int32_t tokens) {
+    if ((problem->features & LIBDECODE_FEATURE_CONTIGUOUS_KV) != 0) /* interleaved scales come by four tokens */
+        problem->kv_capacity_tokens = problem->v_sf_layout == LIBDECODE_SF_LINEAR ? tokens : (tokens + 3) / 4 * 4;
+    else
+        problem->page_table_request_stride = (tokens + problem->page_size - 1) / problem->page_size;
+}
+
 bool workload_make(const char *command, const struct problem_args *args, struct workload *ret_workload) {
     struct workload workload = {0};
     if (!read_shape(command, args, &workload.problem) || !read_lengths(command, args, &workload)) {
@@ -178,10 +183,10 @@ bool workload_make(const char *command, const struct problem_args *args, struct 
     workload.problem.max_seq_len = args->max_len > 0 ? args->max_len : longest;
     if (args->max_len == 0) /* who gives one hint wants to see what it does alone */
         workload.problem.total_kv_tokens = workload.total_tokens;
-    workload.problem.page_table_request_stride = (longest + args->page - 1) / args->page;
+    workload_give_room(&workload.problem, longest);
     struct problem checked;
     if (problem_check(&workload.problem, &checked) != LIBDECODE_OK) {
-        complain("%s: %s", command, libdecode_error_message());
+        complain("%s: %s", command, in_option_words(libdecode_error_message()));
         workload_free(&workload);
         return false;
     }
@@ -221,15 +226,17 @@ void workload_describe(const struct workload *workload, char *text, size_t size)
         snprintf(soft_cap, sizeof soft_cap, ", soft cap %g", (double)problem->logits_soft_cap);
     if ((problem->features & LIBDECODE_FEATURE_SKIP_SOFTMAX) != 0)
         snprintf(skip, sizeof skip, ", skip-softmax %g", (double)problem->skip_softmax_threshold_scale_factor);
-    char query[24] = "", out[24] = "";
+    char query[24] = "", out[24] = "", pages[32] = "contiguous";
+    if ((problem->features & LIBDECODE_FEATURE_CONTIGUOUS_KV) == 0)
+        snprintf(pages, sizeof pages, "page %d", problem->page_size);
     if (problem->query_dtype != kv_dtype(problem))
         snprintf(query, sizeof query, "%s query, ", dtype_name(problem->query_dtype));
     if (problem->out_dtype != LIBDECODE_DTYPE_DEFAULT && problem->out_dtype != problem->query_dtype)
         snprintf(out, sizeof out, ", %s out", dtype_name(problem->out_dtype));
-    snprintf(text, size, "%s%d/%d heads of %d, %s%s KV%s, page %d, %s%s%s%s%s%s%s%s%s%s",
+    snprintf(text, size, "%s%d/%d heads of %d, %s%s KV%s, %s, %s%s%s%s%s%s%s%s%s%s",
              problem->op == LIBDECODE_OP_MLA_DECODE ? "MLA, " : "", problem->num_qo_heads, problem->num_kv_heads,
-             problem->head_dim, query, dtype_name(kv_dtype(problem)), out, problem->page_size, lengths, queries, window, soft_cap,
-             skip, (problem->features & LIBDECODE_FEATURE_ALIBI) != 0 ? ", alibi" : "",
+             problem->head_dim, query, dtype_name(kv_dtype(problem)), out, pages, lengths, queries, window, soft_cap, skip,
+             (problem->features & LIBDECODE_FEATURE_ALIBI) != 0 ? ", alibi" : "",
              (problem->features & LIBDECODE_FEATURE_ROPE) != 0 ? ", rope" : "",
              (problem->features & LIBDECODE_FEATURE_SINKS) != 0 ? ", sinks" : "",
              (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? ", lse" : "",

@@ -15,13 +15,13 @@ struct problem_args {
     int32_t batch, head_dim, page, len, q_len, window, max_len, position_stride, position_offset;
     const char *heads, *query, *kv, *out, *layout, *sf_layout, *lens, *trace;
     float soft_cap, skip_softmax, rope_scale, rope_theta;
-    bool sinks, lse, alibi, batch_invariant, rope, mla;
+    bool sinks, lse, alibi, batch_invariant, rope, mla, contiguous;
 };
 
-/* 64 requests of 8192 tokens, bf16, pages of 16; heads and head_dim of Llama-3-8B, 32 query and 8 KV heads of 128, or DeepSeek's. */
+/* 64 requests of 8192 tokens, bf16, pages of 16 (DEFAULT_PAGE_SIZE, where the page is 0); heads and head_dim of Llama-3-8B, 32 query and 8 KV heads of 128, or DeepSeek's. */
+#define DEFAULT_PAGE_SIZE 16
 #define PROBLEM_ARGS_DEFAULT                                                                                                     \
     ((struct problem_args){.batch = 64,                                                                                          \
-                           .page = 16,                                                                                           \
                            .len = 8192,                                                                                          \
                            .q_len = 1,                                                                                           \
                            .window = -1,                                                                                         \
@@ -44,13 +44,17 @@ struct workload {
 bool workload_make(const char *command, const struct problem_args *args, struct workload *ret_workload);
 void workload_free(struct workload *workload);
 
+/* Room for so many tokens of every request: the width of the page table, or the capacity of contiguous KV. */
+void workload_give_room(libdecode_problem *problem, int32_t tokens);
+
 /* "32/8 heads of 128, bf16 KV, page 16, 64 requests of 8192 tokens", into `text`. */
 void workload_describe(const struct workload *workload, char *text, size_t size);
 
 /* Bytes of K and V that one call must read, NVFP4 scales included: those of every visible token, once. */
 uint64_t workload_kv_bytes(const struct workload *workload);
 
-/* "bf16" ... ; LIBDECODE_DTYPE_DEFAULT for a word that is no dtype. */
+/* What a KV cache holds, in words; and the dtype of such a word, LIBDECODE_DTYPE_DEFAULT of NULL. */
+#define KV_DTYPES "bf16|fp16|e4m3|fp8|nvfp4"
 libdecode_dtype dtype_from_name(const char *name);
 
 #endif

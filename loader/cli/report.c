@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.c: JSON text, readable quantities, the progress line and the clock. Used by every subcommand. */
-#define _POSIX_C_SOURCE 200809L /* clock_gettime, isatty */
+/* report.c: JSON text, readable quantities and the clock. Used by every subcommand. */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include "report.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "axis.h"
 #include "problem.h"
 #include "target.h"
 
@@ -109,6 +108,16 @@ void json_dtypes(struct json *json, const char *key, uint32_t dtypes) {
     json_end(json, ']');
 }
 
+void json_features(struct json *json, const char *key, uint32_t features) {
+    json_begin(json, key, '[');
+    for (unsigned bit = 0; bit < 32; bit++) {
+        const char *name = (features >> bit & 1u) != 0 ? feature_name(1u << bit) : NULL;
+        if (name != NULL)
+            json_text(json, NULL, name);
+    }
+    json_end(json, ']');
+}
+
 void format_gpus(uint32_t gpus, char *text, size_t size) {
     size_t used = 0;
     text[0] = '\0';
@@ -124,29 +133,6 @@ void format_bytes(double bytes, char *text, size_t size) {
     for (; bytes >= 999.5 && unit < 4; unit++)
         bytes /= 1000.0;
     snprintf(text, size, "%.*f %s", unit > 0 && bytes < 9.995 ? 2 : unit > 0 && bytes < 99.95 ? 1 : 0, bytes, units[unit]);
-}
-
-static bool progress_shown;
-
-void progress(const char *format, ...) {
-    if (!isatty(STDERR_FILENO))
-        return;
-    va_list arguments;
-    va_start(arguments, format);
-    fflush(stdout);
-    fputs("\r\033[K", stderr);
-    vfprintf(stderr, format, arguments);
-    fflush(stderr);
-    va_end(arguments);
-    progress_shown = true;
-}
-
-void progress_clear(void) {
-    if (!progress_shown)
-        return;
-    fputs("\r\033[K", stderr);
-    fflush(stderr);
-    progress_shown = false;
 }
 
 double seconds_now(void) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.c: JSON text and the progress line, as every subcommand prints them. */
+/* report.c: JSON text, readable quantities and the clock, as every subcommand has them. */
 #ifndef LIBDECODE_CLI_REPORT_H
 #define LIBDECODE_CLI_REPORT_H
 
@@ -28,15 +28,13 @@ void json_gpus(struct json *json, const char *key, uint32_t gpus);
 /* Bits of libdecode_dtype, as an array of names. */
 void json_dtypes(struct json *json, const char *key, uint32_t dtypes);
 
+/* Bits of libdecode_features, likewise. */
+void json_features(struct json *json, const char *key, uint32_t features);
+
 /* "sm_90 sm_100", into `text`. */
 void format_gpus(uint32_t gpus, char *text, size_t size);
 /* "1.07 GB", "17 MB": decimal units, into `text`. */
 void format_bytes(double bytes, char *text, size_t size);
-
-/* One line on standard error that overwrites itself; nothing where standard error is no terminal. */
-__attribute__((format(printf, 1, 2))) void progress(const char *format, ...);
-/* Removes the line; call before printing anything else. */
-void progress_clear(void);
 
 /* Monotonic time. */
 double seconds_now(void);

@@ -5,6 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "device.h"
+#include "option_words.h"
+
+#define MAX_PRESETS 32
+
 const struct option bundle_options[] = {
     {"--bundle", "PATH", OPTION_TEXTS, offsetof(struct session_args, bundles), 0, 0,
      "a bundle, or a folder of bundles, over those that are found anyway; may be given several times"},
@@ -25,7 +30,7 @@ bool session_open(const struct session_args *args, const char *policy, libdecode
     options.num_bundle_paths = args->bundles.count;
     options.kernel_policy = policy != NULL ? policy : args->policy;
     if (libdecode_open(&options, ret_context) != LIBDECODE_OK)
-        return complain("%s", libdecode_error_message());
+        return complain("%s", in_option_words(libdecode_error_message()));
     return true;
 }
 
@@ -42,6 +47,23 @@ int session_open_gpu(const char *command, const struct session_args *args, struc
         break;
     }
     return gpu_open(ret_gpu, args->device) ? EXIT_PASSED : EXIT_FAILED;
+}
+
+bool session_find_preset(const char *command, const char *name, const char *also, libdecode_device *ret_device) {
+    const char *names[MAX_PRESETS];
+    char accepted[512] = "";
+    size_t count = 0, used = 0;
+    *ret_device = (libdecode_device){.struct_size = sizeof *ret_device};
+    if (libdecode_device_preset(name, ret_device) == LIBDECODE_OK)
+        return true;
+    for (; count < MAX_PRESETS && device_preset_name(count) != NULL && used < sizeof accepted; count++) {
+        names[count] = device_preset_name(count);
+        used += (size_t)snprintf(accepted + used, sizeof accepted - used, "%s%s", count > 0 ? ", " : "", names[count]);
+    }
+    const char *near = nearest_word(name, names, count);
+    if (near != NULL)
+        return complain("%s: --gpu %s: there is no such GPU; did you mean '%s'?", command, name, near);
+    return complain("%s: --gpu %s: %s%s are accepted", command, name, also, accepted);
 }
 
 bool session_find_kernel(const libdecode_context *context, const char *name, libdecode_kernel_info *ret_info) {

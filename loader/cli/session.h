@@ -25,6 +25,12 @@ bool session_open(const struct session_args *args, const char *policy, libdecode
 /* A GPU with its context current: EXIT_PASSED, EXIT_NO_GPU or EXIT_FAILED, after printing why. */
 int session_open_gpu(const char *command, const struct session_args *args, struct gpu *ret_gpu);
 
+/*
+ * What libdecode_device_preset says of the GPU that --gpu names. `also`: other words that the subcommand accepts there, for the message.
+ * Prints what is wrong.
+ */
+bool session_find_preset(const char *command, const char *name, const char *also, libdecode_device *ret_device);
+
 /* The facts of one kernel by name. False: no such kernel. */
 bool session_find_kernel(const libdecode_context *context, const char *name, libdecode_kernel_info *ret_info);
 

@@ -44,6 +44,7 @@ def environment_of(gpu, bundle, variables):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("LIBDECODE_", "HOST_GPU_"))}
     environment["LD_LIBRARY_PATH"] = HOST_GPU if gpu else str(no_driver)
     environment["LIBDECODE_BUNDLE_ONLY"] = "1"
+    environment["COLUMNS"] = "1000"  # no line is broken, unless a test says otherwise
     if bundle:
         environment["LIBDECODE_BUNDLE_PATH"] = str(bundle)
     environment.update(variables)

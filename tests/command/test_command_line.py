@@ -40,7 +40,7 @@ class CommandLine(CommandTest):
     def test_values_out_of_range_name_what_is_accepted(self):
         for arguments, words in [
             (["--batch", "-1"], "from 0 to"), (["--batch", "many"], "whole number"), (["--heads", "32"], "like 32/8"),
-            (["--heads", "32/5"], "num_kv_heads"), (["--page", "1025"], "page_size"), (["--kv", "bf15"], "bf16"),
+            (["--heads", "32/5"], "--heads (KV) is 5"), (["--page", "1025"], "--page is 1025"), (["--kv", "bf15"], "bf16"),
             (["--layout", "dhn"], "hnd"), (["--lens", "1,,2"], "commas"), (["--trace", "/nowhere"], "/nowhere"),
             (["--batch"], "needs a value"), (["--sinks=1"], "no value"), (["--gpu", "sm_91"], "sm_90"), (["word"], "word"),
         ]:
@@ -112,7 +112,7 @@ class WithoutGpu(CommandTest):
         kernel = self.json_of(run("explain", "--gpu", "sm_90", "--q-len", 4, "--soft-cap", 30, "--alibi", "--json"))["gpus"][0]["kernel"]
         self.assertIn("_r16_", kernel)  # 4 heads of a group, 4 query tokens
         result = self.check_run(run("explain", "--gpu", "sm_90", "--q-len", 2000), FAILED)
-        self.assertIn("q_len 2000 (built: up to 1024)", result.stdout)
+        self.assertIn("--q-len 2000 (built: up to 1024)", result.stdout)
         self.check_run(run("explain", "--soft-cap", "-1"), USAGE)
 
     def test_explain_gives_a_batch_invariant_problem_one_kernel_for_every_batch(self):
@@ -125,8 +125,8 @@ class WithoutGpu(CommandTest):
     def test_explain_knows_rotations(self):
         for gpu, kv, head_dim, code in [("sm_90", "bf16", 128, PASSED), ("sm_120", "bf16", 512, PASSED), ("sm_120", "e4m3", 256, PASSED)]:
             self.check_run(run("explain", "--gpu", gpu, "--kv", kv, "--head-dim", head_dim, "--rope"), code)
-        self.assertIn("rope_theta", self.check_run(run("explain", "--rope", "--rope-theta", "-1"), USAGE).stderr)
-        self.assertIn("rope_scale", self.check_run(run("explain", "--rope-scale", "2"), USAGE).stderr)
+        self.assertIn("--rope-theta is -1", self.check_run(run("explain", "--rope", "--rope-theta", "-1"), USAGE).stderr)
+        self.assertIn("--rope-scale is 2 without --rope: give both", self.check_run(run("explain", "--rope-scale", "2"), USAGE).stderr)
 
     def test_explain_refuses_a_policy_that_matches_nothing(self):
         self.assertIn("'nothing'", self.check_run(run("explain", "--policy", "force=nothing"), FAILED).stderr)

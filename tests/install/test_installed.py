@@ -17,8 +17,10 @@ EMBEDDED = os.environ["EMBEDDED"] == "true"
 BUNDLES = [] if EMBEDDED else os.environ["BUNDLES"].split()
 BUNDLE_DIR = pathlib.PurePath(os.environ["BUNDLE_DIR"])
 NUM_KERNELS = int(os.environ["NUM_KERNELS"])
-PREFIX, LIBDIR, BINDIR, DATADIR, INCLUDEDIR = (
-    pathlib.PurePath(os.environ[name]) for name in ("PREFIX", "LIBDIR", "BINDIR", "DATADIR", "INCLUDEDIR"))
+PREFIX, LIBDIR, BINDIR, DATADIR, INCLUDEDIR, MANDIR = (
+    pathlib.PurePath(os.environ[name]) for name in ("PREFIX", "LIBDIR", "BINDIR", "DATADIR", "INCLUDEDIR", "MANDIR"))
+HAS_MANUAL = os.environ["HAS_MANUAL"] == "true"
+COMMANDS = ["bench", "check", "demo", "doctor", "explain", "list"]
 HAS_DEBUG_INFO = os.environ["HAS_DEBUG_INFO"] == "true"
 SANITIZED = os.environ["SANITIZED"] == "true"
 STRICT = ["-pedantic-errors", "-Wall", "-Wextra", "-Werror"]
@@ -68,6 +70,9 @@ class InstalledTest(unittest.TestCase):
         expected = {INCLUDEDIR / "libdecode.h", LIBDIR / "pkgconfig" / "libdecode.pc", BINDIR / "libdecode",
                     DATADIR / "libdecode" / "mooncake_64.csv"}
         expected |= {BUNDLE_DIR / bundle for bundle in BUNDLES}
+        if HAS_MANUAL:
+            expected |= {MANDIR / "man1" / f"{page}.1" for page in ["libdecode", *(f"libdecode-{command}" for command in COMMANDS)]}
+            expected |= {DATADIR / "bash-completion" / "completions" / "libdecode", DATADIR / "zsh" / "site-functions" / "_libdecode"}
         if NUM_KERNELS > 0:
             expected.add(DATADIR / "doc" / "libdecode" / "kernels.md")
         found = {path.relative_to(self.prefix) for path in self.prefix.rglob("*") if not path.is_dir()}

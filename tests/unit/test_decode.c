@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "decode_scene.h"
+#include "device.h"
 #include "watch.h"
 
 /* ------------------------------------------------------------------------------------------------------------ plans */
@@ -167,6 +168,41 @@ static void the_current_device_is_described_by_its_attributes(void **state) {
     assert_int_equal(device.memory_bandwidth_gbps, 0);
     fake->context_set_current(NULL);
     expect_error(libdecode_device_current(context, &device), LIBDECODE_ERROR_NO_DEVICE, "no current CUDA context");
+}
+
+static void gpus_are_known_by_their_names(void **state) {
+    (void)state;
+    static const struct {
+        const char *given, *name;
+        int32_t compute_capability, sm_count, memory_bandwidth_gbps;
+    } rows[] = {{"sm_90", "H200", 90, 132, 4670},
+                {"H200", "H200", 90, 132, 4670},
+                {"h100", "H100", 90, 132, 3182},
+                {"H100-PCIe", "H100 PCIe", 90, 114, 1937},
+                {"GB300", "GB300", 103, 148, 7600},
+                {"rtx 5090", "RTX 5090", 120, 170, 1702},
+                {"RTX_PRO_6000", "RTX PRO 6000", 120, 188, 1702},
+                {"dgx spark", "DGX Spark", 121, 48, 259}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        libdecode_device device = preset(rows[i].given);
+        assert_string_equal(device.name, rows[i].name);
+        assert_int_equal(device.compute_capability, rows[i].compute_capability);
+        assert_int_equal(device.sm_count, rows[i].sm_count);
+        assert_int_equal(device.memory_bandwidth_gbps, rows[i].memory_bandwidth_gbps);
+        assert_int_equal(device_is_measured(&device), strcmp(rows[i].name, "H200") == 0);
+    }
+    size_t count = 0;
+    for (; device_preset_name(count); count++)
+        (void)preset(device_preset_name(count));
+    assert_true(count > DEVICE_NUM_CAPABILITIES);
+    libdecode_device device = preset("H200");
+    static const char *const strangers[] = {"H2000", "", "200", "sm-90", "H200x", "H 2 0 0 1"};
+    for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++)
+        expect_error(libdecode_device_preset(strangers[i], &device), LIBDECODE_ERROR_INVALID_ARGUMENT, "names of GPUs like H200");
+    strcpy(device.name, "NVIDIA H200");
+    assert_true(device_is_measured(&device));
+    strcpy(device.name, "NVIDIA GH200 480GB");
+    assert_false(device_is_measured(&device));
 }
 
 static void a_device_filled_in_by_hand_is_checked(void **state) {
@@ -447,6 +483,7 @@ int main(void) {
         TEST(thousands_of_problems_are_planned_once_each),
         TEST(plans_of_cuda_contexts_that_ended_are_given_up),
         TEST(many_threads_share_a_context),
+        TEST(gpus_are_known_by_their_names),
     };
     return cmocka_run_group_tests_name("decode", tests, create_grid, destroy_grid);
 }

@@ -21,6 +21,7 @@ static int clear(void **state) {
     (void)state;
     for (size_t index = 0; index < sizeof names / sizeof names[0]; index++)
         (void)unsetenv(names[index]);
+    (void)unsetenv("LIBDECODE_TEST_IMAGES"); /* tests read it */
     return 0;
 }
 
@@ -106,6 +107,64 @@ static void any_other_value_is_an_error_that_names_variable_value_and_what_is_ac
     }
 }
 
+struct told {
+    char names[4][64];
+    const char *near[4];
+    size_t count;
+};
+
+static void tell(void *cookie, const char *name, const char *near) {
+    struct told *told = cookie;
+    assert_in_range(told->count, 0, 3);
+    assert_true(strlen(name) < sizeof told->names[0]);
+    strcpy(told->names[told->count], name);
+    told->near[told->count++] = near;
+}
+
+static void what_nobody_reads_is_told_with_what_may_be_meant(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *near;
+    } rows[] = {{"LIBDECODE_KERNAL", "LIBDECODE_KERNEL"},
+                {"LIBDECODE_BUNDEL_PATH", "LIBDECODE_BUNDLE_PATH"},
+                {"LIBDECODE_LOGS", "LIBDECODE_LOG"},
+                {"LIBDECODE_", NULL},
+                {"LIBDECODE_WINDOW", NULL}};
+    for (size_t index = 0; index < sizeof rows / sizeof rows[0]; index++) {
+        struct told told = {.count = 0};
+        (void)setenv(rows[index].name, "1", 1);
+        environment_unknown(tell, &told);
+        (void)unsetenv(rows[index].name);
+        assert_int_equal(told.count, 1);
+        assert_string_equal(told.names[0], rows[index].name);
+        if (rows[index].near)
+            assert_string_equal(told.near[0], rows[index].near);
+        else
+            assert_null(told.near[0]);
+    }
+}
+
+static void what_is_read_is_not_told(void **state) {
+    (void)state;
+    struct told told = {.count = 0};
+    for (size_t index = 0; index < sizeof names / sizeof names[0]; index++)
+        (void)setenv(names[index], "1", 1);
+    (void)setenv("LIBDECODE_LIBRARY", "/a", 1); /* the Python package reads it */
+    (void)setenv("XLIBDECODE_KERNAL", "1", 1);
+    environment_unknown(tell, &told);
+    (void)unsetenv("LIBDECODE_LIBRARY");
+    (void)unsetenv("XLIBDECODE_KERNAL");
+    assert_int_equal(told.count, 0);
+}
+
+static void every_variable_has_a_meaning(void **state) {
+    (void)state;
+    size_t count = 0;
+    for (; environment_variables[count].name; count++)
+        assert_true(strlen(environment_variables[count].meaning) > 0);
+    assert_int_equal(count, sizeof names / sizeof names[0]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(an_empty_environment_leaves_every_default, clear),
@@ -113,6 +172,9 @@ int main(void) {
         cmocka_unit_test_setup(texts_are_handed_on_unchanged, clear),
         cmocka_unit_test_setup(switches_are_0_or_1, clear),
         cmocka_unit_test_setup(every_log_level_has_its_word, clear),
+        cmocka_unit_test_setup(what_nobody_reads_is_told_with_what_may_be_meant, clear),
+        cmocka_unit_test_setup(what_is_read_is_not_told, clear),
+        cmocka_unit_test_setup(every_variable_has_a_meaning, clear),
         cmocka_unit_test_setup(any_other_value_is_an_error_that_names_variable_value_and_what_is_accepted, clear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

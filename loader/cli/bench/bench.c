@@ -5,22 +5,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench_report.h"
 #include "bench_run.h"
 #include "cold_start.h"
 #include "command.h"
-#include "problem.h"
+#include "option_words.h"
+#include "plot.h"
 #include "regret.h"
-#include "report.h"
+#include "terminal.h"
 
 struct bench_args {
-    const char *set, *kernel;
+    const char *set, *kernel, *plot;
     int32_t quiet_percent;
     bool all_kernels, csv, programmatic, accuracy, no_check, cold_start, regret;
     struct regret_args regret_args; /* its cells, workers and points */
 };
 
 static const struct option bench_options[] = {
-    {"--set", "NAME", OPTION_TEXT, offsetof(struct bench_args, set), 0, 0,
+    {"--set", "standard|e4m3|nvfp4|pages|head_dims|mla", OPTION_WORD, offsetof(struct bench_args, set), 0, 0,
      "a list of problems instead of one: standard (the shapes that libdecode is measured by, with a ragged batch cut from a real "
      "trace), e4m3 (the same with e4m3 KV), nvfp4 (beside e4m3), pages (of 1 and 8 tokens), head_dims (256 and 64), mla"},
     {"--accuracy", NULL, OPTION_FLAG, offsetof(struct bench_args, accuracy), 0, 0,
@@ -46,171 +48,21 @@ static const struct option bench_options[] = {
      "do not compare with the reference; results must still be finite"},
     {"--cold-start", NULL, OPTION_FLAG, offsetof(struct bench_args, cold_start), 0, 0,
      "instead: time from libdecode_open to the first result, in this fresh process"},
+    {"--plot", "FILE", OPTION_TEXT, offsetof(struct bench_args, plot), 0, 0,
+     "also draw times and shares of the read ceiling there, as SVG"},
     {"--csv", NULL, OPTION_FLAG, offsetof(struct bench_args, csv), 0, 0, "comma-separated values on standard output"},
     {0},
 };
-
-#define BENCH_GROUPS(args, problem, session)                                                                                     \
-    {                                                                                                                            \
-        {"What to measure", bench_options, args}, {"The problem", problem_options, problem},                                     \
-            {"Bundles and output", bundle_options, session}, {                                                                   \
-            "GPU", device_options, session                                                                                       \
-        }                                                                                                                        \
-    }
-
-void help_bench(void) {
-    struct bench_args args = {0};
-    struct problem_args problem = {0};
-    struct session_args session = {0};
-    const struct option_group groups[] = BENCH_GROUPS(&args, &problem, &session);
-    printf("usage: libdecode bench [OPTIONS]\n\n"
-           "Times a kernel as an engine meets it: the KV cache cold (calls rotate over page tables until 200 MB lie between\n"
-           "two reads of the same page), random pages of one pool, 10 to 128 calls as nodes of one CUDA graph, median of 11\n"
-           "replays. Beside it, in the same process, the read ceiling: how long this GPU takes to read as many bytes and do\n"
-           "nothing with them; and for the usual kernels the page ceiling: how long their copies take alone, by the same\n"
-           "schedule from the same pages. Every result is checked: finite, and one request against the float64 reference.\n\n"
-           "  libdecode bench                                    Llama-3-8B, 64 requests of 8192 tokens\n"
-           "  libdecode bench --set standard\n"
-           "  libdecode bench --kv nvfp4 --query e4m3 --out nvfp4 --page-size 64 --sf-layout v_interleave4 --accuracy\n"
-           "  libdecode bench --batch 1 --len 32768 --all-kernels\n"
-           "  libdecode bench --trace requests.jsonl:718:64 --page 64 --json\n"
-           "  libdecode bench --batch 1 --len 4096 --cold-start\n"
-           "  libdecode bench --set standard --programmatic\n"
-           "  libdecode bench --regret --workers all --points points.tsv\n\n"
-           "TB/s counts K and V once, with the scales of NVFP4, 1 TB = 1e12 bytes. launch and bare are host times of one call in "
-           "a row of 50, through\n"
-           "libdecode_plan_launch and through cuLaunchKernelEx alone.\n");
-    options_print(groups, 4);
-}
 
 /* What one run of `bench` works with. */
 struct bench {
     const struct bench_args *args;
     const struct session_args *session;
     struct bench_machine machine;
-    struct json json;
+    struct bench_report report;
+    struct plot plot; /* its file is NULL without --plot */
     size_t num_rows, num_failed;
 };
-
-/* ---------------------------------------------------------------------------------------------------------- output */
-
-static void begin_output(struct bench *bench) {
-    if (bench->args->csv) {
-        printf("label,batch_size,tokens,num_qo_heads,num_kv_heads,head_dim,kv_dtype,page_size,kv_bytes,kernel,us,fastest_us,"
-               "slowest_us,terabytes_per_second,ceiling_us,percent_of_ceiling,launch_us,bare_us%s,q_len,page_ceiling_us\n",
-               bench->args->programmatic ? ",programmatic_us,history_final_us,held_us,held_programmatic_us" : "");
-    } else if (bench->session->json) {
-        json_begin(&bench->json, NULL, '{');
-        json_text(&bench->json, "libdecode", libdecode_version());
-        json_text(&bench->json, "gpu", bench->machine.device.name);
-        json_integer(&bench->json, "driver_version", bench->machine.device.driver_version);
-        json_bool(&bench->json, "programmatic", bench->args->programmatic);
-        json_begin(&bench->json, "results", '[');
-    } else {
-        printf("%s, %d SMs, cold KV, graph nodes, median of %d replays\n", bench->machine.device.name,
-               bench->machine.device.sm_count, TIMING_REPLAYS);
-    }
-    fflush(stdout);
-}
-
-static void print_csv(const struct bench_batch *batch, const char *label, const struct bench_result *result) {
-    const libdecode_problem *problem = &batch->host.problem;
-    printf("%s,%d,%lld,%d,%d,%d,%s,%d,%llu,%s,%.3f,%.3f,%.3f,%.4f,", label, problem->batch_size,
-           (long long)batch->host.workload->total_tokens, problem->num_qo_heads, problem->num_kv_heads, problem->head_dim,
-           dtype_name(problem->kv_dtype), problem->page_size, (unsigned long long)batch->kv_bytes, result->kernel,
-           result->timing.median_us, result->timing.fastest_us, result->timing.slowest_us, result->terabytes_per_second);
-    if (batch->has_ceiling)
-        printf("%.3f,%.2f,", batch->ceiling.median_us, result->percent_of_ceiling);
-    else
-        printf(",,");
-    if (result->has_host)
-        printf("%.3f,", result->host.launch_us);
-    else
-        printf(",");
-    if (result->has_host && !isnan(result->host.bare_us))
-        printf("%.3f", result->host.bare_us);
-    if (result->has_programmatic)
-        printf(",%.3f,%.3f,", result->programmatic.median_us, result->history_final.median_us);
-    if (result->has_held)
-        printf("%.3f,%.3f", result->held.median_us, result->held_programmatic.median_us);
-    else if (result->has_programmatic)
-        printf(",");
-    printf(",%d,", problem->q_len);
-    if (result->has_page_ceiling)
-        printf("%.3f", result->page_ceiling.median_us);
-    putchar('\n');
-}
-
-static void print_json(struct json *json, const struct bench_batch *batch, const char *label, const char *description,
-                       const struct bench_result *result) {
-    const libdecode_problem *problem = &batch->host.problem;
-    json_begin(json, NULL, '{');
-    json_text(json, "label", label);
-    json_text(json, "problem", description);
-    json_integer(json, "batch_size", problem->batch_size);
-    json_integer(json, "q_len", problem->q_len);
-    json_integer(json, "tokens", batch->host.workload->total_tokens);
-    json_integer(json, "num_qo_heads", problem->num_qo_heads);
-    json_integer(json, "num_kv_heads", problem->num_kv_heads);
-    json_integer(json, "head_dim", problem->head_dim);
-    json_text(json, "query_dtype", dtype_name(problem->query_dtype));
-    json_text(json, "kv_dtype", dtype_name(problem->kv_dtype));
-    json_text(json, "out_dtype", dtype_name(problem->out_dtype));
-    json_integer(json, "page_size", problem->page_size);
-    json_integer(json, "kv_bytes", (int64_t)batch->kv_bytes);
-    json_integer(json, "regions", batch->host.regions);
-    json_integer(json, "calls", batch->calls);
-    json_text(json, "kernel", result->kernel);
-    json_number(json, "us", result->timing.median_us);
-    json_number(json, "fastest_us", result->timing.fastest_us);
-    json_number(json, "slowest_us", result->timing.slowest_us);
-    json_number(json, "terabytes_per_second", result->terabytes_per_second);
-    json_number(json, "ceiling_us", batch->has_ceiling ? batch->ceiling.median_us : (double)NAN);
-    json_number(json, "percent_of_ceiling", result->percent_of_ceiling);
-    json_number(json, "page_ceiling_us", result->has_page_ceiling ? result->page_ceiling.median_us : (double)NAN);
-    json_number(json, "launch_us", result->has_host ? result->host.launch_us : (double)NAN);
-    json_number(json, "bare_us", result->has_host ? result->host.bare_us : (double)NAN);
-    if (result->has_programmatic) {
-        json_number(json, "programmatic_us", result->programmatic.median_us);
-        json_number(json, "history_final_us", result->history_final.median_us);
-        json_number(json, "held_us", result->has_held ? result->held.median_us : (double)NAN);
-        json_number(json, "held_programmatic_us", result->has_held ? result->held_programmatic.median_us : (double)NAN);
-    }
-    json_integer(json, "workspace_bytes", (int64_t)result->workspace_bytes);
-    json_integer(json, "requests_compared", batch->num_checked);
-    json_number(json, "largest_error", batch->num_checked > 0 ? result->accuracy.largest_error : (double)NAN);
-    json_number(json, "rms_error", batch->num_checked > 0 ? result->accuracy.rms_error : (double)NAN);
-    json_end(json, '}');
-}
-
-static double more_percent(const struct timing *timing, const struct timing *than) {
-    return 100.0 * (timing->median_us / than->median_us - 1.0);
-}
-
-static void print_text(const struct bench_batch *batch, const struct bench_result *result, bool accuracy) {
-    printf("  %-44s %9.2f us %7.3f TB/s", result->kernel, result->timing.median_us, result->terabytes_per_second);
-    if (batch->has_ceiling)
-        printf(" %6.1f %% of the ceiling (%.2f us)", result->percent_of_ceiling, batch->ceiling.median_us);
-    if (result->has_page_ceiling)
-        printf(", %.1f %% of its copies alone (%.2f us)", 100.0 * result->page_ceiling.median_us / result->timing.median_us,
-               result->page_ceiling.median_us);
-    if (result->has_host && !isnan(result->host.bare_us))
-        printf("; launch %.2f us, bare %.2f us", result->host.launch_us, result->host.bare_us);
-    else if (result->has_host)
-        printf("; launch %.2f us", result->host.launch_us);
-    if (accuracy && batch->num_checked > 0)
-        printf("; error %.2e largest, %.2e rms", result->accuracy.largest_error, result->accuracy.rms_error);
-    putchar('\n');
-    if (!result->has_programmatic)
-        return;
-    printf("    programmatic %.2f us (%+.1f %%), history final %.2f us (%+.1f %%)", result->programmatic.median_us,
-           more_percent(&result->programmatic, &result->timing), result->history_final.median_us,
-           more_percent(&result->history_final, &result->timing));
-    if (result->has_held)
-        printf("; beside %d held SMs plain %.2f us, programmatic %.2f us (%+.1f %%)", result->held_sms, result->held.median_us,
-               result->held_programmatic.median_us, more_percent(&result->held_programmatic, &result->held));
-    putchar('\n');
-}
 
 /* --------------------------------------------------------------------------------------------------------- measuring */
 
@@ -224,6 +76,13 @@ static void collect_eligible(void *cookie, const libdecode_verdict *verdict) {
     struct names *names = cookie;
     if (verdict->eligible != 0 && names->count < sizeof names->items / sizeof names->items[0])
         snprintf(names->items[names->count++], sizeof names->items[0], "%s", verdict->kernel);
+}
+
+static bool plot_result(struct plot *plot, const struct bench_batch *batch, const char *name, const struct bench_result *result) {
+    struct plot_row row = {.us = result->timing.median_us, .ceiling_us = batch->has_ceiling ? batch->ceiling.median_us : NAN};
+    snprintf(row.label, sizeof row.label, "%s", name);
+    snprintf(row.kernel, sizeof row.kernel, "%s", result->kernel);
+    return plot_add(plot, &row);
 }
 
 /* One row of the table. `force`: a glob, or NULL for what selection chooses. */
@@ -242,13 +101,9 @@ static double bench_one(struct bench *bench, struct bench_batch *batch, const ch
         bench->num_failed++;
         return NAN;
     }
-    if (bench->args->csv)
-        print_csv(batch, label, &result);
-    else if (bench->session->json)
-        print_json(&bench->json, batch, label, description, &result);
-    else
-        print_text(batch, &result, bench->args->accuracy);
-    fflush(stdout);
+    bench_report_row(&bench->report, batch, label, description, &result);
+    if (bench->plot.file != NULL && !plot_result(&bench->plot, batch, label[0] != '\0' ? label : description, &result))
+        bench->num_failed++;
     return result.timing.median_us;
 }
 
@@ -258,8 +113,8 @@ static double bench_workload(struct bench *bench, const struct workload *workloa
     struct bench_batch batch;
     double us = NAN;
     workload_describe(workload, description, sizeof description);
-    if (!bench->args->csv && !bench->session->json)
-        printf("\n%s%s%s\n", label, label[0] != '\0' ? ": " : "", description);
+    if (bench->report.form == BENCH_TEXT)
+        print_wrapped(stdout, 2, "\n%s%s%s", label, label[0] != '\0' ? ": " : "", description);
     if (!bench_batch_make(&bench->machine, workload, false, bench->args->no_check ? BENCH_CHECK_FINITE : BENCH_CHECK_ONE,
                           label[0] != '\0' ? label : "bench", &batch)) {
         bench->num_rows++;
@@ -269,9 +124,10 @@ static double bench_workload(struct bench *bench, const struct workload *workloa
     if (bench->args->all_kernels) {
         struct names *names = calloc(1, sizeof *names);
         if (names != NULL)
-            libdecode_explain(bench->machine.context, &batch.host.problem, &bench->machine.device, collect_eligible, names);
+            libdecode_explain(bench->machine.context, &batch.host.launch_problem, &bench->machine.device, collect_eligible,
+                              names);
         if (names == NULL || names->count == 0) {
-            complain("bench: no kernel can do this problem on this GPU: %s", libdecode_error_message());
+            complain("bench: no kernel can do this problem on this GPU: %s", in_option_words(libdecode_error_message()));
             bench->num_failed++;
         }
         for (size_t index = 0; names != NULL && index < names->count && !bench->machine.gpu.broken; index++)
@@ -345,14 +201,6 @@ static const struct set_row {
 /* The sets that end with the trace, ragged and with its lengths made equal. */
 static bool has_trace(const char *set) { return strcmp(set, "standard") == 0 || strcmp(set, "e4m3") == 0; }
 
-static bool is_set(const char *name) {
-    for (size_t row = 0; row < NUM_SET_ROWS; row++) {
-        if (strcmp(set_rows[row].set, name) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* As many tokens in as many requests of one length. */
 static void level_lengths(struct workload *workload) {
     const int64_t requests = workload->problem.batch_size;
@@ -360,8 +208,7 @@ static void level_lengths(struct workload *workload) {
         workload->seq_lens[request] =
             (int32_t)(workload->total_tokens / requests + (request < workload->total_tokens % requests));
     workload->problem.max_seq_len = workload->seq_lens[0];
-    workload->problem.page_table_request_stride =
-        (workload->problem.max_seq_len + workload->problem.page_size - 1) / workload->problem.page_size;
+    workload_give_room(&workload->problem, workload->problem.max_seq_len);
 }
 
 static double bench_args_row(struct bench *bench, const struct problem_args *args, const char *label, bool level) {
@@ -384,7 +231,7 @@ static double bench_set_row(struct bench *bench, const struct problem_args *args
     row_args.heads = row->heads;
     row_args.batch = row->batch;
     row_args.len = row->len;
-    row_args.page = row->page > 0 ? row->page : 16;
+    row_args.page = row->page;
     row_args.head_dim = row->head_dim > 0 ? row->head_dim : args->head_dim;
     row_args.kv = row->kv != NULL ? row->kv : args->kv;
     row_args.sinks = row->sinks || args->sinks;
@@ -397,7 +244,7 @@ static void bench_trace(struct bench *bench, const struct problem_args *args) {
     struct problem_args ragged = *args;
     ragged.lens = NULL;
     ragged.heads = "32/8";
-    ragged.page = 16;
+    ragged.page = 0;
     if (strcmp(bench->args->set, "standard") != 0)
         ragged.kv = bench->args->set;
     if (ragged.trace == NULL)
@@ -408,44 +255,50 @@ static void bench_trace(struct bench *bench, const struct problem_args *args) {
     }
     double ragged_us = bench_args_row(bench, &ragged, "ragged trace", false);
     double uniform_us = bench_args_row(bench, &ragged, "uniform trace", true);
-    if (!bench->args->csv && !bench->session->json)
+    if (bench->report.form == BENCH_TEXT)
         printf("\nragged / uniform: %.3f\n", ragged_us / uniform_us);
 }
 
 static void bench_set(struct bench *bench, const struct problem_args *args) {
     const struct set_row *last = NULL;
     double last_us = NAN;
+    size_t num_rows = has_trace(bench->args->set) ? 2 : 0, done = 0;
+    for (size_t index = 0; index < NUM_SET_ROWS; index++)
+        num_rows += strcmp(set_rows[index].set, bench->args->set) == 0;
     for (size_t index = 0; index < NUM_SET_ROWS; index++) {
         const struct set_row *row = &set_rows[index];
         if (strcmp(row->set, bench->args->set) != 0)
             continue;
+        progress_done(done++, num_rows);
         double us = bench_set_row(bench, args, row);
-        if (last != NULL && last->beside_next && !bench->args->csv && !bench->session->json)
+        if (last != NULL && last->beside_next && bench->report.form == BENCH_TEXT)
             printf("\n%s / %s: %.3f\n", last->label, row->label, last_us / us);
         last = row;
         last_us = us;
     }
-    if (has_trace(bench->args->set))
+    if (has_trace(bench->args->set)) {
+        progress_done(done, num_rows);
         bench_trace(bench, args);
+    }
 }
 
 static int run_opened(struct bench *bench, const struct problem_args *problem) {
-    begin_output(bench);
+    if (bench->args->plot != NULL && !plot_open(&bench->plot, bench->args->plot))
+        return EXIT_FAILED;
+    bench_report_begin(&bench->report, &bench->machine.device);
     if (bench->args->set != NULL)
         bench_set(bench, problem);
     else
         bench_args_row(bench, problem, "", false);
-    if (!bench->args->csv && bench->session->json) {
-        json_end(&bench->json, ']');
-        json_integer(&bench->json, "failed", (int64_t)bench->num_failed);
-        json_end(&bench->json, '}');
-    }
+    bench_report_end(&bench->report, bench->num_failed, NULL);
+    if (!plot_close(&bench->plot, bench->machine.device.name))
+        return EXIT_FAILED;
     return bench->num_failed == 0 ? EXIT_PASSED : EXIT_FAILED;
 }
 
-static bool usable(const struct bench_args *args, const struct session_args *session) {
-    if (args->set != NULL && !is_set(args->set))
-        return complain("bench: --set %s: standard, e4m3, nvfp4, pages, head_dims or mla is accepted", args->set);
+static bool usable(const struct bench_args *args, const struct problem_args *problem, const struct session_args *session) {
+    if (problem->contiguous && (args->set != NULL || args->quiet_percent > 0))
+        return complain("bench: --contiguous excludes --set and --quiet: those have pages");
     if (args->kernel != NULL && args->all_kernels)
         return complain("bench: --kernel and --all-kernels exclude each other");
     if (args->quiet_percent != 0 && args->regret)
@@ -454,19 +307,21 @@ static bool usable(const struct bench_args *args, const struct session_args *ses
         return complain("bench: --csv and --json exclude each other");
     if (args->regret && (args->set != NULL || args->all_kernels || args->cold_start || args->csv || session->json))
         return complain("bench: --regret excludes --set, --all-kernels, --cold-start, --csv and --json; --points writes a table");
+    if (args->plot != NULL && (args->regret || args->cold_start))
+        return complain("bench: --plot draws neither what --regret nor what --cold-start measures");
     if (!args->regret &&
         (args->regret_args.cells != NULL || args->regret_args.workers != NULL || args->regret_args.points != NULL))
         return complain("bench: --cells, --workers and --points need --regret");
     return regret_workers_valid(args->regret_args.workers);
 }
 
-int run_bench(int argc, char **argv) {
+static int run(int argc, char **argv) {
     struct bench_args args = {0};
     struct problem_args problem = PROBLEM_ARGS_DEFAULT;
     struct session_args session = {0};
-    const struct option_group groups[] = BENCH_GROUPS(&args, &problem, &session);
+    void *const targets[] = {&args, &problem, &session, &session};
     struct workload workload;
-    if (!options_parse("bench", groups, 4, argc, argv, NULL) || !usable(&args, &session) ||
+    if (!options_parse(&bench_command, targets, argc, argv, NULL) || !usable(&args, &problem, &session) ||
         !workload_make("bench", &problem, &workload))
         return EXIT_USAGE;
     if (args.cold_start) {
@@ -477,15 +332,56 @@ int run_bench(int argc, char **argv) {
     workload_free(&workload);
     struct bench bench = {.args = &args, .session = &session};
     struct held_sms held = {0};
+    bench.report = (struct bench_report){.form = args.csv       ? BENCH_CSV
+                                                 : session.json ? BENCH_JSON
+                                                                : BENCH_TEXT,
+                                         .programmatic = args.programmatic,
+                                         .accuracy = args.accuracy};
     args.regret_args.kernel = args.kernel;
     args.regret_args.programmatic = args.programmatic;
     int result = bench_machine_open("bench", &session, &bench.machine);
-    if (result == EXIT_PASSED) {
-        if (args.programmatic && !args.regret && held_sms_open(&bench.machine.gpu, &session, &bench.machine.device, &held))
-            bench.machine.held = &held;
-        result = args.regret ? run_regret(&bench.machine, &session, &problem, &args.regret_args) : run_opened(&bench, &problem);
-        held_sms_close(&held);
-        bench_machine_close(&bench.machine);
+    if (result != EXIT_PASSED) {
+        if (bench.report.form == BENCH_JSON) { /* whoever reads it gets it, whatever there is to say */
+            bench_report_begin(&bench.report, NULL);
+            bench_report_end(&bench.report, 0, last_complaint());
+        }
+        return result;
     }
+    if (args.programmatic && !args.regret && held_sms_open(&bench.machine.gpu, &session, &bench.machine.device, &held))
+        bench.machine.held = &held;
+    result = args.regret ? run_regret(&bench.machine, &session, &problem, &args.regret_args) : run_opened(&bench, &problem);
+    held_sms_close(&held);
+    bench_machine_close(&bench.machine);
     return result;
 }
+
+static const struct option_group groups[] = {{"What to measure", bench_options},
+                                             {"The problem", problem_options},
+                                             {"Bundles and output", bundle_options},
+                                             {"GPU", device_options}};
+
+const struct command bench_command = {
+    .name = "bench",
+    .summary = "time kernels with a cold KV cache, beside the read ceiling",
+    .operands = "",
+    .description =
+        "Times a kernel as an engine meets it: the KV cache cold (calls rotate over page tables until 200 MB lie between two "
+        "reads of the same page), random pages of one pool, 10 to 128 calls as nodes of one CUDA graph, median of 11 replays.\n\n"
+        "Beside it, in the same process, the read ceiling: how long this GPU takes to read as many bytes and do nothing with "
+        "them; and for the usual kernels the page ceiling: how long their copies take alone, by the same schedule from the same "
+        "pages. Every result is checked: finite, and one request against the float64 reference.",
+    .examples = "libdecode bench                     Llama-3-8B, 64 requests of 8192 tokens\n"
+                "libdecode bench --set standard --plot standard.svg\n"
+                "libdecode bench --kv nvfp4 --query e4m3 --out nvfp4 --page-size 64 --accuracy\n"
+                "libdecode bench --batch 1 --len 32768 --all-kernels\n"
+                "libdecode bench --batch 16 --len 4096 --contiguous\n"
+                "libdecode bench --trace requests.jsonl:718:64 --page 64 --json\n"
+                "libdecode bench --batch 1 --len 4096 --cold-start\n"
+                "libdecode bench --set standard --programmatic\n"
+                "libdecode bench --regret --workers all --points points.tsv\n",
+    .notes =
+        "TB/s counts K and V once, with the scales of NVFP4, 1 TB = 1e12 bytes. launch and bare are host times of one call in "
+        "a row of 50, through libdecode_plan_launch and through cuLaunchKernelEx alone.",
+    COMMAND_GROUPS(groups),
+    .run = run,
+};

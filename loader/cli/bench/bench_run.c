@@ -6,8 +6,9 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "option_words.h"
 #include "page_ceiling.h"
-#include "report.h"
+#include "terminal.h"
 
 #define MIN_CALLS 10
 #define MAX_CALLS 40
@@ -169,8 +170,8 @@ bool bench_measure(struct bench_machine *machine, struct bench_batch *batch, lib
                    bool host_time, struct bench_result *ret_result) {
     struct bench_result result = {.percent_of_ceiling = NAN};
     struct plan_launcher launcher = {.device = &batch->device};
-    if (libdecode_plan_create(context, &batch->host.problem, &machine->device, &launcher.plan) != LIBDECODE_OK)
-        return complain("%s", libdecode_error_message());
+    if (libdecode_plan_create(context, &batch->host.launch_problem, &machine->device, &launcher.plan) != LIBDECODE_OK)
+        return complain("%s", in_option_words(libdecode_error_message()));
     bool good = measure_plan(machine, batch, context, &launcher, programmatic, host_time, &result);
     libdecode_plan_destroy(launcher.plan);
     if (!good)

@@ -44,7 +44,7 @@ static bool run_step(struct start *start, const struct session_args *session, in
     case STEP_OPEN:
         return session_open(session, NULL, &start->context);
     case STEP_PLAN:
-        status = libdecode_plan_create(start->context, &start->host.problem, NULL, &start->plan);
+        status = libdecode_plan_create(start->context, &start->host.launch_problem, NULL, &start->plan);
         break;
     case STEP_PREPARE:
         status = libdecode_prepare(start->context, &start->plan, 1);
@@ -96,12 +96,23 @@ static void print_steps(const struct start *start, bool as_json) {
     printf("  %8.3f ms  libdecode_open to first result (without the second launch)\n", total);
 }
 
+static void print_refusal(void) {
+    struct json json = {0};
+    json_begin(&json, NULL, '{');
+    json_text(&json, "kernel", NULL);
+    json_text(&json, "error", last_complaint());
+    json_end(&json, '}');
+}
+
 int run_cold_start(const struct session_args *session, const struct workload *workload) {
     struct start start = {0};
     double begin = seconds_now();
     int result = session_open_gpu("bench", session, &start.gpu);
-    if (result != EXIT_PASSED)
+    if (result != EXIT_PASSED) {
+        if (session->json)
+            print_refusal();
         return result;
+    }
     bool good = gpu_stream_create(&start.gpu, &start.stream);
     start.context_ms = 1e3 * (seconds_now() - begin);
     good = good && kv_batch_make(workload, false, 1, &start.host) && device_batch_make(&start.gpu, &start.host, &start.device);

@@ -101,15 +101,20 @@ libdecode_tensors device_batch_tensors(const struct device_batch *device, int32_
     libdecode_tensors tensors = {.struct_size = sizeof tensors};
     const size_t half = (size_t)batch->num_pages * batch->page_bytes;
     const size_t table_bytes = (size_t)problem->batch_size * (size_t)problem->page_table_request_stride * sizeof(int32_t);
+    const bool is_contiguous = problem_is_contiguous(problem);
+    const size_t first_page = is_contiguous ? (size_t)region * (size_t)batch->pages_per_region : 0;
+    const uint64_t pages = device->pool + first_page * batch->page_bytes,
+                   scales = device->pool + 2 * half + first_page * batch->scale_page_bytes;
     tensors.query = gpu_pointer(device->query);
-    tensors.k_cache = gpu_pointer(device->pool);
+    tensors.k_cache = gpu_pointer(pages);
     if (has_v(problem))
-        tensors.v_cache = gpu_pointer(device->pool + half);
+        tensors.v_cache = gpu_pointer(pages + half);
     if (batch->scale_page_bytes > 0) {
-        tensors.k_sf = gpu_pointer(device->pool + 2 * half);
-        tensors.v_sf = gpu_pointer(device->pool + 2 * half + (size_t)batch->num_pages * batch->scale_page_bytes);
+        tensors.k_sf = gpu_pointer(scales);
+        tensors.v_sf = gpu_pointer(scales + (size_t)batch->num_pages * batch->scale_page_bytes);
     }
-    tensors.page_table = gpu_pointer(device->page_table + (size_t)region * table_bytes);
+    if (!is_contiguous)
+        tensors.page_table = gpu_pointer(device->page_table + (size_t)region * table_bytes);
     tensors.seq_lens = gpu_pointer(device->seq_lens);
     tensors.out = gpu_pointer(device->out);
     tensors.out_sf = device->out_sf_bytes > 0 ? gpu_pointer(device->out_sf) : NULL;

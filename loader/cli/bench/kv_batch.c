@@ -41,7 +41,7 @@ static int64_t number_pages(struct kv_batch *batch, bool share_prefixes, int64_t
     int64_t next = 0;
     for (int32_t request = 0; request < batch->problem.batch_size; request++) {
         int32_t *row = batch->page_table + request * batch->problem.page_table_request_stride;
-        const int32_t num_pages = pages_for(workload->seq_lens[request], page_size);
+        const int32_t num_pages = problem_is_contiguous(&batch->problem) ? 1 : pages_for(workload->seq_lens[request], page_size);
         for (int32_t entry = 0; entry < num_pages; entry++) {
             const struct trace_request *traced = share_prefixes ? &workload->trace.requests[request] : NULL;
             const int64_t block = pages_per_block > 0 ? entry / pages_per_block : 0;
@@ -85,13 +85,17 @@ static bool make_page_table(struct kv_batch *batch, bool share_prefixes) {
     }
     if (good) {
         struct random random = {SEED};
-        random_permutation(&random, order, (size_t)batch->num_pages);
+        for (int64_t page = 0; page < batch->num_pages; page++)
+            order[page] = (int32_t)page;
+        if (!problem_is_contiguous(&batch->problem))
+            random_permutation(&random, order, (size_t)batch->num_pages);
         /* the first region holds the numbers that all are made of, so it comes last */
         for (int32_t region = batch->regions - 1; region >= 0; region--) {
             for (size_t entry = 0; entry < entries; entry++) {
-                const bool live = (int64_t)(entry % (size_t)batch->problem.page_table_request_stride) <
-                                  pages_for(workload->seq_lens[entry / (size_t)batch->problem.page_table_request_stride],
-                                            batch->problem.page_size);
+                const bool live = problem_is_contiguous(&batch->problem) ||
+                                  (int64_t)(entry % (size_t)batch->problem.page_table_request_stride) <
+                                      pages_for(workload->seq_lens[entry / (size_t)batch->problem.page_table_request_stride],
+                                                batch->problem.page_size);
                 int32_t page = live ? order[batch->page_table[entry] + region * batch->pages_per_region] : 0;
                 batch->page_table[(size_t)region * entries + entry] = page;
                 batch->folded_table[(size_t)region * entries + entry] = page % batch->block_pages;
@@ -191,6 +195,12 @@ static void quieten(struct kv_batch *batch, uint32_t percent) {
     }
 }
 
+/* What was made as pages, in the words of contiguous KV. */
+static void drop_pages(libdecode_problem *problem) {
+    problem->page_size = 0;
+    problem->num_pages = problem->page_table_request_stride = 0;
+}
+
 bool kv_batch_make(const struct workload *workload, bool share_prefixes, int32_t regions, struct kv_batch *ret_batch) {
     struct kv_batch batch = {.workload = workload, .regions = regions};
     struct problem checked;
@@ -209,6 +219,9 @@ bool kv_batch_make(const struct workload *workload, bool share_prefixes, int32_t
     if (workload->quiet_percent > 0)
         quieten(&batch, (uint32_t)workload->quiet_percent);
     batch.problem.num_pages = batch.num_pages;
+    batch.launch_problem = batch.problem;
+    if (problem_is_contiguous(&batch.problem))
+        drop_pages(&batch.launch_problem);
     *ret_batch = batch;
     return true;
 }
@@ -228,17 +241,22 @@ void kv_batch_free(struct kv_batch *batch) {
 
 void kv_batch_part(const struct kv_batch *batch, int32_t region, int32_t first, int32_t count, struct kv_part *ret_part) {
     const libdecode_problem *problem = &batch->problem;
-    struct kv_part part = {.problem = *problem};
-    part.problem.batch_size = count;
-    part.problem.num_pages = batch->block_pages;
-    part.tensors.struct_size = sizeof part.tensors;
-    part.tensors.k_cache = batch->k_block;
-    part.tensors.v_cache = batch->v_block;
-    part.tensors.k_sf = batch->k_scale_block;
-    part.tensors.v_sf = batch->v_scale_block;
-    part.tensors.seq_lens = batch->workload->seq_lens + first;
-    part.tensors.page_table =
+    const int32_t *page_table =
         batch->folded_table + ((int64_t)region * problem->batch_size + first) * problem->page_table_request_stride;
+    const bool is_contiguous = problem_is_contiguous(problem);
+    const size_t page = is_contiguous ? (size_t)page_table[0] : 0;
+    struct kv_part part = {.problem = batch->launch_problem};
+    part.problem.batch_size = count;
+    part.problem.num_pages = is_contiguous ? 0 : batch->block_pages;
+    part.tensors.struct_size = sizeof part.tensors;
+    part.tensors.k_cache = batch->k_block + page * batch->page_bytes;
+    part.tensors.v_cache = has_v(problem) ? batch->v_block + page * batch->page_bytes : NULL;
+    if (batch->scale_page_bytes > 0) {
+        part.tensors.k_sf = batch->k_scale_block + page * batch->scale_page_bytes;
+        part.tensors.v_sf = batch->v_scale_block + page * batch->scale_page_bytes;
+    }
+    part.tensors.seq_lens = batch->workload->seq_lens + first;
+    part.tensors.page_table = is_contiguous ? NULL : page_table;
     part.tensors.query = batch->query + (size_t)(first * problem->q_len * problem->query_token_stride) *
                                             (size_t)dtype_bits(problem->query_dtype) / 8;
     part.tensors.sinks = batch->sinks;

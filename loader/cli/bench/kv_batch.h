@@ -16,8 +16,12 @@
 
 struct kv_batch {
     const struct workload *workload;
-    libdecode_problem problem; /* the workload's, with the pool's size */
-    int32_t regions;           /* disjoint sets of pages; calls that take turns do not find each other's KV in the L2 cache */
+    /*
+     * The workload's, with the pool's size, every default explicit. Contiguous KV is made as a page for each request, of its capacity and
+     * in the order of the requests; launch_problem is the one without the words of pages.
+     */
+    libdecode_problem problem, launch_problem;
+    int32_t regions; /* disjoint sets of pages; calls that take turns do not find each other's KV in the L2 cache */
     int64_t num_pages;
     int64_t pages_per_region, shared_pages; /* shared: pages that a request did not need because another one had them */
     int32_t *page_table;                    /* [regions][request][page_table_request_stride] */
@@ -43,7 +47,7 @@ void kv_batch_free(struct kv_batch *batch);
 /* As many regions as keep 200 MB between two reads of the same KV, up to 128: below 1.6 MB a call may find some in the L2 cache. */
 int32_t kv_batch_regions(uint64_t kv_bytes);
 
-/* What the reference takes: requests [first, first + count) of one region. */
+/* What the reference takes: requests [first, first + count) of one region; of contiguous KV one request at a time. */
 struct kv_part {
     libdecode_problem problem;
     libdecode_tensors tensors; /* out, out_sf and lse are not set */

@@ -11,6 +11,7 @@
 #include "forced_workers.h"
 #include "glob.h"
 #include "report.h"
+#include "terminal.h"
 
 #define REPLAYS 7        /* of every kernel, in turns */
 #define SWEEP_REPLAYS 5  /* of every number of workers */
@@ -119,7 +120,7 @@ static void drop_plans(struct regret *regret) {
 
 /* Those that read the KV cache as seldom as any; the chosen one, or NULL after printing what is wrong. */
 static struct contender *choose_contenders(struct regret *regret, const struct bench_batch *batch) {
-    struct candidates candidates = {.regret = regret, .problem = &batch->host.problem};
+    struct candidates candidates = {.regret = regret, .problem = &batch->host.launch_problem};
     int32_t fewest = INT32_MAX;
     if (libdecode_explain(regret->machine->context, candidates.problem, &regret->machine->device, add_candidate, &candidates) !=
             LIBDECODE_OK ||

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * check.c: `libdecode check`: every kernel that fits this GPU, over every test case, against the reference.
- * Before: cases.c makes the tensors, compare.c the expectation. Does: check_run.c.
+ * Before: cases.c makes the tensors, compare.c the expectation. Does: check_run.c. Next: check_report.c.
  */
 #define _POSIX_C_SOURCE 200809L /* sigaction under -std=c17 */
 #include <math.h>
@@ -13,7 +13,7 @@
 
 #include "check_merge.h"
 #include "check_neighbours.h"
-#include "check_run.h"
+#include "check_report.h"
 #include "command.h"
 #include "context.h"
 #include "family.h"
@@ -22,6 +22,7 @@
 #include "report.h"
 #include "session.h"
 #include "target.h"
+#include "terminal.h"
 
 #define DEFAULT_REPEATS 200
 #define QUICK_REPEATS 20
@@ -31,12 +32,6 @@
 #define SHOWN_FAILURES 3         /* of one variant; JSON has all of them */
 #define DEFAULT_SEED 1
 #define DEFAULT_PATIENCE 300 /* seconds: tools that watch every access make a kernel a hundred times slower */
-
-struct check_args {
-    bool quick, list;
-    int32_t seed, repeats, neighbourhoods, random, patience;
-    const char *only;
-};
 
 static const struct option check_options[] = {
     {"--quick", NULL, OPTION_FLAG, offsetof(struct check_args, quick), 0, 0, "a few cases only, 20 repeats: some seconds"},
@@ -54,63 +49,6 @@ static const struct option check_options[] = {
      "how long launches may take until they count as endless, and end the check (default 300)"},
     {"--list-cases", NULL, OPTION_FLAG, offsetof(struct check_args, list), 0, 0, "print the names of the cases, and stop"},
     {0},
-};
-
-#define CHECK_GROUPS(args, session)                                                                                              \
-    {                                                                                                                            \
-        {"What to check", check_options, args}, {"Bundles and output", bundle_options, session}, {                               \
-            "GPU", device_options, session                                                                                       \
-        }                                                                                                                        \
-    }
-
-void help_check(void) {
-    struct check_args args = {0};
-    struct session_args session = {0};
-    const struct option_group groups[] = CHECK_GROUPS(&args, &session);
-    printf("usage: libdecode check [KERNEL-GLOB...] [OPTIONS]\n\n"
-           "The acceptance test of a GPU: runs every kernel that fits it, each forced in turn, over the shapes at which\n"
-           "kernels go wrong, and compares with the float64 reference. Every KV row and page that must not influence the\n"
-           "result is NaN, outputs and workspace lie between guard bands, every launch is repeated for equal bits.\n\n"
-           "  libdecode check                               all of it, some seconds for each kernel\n"
-           "  libdecode check --quick                       a first answer\n"
-           "  libdecode check '*_d128_r8_*' --case 'window_*'\n"
-           "  libdecode check '*_c8_*' --case one_long --seed 7\n"
-           "  libdecode check --random 500 --seed 3\n\n"
-           "A failure is followed by the command that runs it again. Exit code 77: no GPU, nothing was checked.\n"
-           "Interrupted (Ctrl-C, SIGTERM), it says what it has found so far.\n"
-           "How far a result may lie from the reference is derived in loader/cli/compare.c.\n");
-    options_print(groups, 3);
-}
-
-struct variant {
-    libdecode_kernel_info info;
-    libdecode_context *context; /* its policy forces this kernel, unless it merges */
-    bool merges;                /* partial results: it has cases of its own */
-    size_t passed, failed, not_applicable;
-    bool finished; /* with all cases of its kind */
-    double worst_ratio;
-    char why_not[200]; /* the first reason for a case that is not applicable */
-};
-
-struct failure_record {
-    const char *kernel;
-    char test[48];
-    struct failure failure;
-};
-
-struct checker {
-    const struct check_args *args;
-    struct gpu gpu;
-    libdecode_device device;
-    libdecode_context *context;
-    struct variant *variants;
-    size_t num_variants;
-    struct check_rig rig;
-    struct failure_record *failures;
-    size_t num_failures;
-    bool json, out_of_memory;
-    size_t num_cases; /* test cases with tensors made for them */
-    double reference_seconds;
 };
 
 /* ---------------------------------------------------------------------------------------------------------- signals */
@@ -185,7 +123,8 @@ static bool of_kind(const struct case_kind *kind, const struct variant *variant)
 static void record_failure(struct checker *checker, struct variant *variant, const char *test, const struct failure *failure) {
     if (variant->failed++ < SHOWN_FAILURES && !checker->json) {
         progress_clear();
-        printf("FAIL %s case %s seed %d: %s\n", variant->info.name, test, checker->args->seed, failure->text);
+        print_wrapped(stdout, 5, "%sFAIL%s %s case %s seed %d: %s", style(stdout, STYLE_BAD), style(stdout, STYLE_PLAIN),
+                      variant->info.name, test, checker->args->seed, failure->text);
         printf("     again: libdecode check %s --case %s --seed %d\n", variant->info.name, test, checker->args->seed);
         fflush(stdout);
     }
@@ -286,13 +225,15 @@ static bool wanted_case(const struct check_args *args, const struct test_case *t
 }
 
 static bool run_named_case(struct checker *checker, const struct case_kind *kind, const struct case_palettes *palettes,
-                           const struct test_case *test, size_t number, size_t count) {
-    progress("%s KV, head_dim %d: case %zu of %zu, %s", dtype_name(kind->kv_dtype), kind->head_dim, number, count, test->name);
+                           const struct test_case *test) {
+    progress("case %zu of %zu: %s KV, head_dim %d, %s", checker->num_begun + 1, checker->num_wanted, dtype_name(kind->kv_dtype),
+             kind->head_dim, test->name);
+    progress_done(++checker->num_begun, checker->num_wanted);
     bool good = run_case(checker, kind, palettes, test) && !stopped;
     if (!good && !checker->json) {
         progress_clear();
-        printf("%s in case %s with %s KV, head_dim %d: what follows was not run\n", stopped ? "interrupted" : "stopped",
-               test->name, dtype_name(kind->kv_dtype), kind->head_dim);
+        print_wrapped(stdout, 2, "%s in case %s with %s KV, head_dim %d: what follows was not run",
+                      stopped ? "interrupted" : "stopped", test->name, dtype_name(kind->kv_dtype), kind->head_dim);
     }
     return good;
 }
@@ -305,10 +246,10 @@ static bool run_table(struct checker *checker, const struct case_kind *kind, con
         if (!wanted_case(checker->args, &test_cases[index]))
             continue;
         found = true;
-        good = run_named_case(checker, kind, palettes, &test_cases[index], index + 1, num_test_cases);
+        good = run_named_case(checker, kind, palettes, &test_cases[index]);
     }
     if (!found && only != NULL && random_case_named(only, &numbered))
-        good = run_named_case(checker, kind, palettes, &numbered, 1, 1);
+        good = run_named_case(checker, kind, palettes, &numbered);
     return good;
 }
 
@@ -321,7 +262,7 @@ static bool run_random(struct checker *checker, const struct case_kind *kind, co
         char name[32];
         struct test_case test;
         snprintf(name, sizeof name, RANDOM_CASE_PREFIX "%zu", number);
-        good = random_case_named(name, &test) && run_named_case(checker, kind, palettes, &test, number, count);
+        good = random_case_named(name, &test) && run_named_case(checker, kind, palettes, &test);
     }
     return good;
 }
@@ -340,9 +281,31 @@ static size_t find_kinds(const struct checker *checker, struct case_kind *kinds)
     return count;
 }
 
+static bool wanted_merge(const struct check_args *args, const struct merge_case *merge) {
+    return args->random == 0 && (args->only == NULL || glob_matches(args->only, merge->name));
+}
+
+static size_t count_wanted(const struct checker *checker, size_t num_kinds) {
+    const struct check_args *args = checker->args;
+    struct test_case numbered;
+    size_t of_a_kind = 0, of_merge = 0, count = (size_t)args->random;
+    for (size_t index = 0; index < num_test_cases; index++)
+        of_a_kind += wanted_case(args, &test_cases[index]);
+    if (of_a_kind == 0 && args->only != NULL && random_case_named(args->only, &numbered))
+        of_a_kind = 1;
+    for (size_t test = 0; test < num_merge_cases; test++)
+        of_merge += wanted_merge(args, &merge_cases[test]);
+    if (args->random == 0)
+        count = of_a_kind * num_kinds;
+    for (size_t index = 0; index < checker->num_variants; index++)
+        count += checker->variants[index].merges ? of_merge : 0;
+    return count;
+}
+
 static bool run_kinds(struct checker *checker) {
     struct case_kind *kinds = calloc(checker->num_variants, sizeof kinds[0]);
     const size_t num_kinds = kinds != NULL ? find_kinds(checker, kinds) : 0;
+    checker->num_wanted = count_wanted(checker, num_kinds);
     bool good = (kinds != NULL || complain("out of memory")) &&
                 check_rig_open(&checker->gpu, checker->context, &checker->device, &checker->rig);
     for (size_t index = 0; good && index < num_kinds; index++) {
@@ -368,12 +331,13 @@ static bool run_kinds(struct checker *checker) {
 static bool run_merges(struct checker *checker) {
     for (size_t index = 0; index < checker->num_variants; index++) {
         struct variant *variant = &checker->variants[index];
-        for (size_t test = 0; variant->merges && checker->args->random == 0 && test < num_merge_cases; test++) {
+        for (size_t test = 0; variant->merges && test < num_merge_cases; test++) {
             struct failure failure;
             const struct merge_case *merge = &merge_cases[test];
-            if (checker->args->only != NULL && !glob_matches(checker->args->only, merge->name))
+            if (!wanted_merge(checker->args, merge))
                 continue;
-            progress("%s: case %zu of %zu, %s", variant->info.name, test + 1, num_merge_cases, merge->name);
+            progress("case %zu of %zu: %s, %s", checker->num_begun + 1, checker->num_wanted, variant->info.name, merge->name);
+            progress_done(++checker->num_begun, checker->num_wanted);
             if (stopped || !check_merge(&checker->gpu, variant->context, merge, (uint64_t)checker->args->seed,
                                         checker->args->repeats, &failure, &variant->worst_ratio))
                 return false;
@@ -389,123 +353,7 @@ static bool run_merges(struct checker *checker) {
     return true;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- results */
-
-static bool variant_passed(const struct variant *variant) {
-    return variant->finished && variant->failed == 0 && variant->passed > 0;
-}
-/* Of cases picked by name or number there may be none for a kernel; of all cases there is. */
-static bool variant_has_no_case(const struct checker *checker, const struct variant *variant) {
-    bool picked = checker->args->only != NULL || checker->args->random > 0;
-    return picked && variant->finished && variant->passed == 0 && variant->failed == 0;
-}
-static bool variant_failed(const struct checker *checker, const struct variant *variant) {
-    return variant->failed > 0 || (variant->finished && variant->passed == 0 && !variant_has_no_case(checker, variant));
-}
-
-struct summary {
-    size_t passed, failed, without_case, unfinished; /* kernels */
-    double seconds;
-};
-
-static struct summary summarise(const struct checker *checker, double seconds) {
-    struct summary summary = {.seconds = seconds};
-    for (size_t index = 0; index < checker->num_variants; index++) {
-        summary.passed += variant_passed(&checker->variants[index]);
-        summary.failed += variant_failed(checker, &checker->variants[index]);
-        summary.without_case += variant_has_no_case(checker, &checker->variants[index]);
-    }
-    summary.unfinished = checker->num_variants - summary.passed - summary.failed - summary.without_case;
-    return summary;
-}
-
-static const char *outcome(const struct checker *checker, const struct variant *variant) {
-    if (variant_passed(variant))
-        return "pass";
-    if (variant_failed(checker, variant))
-        return "FAIL";
-    return variant_has_no_case(checker, variant) ? "none" : "part";
-}
-
-static void print_results(const struct checker *checker, const struct summary *summary) {
-    printf("\n%-44s %6s %7s %7s  %s\n", "kernel", "", "cases", "failed", "largest error / allowed");
-    for (size_t index = 0; index < checker->num_variants; index++) {
-        const struct variant *variant = &checker->variants[index];
-        printf("%-44s %6s %7zu %7zu  %.2f", variant->info.name, outcome(checker, variant), variant->passed + variant->failed,
-               variant->failed, variant->worst_ratio);
-        if (variant->not_applicable > 0)
-            printf("  (%zu cases not for it, %s)", variant->not_applicable, variant->why_not);
-        else if (variant->passed + variant->failed == 0)
-            printf("  (not run)");
-        putchar('\n');
-    }
-    printf("\n%s, %d SMs: %zu cases, seed %d, %d repeats, %.0f s (%.0f s of it the reference)\n", checker->device.name,
-           checker->device.sm_count, checker->num_cases, checker->args->seed, checker->args->repeats, summary->seconds,
-           checker->reference_seconds);
-    if (summary->without_case > 0)
-        printf("%zu without a case\n", summary->without_case);
-    if (summary->unfinished > 0)
-        printf("%zu not finished\n", summary->unfinished);
-    printf("%zu passed, %zu failed\n", summary->passed, summary->failed);
-}
-
-static void print_failures_json(const struct checker *checker, struct json *json) {
-    json_begin(json, "failures", '[');
-    for (size_t index = 0; index < checker->num_failures; index++) {
-        const struct failure_record *record = &checker->failures[index];
-        const struct mismatch *mismatch = &record->failure.mismatch;
-        json_begin(json, NULL, '{');
-        json_text(json, "kernel", record->kernel);
-        json_text(json, "case", record->test);
-        json_integer(json, "seed", checker->args->seed);
-        json_text(json, "kind", record->failure.what);
-        json_text(json, "message", record->failure.text);
-        if (strcmp(record->failure.what, "wrong") == 0) {
-            json_text(json, "tensor", mismatch->tensor);
-            json_integer(json, "token", (int64_t)mismatch->token);
-            json_integer(json, "head", (int64_t)mismatch->head);
-            json_integer(json, "element", (int64_t)mismatch->element);
-            json_number(json, "got", mismatch->got);
-            json_number(json, "expected", mismatch->expected);
-            json_number(json, "tolerance", mismatch->tolerance);
-            json_integer(json, "off", (int64_t)mismatch->count);
-        }
-        json_end(json, '}');
-    }
-    json_end(json, ']');
-}
-
-static void print_results_json(const struct checker *checker, const struct summary *summary) {
-    struct json json = {0};
-    json_begin(&json, NULL, '{');
-    json_text(&json, "libdecode", libdecode_version());
-    json_text(&json, "gpu", checker->device.name);
-    json_integer(&json, "compute_capability", checker->device.compute_capability);
-    json_integer(&json, "driver_version", checker->device.driver_version);
-    json_integer(&json, "seed", checker->args->seed);
-    json_integer(&json, "repeats", checker->args->repeats);
-    json_number(&json, "seconds", summary->seconds);
-    json_begin(&json, "kernels", '[');
-    for (size_t index = 0; index < checker->num_variants; index++) {
-        const struct variant *variant = &checker->variants[index];
-        json_begin(&json, NULL, '{');
-        json_text(&json, "name", variant->info.name);
-        json_bool(&json, "passed", variant_passed(variant));
-        json_bool(&json, "finished", variant->finished);
-        json_integer(&json, "cases_passed", (int64_t)variant->passed);
-        json_integer(&json, "cases_failed", (int64_t)variant->failed);
-        json_integer(&json, "cases_not_applicable", (int64_t)variant->not_applicable);
-        json_number(&json, "worst_error_over_allowed", variant->worst_ratio);
-        json_end(&json, '}');
-    }
-    json_end(&json, ']');
-    print_failures_json(checker, &json);
-    json_integer(&json, "passed", (int64_t)summary->passed);
-    json_integer(&json, "failed", (int64_t)summary->failed);
-    json_integer(&json, "without_case", (int64_t)summary->without_case);
-    json_integer(&json, "not_finished", (int64_t)summary->unfinished);
-    json_end(&json, '}');
-}
+/* ---------------------------------------------------------------------------------------------------------- the whole */
 
 static int check_all(struct checker *checker, const struct session_args *session, const struct texts *globs) {
     double begin = seconds_now();
@@ -523,11 +371,12 @@ static int check_all(struct checker *checker, const struct session_args *session
     fflush(stdout);
     stop_on_signals();
     bool complete = run_kinds(checker) && run_merges(checker) && !checker->out_of_memory;
-    const struct summary summary = summarise(checker, seconds_now() - begin);
+    const struct check_summary summary = check_summarise(checker, seconds_now() - begin);
+    checker->answered = true;
     if (checker->json)
-        print_results_json(checker, &summary);
+        check_print_json(checker, &summary, NULL);
     else
-        print_results(checker, &summary);
+        check_print(checker, &summary);
     bool all_passed = summary.passed > 0 && summary.passed + summary.without_case == checker->num_variants;
     return complete && all_passed ? EXIT_PASSED : EXIT_FAILED;
 }
@@ -558,12 +407,12 @@ static int name_missing_case(const char *only) {
     return EXIT_USAGE;
 }
 
-int run_check(int argc, char **argv) {
+static int run(int argc, char **argv) {
     struct check_args args = {.seed = DEFAULT_SEED, .repeats = -1, .neighbourhoods = -1, .patience = DEFAULT_PATIENCE};
     struct session_args session = {0};
     struct texts globs = {0};
-    const struct option_group groups[] = CHECK_GROUPS(&args, &session);
-    if (!options_parse("check", groups, 3, argc, argv, &globs) || name_missing_case(args.only) != EXIT_PASSED)
+    void *const targets[] = {&args, &session, &session};
+    if (!options_parse(&check_command, targets, argc, argv, &globs) || name_missing_case(args.only) != EXIT_PASSED)
         return EXIT_USAGE;
     if (args.list)
         return list_cases();
@@ -576,6 +425,8 @@ int run_check(int argc, char **argv) {
     checker.gpu.patience_seconds = args.patience;
     if (result == EXIT_PASSED)
         result = check_all(&checker, &session, &globs);
+    if (checker.json && !checker.answered)
+        check_print_json(&checker, &(struct check_summary){0}, last_complaint());
     fflush(stdout);
     if (checker.gpu.hung)
         _exit(result); /* the driver would wait for the kernel in every call that cleans up */
@@ -587,3 +438,27 @@ int run_check(int argc, char **argv) {
     gpu_close(&checker.gpu);
     return result;
 }
+
+static const struct option_group groups[] = {
+    {"What to check", check_options}, {"Bundles and output", bundle_options}, {"GPU", device_options}};
+
+const struct command check_command = {
+    .name = "check",
+    .summary = "every kernel that fits this GPU against the reference",
+    .operands = "[KERNEL-GLOB...]",
+    .description =
+        "The acceptance test of a GPU: runs every kernel that fits it, each forced in turn, over the shapes at which kernels go "
+        "wrong, and compares with the float64 reference. Every KV row and page that must not influence the result is NaN, "
+        "outputs "
+        "and workspace lie between guard bands, every launch is repeated for equal bits.",
+    .examples = "libdecode check                     all of it, some seconds for each kernel\n"
+                "libdecode check --quick             a first answer\n"
+                "libdecode check '*_d128_r8_*' --case 'window_*'\n"
+                "libdecode check '*_c8_*' --case one_long --seed 7\n"
+                "libdecode check --random 500 --seed 3\n",
+    .notes = "A failure is followed by the command that runs it again. Exit code 77: no GPU, nothing was checked. Interrupted "
+             "(Ctrl-C, SIGTERM), it says what it has found so far. How far a result may lie from the reference is derived in "
+             "loader/cli/compare.c.",
+    COMMAND_GROUPS(groups),
+    .run = run,
+};
