@@ -42,7 +42,8 @@ class CmakeTest(InstalledCopy):
         version = result.stdout.partition("-- version: ")[2].split("\n")[0]
         result = run("cmake", "--build", self.project / "build")
         self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
-        environment = {"LIBDECODE_BUNDLE_PATH": str(self.prefix / BUNDLE_DIR)} if target == STATIC and BUNDLES else {}
+        is_static = target == STATIC or not self.shared.exists()
+        environment = {"LIBDECODE_BUNDLE_PATH": str(self.prefix / BUNDLE_DIR)} if is_static and BUNDLES else {}
         result = run(self.project / "build" / "program", **environment)
         self.assertEqual((result.returncode, result.stderr, result.stdout), (0, "", f"{version} {NUM_KERNELS}\n"))
 
