@@ -6,52 +6,36 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
-import tempfile
+import sys
 import unittest
 
-BUILD = pathlib.Path(os.environ["BUILD"])
-CC = os.environ["CC_COMMAND"].split()
-MESON = os.environ["MESON_COMMAND"].split()
-EMBEDDED = os.environ["EMBEDDED"] == "true"
-BUNDLES = [] if EMBEDDED else os.environ["BUNDLES"].split()
-BUNDLE_DIR = pathlib.PurePath(os.environ["BUNDLE_DIR"])
-NUM_KERNELS = int(os.environ["NUM_KERNELS"])
-PREFIX, LIBDIR, BINDIR, DATADIR, INCLUDEDIR, MANDIR = (
-    pathlib.PurePath(os.environ[name]) for name in ("PREFIX", "LIBDIR", "BINDIR", "DATADIR", "INCLUDEDIR", "MANDIR"))
-HAS_MANUAL = os.environ["HAS_MANUAL"] == "true"
+from installed_copy import (BINDIR, BUILD, BUNDLE_DIR, BUNDLES, CC, DATADIR, EMBEDDED, HAS_DEBUG_INFO, HAS_MANUAL, INCLUDEDIR, LIBDIR,
+                            MANDIR, NUM_KERNELS, PROGRAM, SANITIZED, TAGS, InstalledCopy, install, run)
+
 COMMANDS = ["bench", "check", "demo", "doctor", "explain", "list"]
-HAS_DEBUG_INFO = os.environ["HAS_DEBUG_INFO"] == "true"
-SANITIZED = os.environ["SANITIZED"] == "true"
 STRICT = ["-pedantic-errors", "-Wall", "-Wextra", "-Werror"]
-PROGRAM = pathlib.Path(__file__).parent / "first_program.c"
+PYTHON_PACKAGE = os.environ["PYTHON_PACKAGE"] == "true"
+PYTHON_SOURCES = pathlib.Path(__file__).parents[2] / "packaging/python/libdecode"
 OWN_NAMES = pathlib.Path(__file__).parent / "own_names.c"
 
 
-def run(*command, **environment):
-    """Away from the build folder, with nothing set but what is given."""
-    environment["PATH"] = os.environ["PATH"]
-    return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
+def tag_of(path):
+    """Of an installed file: the tag of the packages that it belongs into."""
+    name = path.rpartition("/")[2]
+    if name.endswith(".bundle"):
+        return f"kernels-{re.fullmatch(r'libdecode-(sm[0-9]+)[.]bundle', name)[1]}"
+    if "-packages/libdecode" in path:
+        return "python"
+    if name.startswith("libdecode.so."):
+        return "runtime"
+    if re.search(r"[.](h|pc|cmake|so|a)$", name):
+        return "devel"
+    if path.startswith(f"{DATADIR}/doc/"):
+        return "doc"
+    return "demo" if name.endswith(".csv") else "tools"
 
 
-class InstalledTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
-        staged = cls.folder / "staged"
-        result = run(*MESON, "install", "-C", BUILD, "--no-rebuild", "--destdir", staged)
-        if result.returncode != 0:
-            raise AssertionError(result.stdout + result.stderr)
-        # Used at another place than where it was staged for: nothing may depend on DESTDIR or on the prefix.
-        cls.prefix = cls.folder / "moved" / "here"
-        shutil.copytree(staged / PREFIX.relative_to("/"), cls.prefix, symlinks=True)
-        shutil.rmtree(staged)
-        cls.libdir = cls.prefix / LIBDIR
-        cls.shared = cls.libdir / "libdecode.so.0"
-        cls.static = cls.libdir / "libdecode.a"
-
+class InstalledTest(InstalledCopy):
     def pkg_config(self, *arguments):
         result = run("pkg-config", f"--define-variable=prefix={self.prefix}", *arguments, "libdecode",
                      PKG_CONFIG_PATH=str(self.libdir / "pkgconfig"))
@@ -69,6 +53,7 @@ class InstalledTest(unittest.TestCase):
     def test_everything_is_where_a_distribution_expects_it(self):
         expected = {INCLUDEDIR / "libdecode.h", LIBDIR / "pkgconfig" / "libdecode.pc", BINDIR / "libdecode",
                     DATADIR / "libdecode" / "mooncake_64.csv"}
+        expected |= {LIBDIR / "cmake/libdecode" / name for name in ("libdecode-config.cmake", "libdecode-config-version.cmake")}
         expected |= {BUNDLE_DIR / bundle for bundle in BUNDLES}
         if HAS_MANUAL:
             expected |= {MANDIR / "man1" / f"{page}.1" for page in ["libdecode", *(f"libdecode-{command}" for command in COMMANDS)]}
@@ -76,10 +61,24 @@ class InstalledTest(unittest.TestCase):
         if NUM_KERNELS > 0:
             expected.add(DATADIR / "doc" / "libdecode" / "kernels.md")
         found = {path.relative_to(self.prefix) for path in self.prefix.rglob("*") if not path.is_dir()}
+        if PYTHON_PACKAGE:
+            package, = (path.parents[1] for path in found if path.name == "METADATA")
+            expected.add(package / f"libdecode-{self.pkg_config('--modversion')[0]}.dist-info" / "METADATA")
+            expected |= {package / "libdecode" / path.name for path in PYTHON_SOURCES.iterdir() if path.is_file()}
         libraries = {path for path in found if path.name.startswith("libdecode.so") or path.name == "libdecode.a"}
         self.assertEqual(found - libraries, {pathlib.Path(path) for path in expected})
         self.assertTrue(libraries)
         self.assertTrue(all(path.parent == pathlib.Path(LIBDIR) for path in libraries))
+
+    def test_every_file_has_one_tag_and_packages_can_be_split_by_it(self):
+        tags_of = {}
+        for tag in TAGS:
+            prefix = install(self.folder / "by_tag" / tag, "--tags", tag)
+            for path in prefix.rglob("*"):
+                if not path.is_dir():
+                    tags_of.setdefault(str(path.relative_to(prefix)), []).append(tag)
+        found = {str(path.relative_to(self.prefix)) for path in self.prefix.rglob("*") if not path.is_dir()}
+        self.assertEqual(tags_of, {path: [tag_of(path)] for path in found})
 
     def test_pkg_config_tells_where_the_bundles_are_and_for_which_gpus(self):
         self.assertEqual(self.pkg_config("--variable=bundle_dir"), [] if EMBEDDED else [str(self.prefix / BUNDLE_DIR)])
@@ -128,6 +127,18 @@ class InstalledTest(unittest.TestCase):
         header = (self.prefix / INCLUDEDIR / "libdecode.h").read_text(encoding="utf-8")
         self.assertEqual(defined, set(re.findall(r"^LIBDECODE_API [^(]*?(\w+)\(", header, re.MULTILINE)))
         self.assertGreater(len(defined), 20)
+
+    @unittest.skipIf(SANITIZED or not PYTHON_PACKAGE, "no Python package was installed, or its library cannot be loaded")
+    def test_the_python_package_finds_the_library_as_any_other_program(self):
+        if not self.shared.exists():
+            self.skipTest("no shared library was built")
+        metadata, = self.prefix.rglob("METADATA")
+        result = run(sys.executable, "-c", "import importlib.metadata, libdecode; from libdecode.library import library, loaded_file;"
+                     "library(); print(importlib.metadata.version('libdecode'), libdecode.__version__, loaded_file())",
+                     LD_LIBRARY_PATH=str(self.libdir), PYTHONPATH=str(metadata.parents[1]), PYTHONDONTWRITEBYTECODE="1")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        version, same, library = result.stdout.split()
+        self.assertEqual((version, pathlib.Path(library).resolve()), (same, self.shared.resolve()))
 
     @unittest.skipIf(not BUNDLES, "no kernels were built")
     def test_the_command_finds_the_bundles_beside_it(self):
