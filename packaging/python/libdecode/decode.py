@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from libdecode.arrays import View, empty_like, require_rank, view
+from libdecode.arrays import View, require_rank, view
 from libdecode.call import Call, refuse
 from libdecode.context import Context
 from libdecode.errors import InvalidArgumentError
 from libdecode.fp4 import FP4Tensor
+from libdecode.remembered import remembered
 from libdecode.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ _BACKENDS = ("auto", "trtllm-gen", "xqa", "libdecode")
 _MLA_BACKENDS = (*_BACKENDS, "cute-dsl")
 
 
+@remembered
 def trtllm_batch_decode_with_kv_cache(
+    call: Call,
     query: Tensor,
     kv_cache: Union[Tensor, tuple[Tensor, Tensor]],
     workspace_buffer: Union[Workspace, Tensor, None],
@@ -97,7 +100,6 @@ def trtllm_batch_decode_with_kv_cache(
         raise InvalidArgumentError(f"backend is {backend!r}: accepted are {', '.join(map(repr, _BACKENDS))}")
     if kv_cache_sf is not None and kv_block_scales is not None:
         raise InvalidArgumentError("kv_cache_sf and kv_block_scales are both given: they are two names of one thing")
-    call = Call()
     call.query(query)
     call.kv_cache(kv_cache, kv_layout)
     call.kv_scales(*((kv_block_scales, "kv_block_scales") if kv_cache_sf is None else (kv_cache_sf, "kv_cache_sf")), v_sf_layout)
@@ -117,7 +119,9 @@ def trtllm_batch_decode_with_kv_cache(
     return (out, lse) if return_lse else out
 
 
+@remembered
 def cudnn_batch_decode_with_kv_cache(
+    call: Call,
     q: Tensor,
     k_cache: Tensor,
     v_cache: Tensor,
@@ -173,8 +177,7 @@ def cudnn_batch_decode_with_kv_cache(
     if k.dtype == "u8":
         raise refuse(_CUDNN, "an NVFP4 KV cache (there is no parameter for its scales)")
     if out is None:
-        out = empty_like(seen, seen.shape, seen.dtype, "out")
-    call = Call()
+        out = call.new(seen, seen.shape, seen.dtype, "out")
     call.query(_without_axes_of_one(seen, 3, "[tokens, num_qo_heads, head_dim] or [batch, num_qo_heads, 1, head_dim]"))
     call.kv_cache((k, v), "HND")
     if block_tables is None:
@@ -203,7 +206,9 @@ def _without_axes_of_one(seen: View, rank: int, meaning: str) -> View:
     return seen._replace(shape=tuple(seen.shape[axis] for axis in kept), strides=tuple(seen.strides[axis] for axis in kept))
 
 
+@remembered
 def trtllm_batch_decode_with_kv_cache_mla(
+    call: Call,
     query: Tensor,
     kv_cache: Tensor,
     workspace_buffer: Union[Workspace, Tensor, None],
@@ -281,7 +286,6 @@ def trtllm_batch_decode_with_kv_cache_mla(
     if not uses_shared_paged_kv_idx:  # V lies in K's rows: its ids have nothing to say
         require_rank(table, 3, "[batch, 2, width]")
         table = table._replace(shape=(table.shape[0], table.shape[2]), strides=(table.strides[0], table.strides[2]))
-    call = Call()
     call.query(_tokens_together(whole))
     call.latent_cache(kv_cache, kv_lora_rank)
     call.tables(table, seq_lens, max_seq_len, shared=True, per_head=False)
@@ -292,12 +296,12 @@ def trtllm_batch_decode_with_kv_cache_mla(
     call.skip_softmax(skip_softmax_threshold_scale_factor)
     if out is None:
         dtype = "bf16" if whole.dtype == "e4m3" else whole.dtype
-        out = empty_like(whole, (*whole.shape[:-1], kv_lora_rank), dtype, "out")
+        out = call.new(whole, (*whole.shape[:-1], kv_lora_rank), dtype, "out")
         call.out(_tokens_together(view(out, "out")._replace(dtype=dtype)), dtype, None, None)
     else:
         call.out(_tokens_together(view(out, "out")), None, None, None)
     if lse is None and return_lse:
-        lse = empty_like(whole, whole.shape[:-1], "f32", "lse")
+        lse = call.new(whole, whole.shape[:-1], "f32", "lse")
     if lse is not None:
         seen = view(lse, "lse")
         call.lse(_tokens_together(seen, rank=2) if len(seen.shape) == 3 else seen, True)
@@ -318,7 +322,9 @@ def _tokens_together(seen: View, rank: int = 3) -> View:
     return seen._replace(shape=(batch * q_len, *seen.shape[2:]), strides=(token, *seen.strides[2:]))
 
 
+@remembered
 def single_decode_with_kv_cache(
+    call: Call,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -356,8 +362,7 @@ def single_decode_with_kv_cache(
         raise refuse("single_decode_with_kv_cache", "an NVFP4 KV cache (there is no parameter for its scales)")
     if len(seen.shape) != 2:
         raise InvalidArgumentError(f"q has shape {seen.shape}: it must be [num_qo_heads, head_dim]")
-    out = empty_like(seen, seen.shape, seen.dtype, "out")
-    call = Call()
+    out = call.new(seen, seen.shape, seen.dtype, "out")
     call.query(_one_token(seen))
     call.contiguous_kv(k_seen, v_seen, kv_layout)
     call.query_tokens(1, None, None)
@@ -370,7 +375,7 @@ def single_decode_with_kv_cache(
     call.out(_one_token(view(out, "out")), None, None, None)
     lse = None
     if return_lse:
-        lse = empty_like(seen, seen.shape[:1], "f32", "lse")
+        lse = call.new(seen, seen.shape[:1], "f32", "lse")
         call.lse(_one_token(view(lse, "lse")), True)
     call.run(None, None, None, None)
     return (out, lse) if return_lse else out
