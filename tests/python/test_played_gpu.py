@@ -15,7 +15,7 @@ import played_gpu
 from libdecode import abi, driver, typed
 from libdecode import workspace as workspaces
 from libdecode.call import Call
-from numpy_attention import interleaved, pack_mask, random_bits
+from numpy_attention import interleaved, pack_mask, random_bits, values
 from played_gpu import FORMATS, LENS, Batch, OnDevice, Stream
 from played_torch import PlayedTorch
 
@@ -177,6 +177,15 @@ class DecodeTest(unittest.TestCase):
         with self.assertRaises(NotImplementedError) as caught:
             self.decode(batch, q_len_per_req=65, mask=OnDevice(mask), out=typed(OnDevice(np.zeros((len(LENS) * 65, 8, 64), np.uint16)), "bf16"))
         self.assertIsInstance(caught.exception, libdecode.UnsupportedError)
+
+    def test_slopes_of_alibi_without_pytorch(self):
+        generator, out = np.random.default_rng(1), np.zeros((8, 64), np.uint16)
+        query, k, v = (random_bits(generator, "bf16", shape) for shape in ((8, 64), (40, 2, 64), (40, 2, 64)))
+        expected = np.zeros((8, 64), np.uint16)
+        for wrap, result in ((lambda array: array, expected), (OnDevice, out)):
+            libdecode.single_decode_with_kv_cache(*(typed(wrap(bits), "bf16") for bits in (query, k, v)), out=typed(wrap(result), "bf16"),
+                                                  pos_encoding_mode="ALIBI")
+        np.testing.assert_allclose(values(out, "bf16"), values(expected, "bf16"), rtol=2.0**-6, atol=5e-3)
 
     def test_cudnns_words(self):
         batch = Batch()

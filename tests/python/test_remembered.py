@@ -11,7 +11,7 @@ import skip  # noqa: F401
 import numpy as np
 
 import libdecode
-from libdecode import abi, driver, typed
+from libdecode import abi, alibi, driver, typed
 from libdecode import workspace as workspaces
 from libdecode.call import Call
 from numpy_attention import attention, random_bits, values
@@ -206,14 +206,14 @@ class RememberedTest(PlayedTorch):
             self.decode(1, batch=batch, replaced=[(1, (k, k))])
 
     def test_a_pointer_from_elsewhere_is_not_remembered(self):
-        window, slopes = Call.window, np.zeros(8, np.float32)
+        window, positions = Call.window, np.array(LENS, np.int32)
 
-        def and_slopes(call, window_left):
+        def and_positions(call, window_left):
             window(call, window_left)
-            call.problem.features |= abi.FEATURE_ALIBI
-            call.tensors.alibi_slopes = slopes.ctypes.data
+            call.problem.features |= abi.FEATURE_QUERY_POSITIONS
+            call.tensors.query_positions = positions.ctypes.data
 
-        with mock.patch.object(Call, "window", and_slopes):
+        with mock.patch.object(Call, "window", and_positions):
             self.decode(1)
             self.decode(1)
 
@@ -244,6 +244,27 @@ class RememberedTest(PlayedTorch):
             expected, exact_lse = attention(values(query, "bf16")[None], *pages, np.zeros((1, 1), int), [40], [1], scale=0.125)
             np.testing.assert_allclose(values(out.array, "bf16"), expected[0], rtol=2.0**-7, atol=5e-3)
             np.testing.assert_allclose(lse.array, exact_lse[0], atol=1e-3)
+
+    def test_slopes_are_put_on_the_gpu_once(self):
+        generator = np.random.default_rng(8)
+        query, k, v = (random_bits(generator, "bf16", shape) for shape in ((8, 64), (40, 2, 64), (40, 2, 64)))
+        with mock.patch.object(alibi, "_on_gpu", {}):
+            libdecode.single_decode_with_kv_cache(self.on(query), self.on(k), self.on(v))
+            self.capturing = True
+            with self.assertRaisesRegex(libdecode.ColdInCaptureError, "slopes of ALiBi"):
+                libdecode.single_decode_with_kv_cache(self.on(query), self.on(k), self.on(v), pos_encoding_mode="ALIBI")
+            self.capturing = False
+            self.made.clear()
+            for made in (["torch.bfloat16", "torch.float32"], ["torch.bfloat16"]):  # the result, and the slopes
+                out = libdecode.single_decode_with_kv_cache(self.on(query), self.on(k), self.on(v), pos_encoding_mode="ALIBI")
+                self.assertEqual([dtype for dtype, _ in self.made], made)
+                self.made.clear()
+        rows = values(k, "bf16").repeat(4, 1)
+        logits = np.einsum("hd,shd->hs", values(query, "bf16"), rows) * 0.125 + 0.5 ** np.arange(1, 9)[:, None] * (np.arange(40) - 39)
+        weights = np.exp(logits)
+        expected = np.einsum("hs,shd->hd", weights / weights.sum(-1, keepdims=True), values(v, "bf16").repeat(4, 1))
+        np.testing.assert_allclose(values(out.array, "bf16"), expected, rtol=2.0**-7, atol=5e-3)
+        self.assertEqual(self.long_ways, 3)
 
     def test_mla(self):
         generator, lens = np.random.default_rng(9), np.array([40, 7], np.int32)

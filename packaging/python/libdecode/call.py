@@ -8,11 +8,11 @@ the two structs. What the library checks is left to it, so that an error has one
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import byref, c_float
+from ctypes import addressof, byref, c_float
 from numbers import Real
 from typing import Any, NamedTuple
 
-from libdecode import abi, driver
+from libdecode import abi, alibi, driver
 from libdecode.arrays import (HOST, TypedArray, View, dtype_name, empty_like, is_read_only, is_torch, require_contiguous,
                               require_dense_rows, require_device, require_dtype, require_rank, require_shape, view)
 from libdecode.context import Context, default_context
@@ -192,13 +192,22 @@ class Call:
         self._point("page_table", table)
         self._point("seq_lens", lens)
 
-    def contiguous_kv(self, k: View, v: View, kv_layout: str) -> None:
-        """Of one request, all of whose tokens count: [tokens, num_kv_heads, head_dim], or in HND with the first two exchanged."""
+    def contiguous_kv(self, k: View, v: View, kv_layout: str, kv_cache_sf: Any, v_sf_layout: str | None) -> None:
+        """Of one request, all of whose tokens count: [tokens, num_kv_heads, head_dim], or in HND with the first two exchanged.
+        NVFP4 has scales, likewise with head_dim / 16."""
         choice("kv_layout", kv_layout, KV_LAYOUTS)
         axes = "[tokens, num_kv_heads, head_dim]" if kv_layout == "NHD" else "[num_kv_heads, tokens, head_dim]"
         for seen in (k, v):
             require_rank(seen, 3, axes)
         self.kv_cache(tuple(_batch_of_one(seen) for seen in (k, v)), kv_layout)
+        if kv_cache_sf is not None:
+            if not isinstance(kv_cache_sf, (tuple, list)) or len(kv_cache_sf) != 2:
+                raise InvalidArgumentError(f"kv_cache_sf is a {type(kv_cache_sf).__name__}: it must be a pair, the scales of K and of V")
+            scales = [view(one, f"kv_cache_sf[{number}]") for number, one in enumerate(kv_cache_sf)]
+            for seen in scales:
+                require_rank(seen, 3, f"{axes[:-1]} / 16]")
+            kv_cache_sf = tuple(_batch_of_one(seen) for seen in scales)
+        self.kv_scales(kv_cache_sf, "kv_cache_sf", v_sf_layout)
         self.requests_for_pages(None, self.problem.page_size)
 
     def requests_for_pages(self, seq_lens: Any, most_tokens: int) -> None:
@@ -295,11 +304,11 @@ class Call:
             self.problem.logits_soft_cap = logits_soft_cap
 
     def positions(self, mode: str, rope_scale: float | None, rope_theta: float | None) -> None:
-        """NONE or ROPE_LLAMA, whose scale and theta are 1 and 10000 where they are None."""
+        """NONE, ALIBI with the slopes of alibi.py, or ROPE_LLAMA, whose scale and theta are 1 and 10000 where they are None."""
         if mode not in ("NONE", "ROPE_LLAMA", "ALIBI"):
-            raise InvalidArgumentError(f"pos_encoding_mode is {mode!r}: accepted are 'NONE', 'ROPE_LLAMA'")
+            raise InvalidArgumentError(f"pos_encoding_mode is {mode!r}: accepted are 'NONE', 'ROPE_LLAMA', 'ALIBI'")
         if mode == "ALIBI":
-            raise refuse("single_decode_with_kv_cache", "pos_encoding_mode='ALIBI' from Python")
+            self.problem.features |= abi.FEATURE_ALIBI
         if mode == "ROPE_LLAMA":
             self.problem.features |= abi.FEATURE_ROPE
             self.problem.rope_scale, self.problem.rope_theta = rope_scale or 1.0, rope_theta or 1e4
@@ -413,6 +422,9 @@ class Call:
         Workspace."""
         kind, ordinal = require_device(self.views)
         if kind == "cpu":
+            if self.problem.features & abi.FEATURE_ALIBI:
+                slopes = alibi.on_host(self.problem.num_qo_heads)
+                self.tensors.alibi_slopes = addressof(slopes)
             library().check(library().reference(byref(self.problem), byref(self.tensors)))
             return
         workspace = workspace_buffer if isinstance(workspace_buffer, Workspace) else None
@@ -422,6 +434,8 @@ class Call:
             self.launch = Launch(ordinal, stream, workspace, context)
 
     def _launch(self, context: Context, own: Workspace | None, place: Place) -> None:
+        if self.problem.features & abi.FEATURE_ALIBI:
+            self.tensors.alibi_slopes = alibi.on_gpu(place, self.problem.num_qo_heads)
         workspace = own or pool.find(place.ordinal, place.stream, place.is_capturing)
         for _ in range(3):  # at most a context to be made current, and a workspace to grow
             self.tensors.workspace = workspace.address if workspace else None

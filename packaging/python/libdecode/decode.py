@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from libdecode.arrays import View, require_rank, view
+from libdecode.arrays import View, require_rank, require_shape, view
 from libdecode.call import Call, refuse
 from libdecode.context import Context
 from libdecode.errors import InvalidArgumentError
@@ -340,31 +340,43 @@ def single_decode_with_kv_cache(
     rope_scale: Optional[float] = None,
     rope_theta: Optional[float] = None,
     return_lse: bool = False,
+    *,
+    out: Optional[Tensor] = None,
+    kv_cache_sf: Optional[tuple[Tensor, Tensor]] = None,
+    v_sf_layout: Optional[str] = None,
+    workspace_buffer: Union[Workspace, Tensor, None] = None,
+    stream: Optional[int] = None,
+    context: Optional[Context] = None,
 ) -> Any:
     """One query token of one request over a contiguous KV cache, all of whose tokens it sees.
 
     q                    [num_qo_heads, head_dim], bf16, fp16 or e4m3
-    k, v                 [tokens, num_kv_heads, head_dim], or with kv_layout "HND" [num_kv_heads, tokens, head_dim]; q's dtype or
-                         e4m3
-    pos_encoding_mode    "NONE", or "ROPE_LLAMA": q and k are given unrotated
+    k, v                 [tokens, num_kv_heads, head_dim], or with kv_layout "HND" [num_kv_heads, tokens, head_dim]; q's dtype,
+                         e4m3, or NVFP4: uint8, two elements a byte
+    pos_encoding_mode    "NONE"; "ROPE_LLAMA": q and k are given unrotated; "ALIBI": to the logit of the token at position j is
+                         added slope * (j - the query's position), the slopes a geometric series of the heads
     use_tensor_cores     no effect: every kernel does, with groups of any size
     q_scale, k_scale     multiply sm_scale, whose default is 1 / sqrt(head_dim)
     v_scale              multiplies the result, which is rounded once
     window_left          -1: no window
     logits_soft_cap      None, or not more than 0: none
     return_lse           also f32 [num_qo_heads], base 2
+    out                  as q; None: a new one
+    kv_cache_sf          with NVFP4: the scales of K and V, e4m3, as k and v with head_dim / 16; v_sf_layout as of
+                         `trtllm_batch_decode_with_kv_cache`
 
-    Returns out, or (out, lse). Raises NotImplementedError for ALiBi and for NVFP4 KV; else as this module says.
+    Returns out, or (out, lse). Raises as this module says.
     """
     del use_tensor_cores
     seen, k_seen, v_seen = view(q, "q"), view(k, "k"), view(v, "v")
-    if k_seen.dtype == "u8":
-        raise refuse("single_decode_with_kv_cache", "an NVFP4 KV cache (there is no parameter for its scales)")
     if len(seen.shape) != 2:
         raise InvalidArgumentError(f"q has shape {seen.shape}: it must be [num_qo_heads, head_dim]")
-    out = call.new(seen, seen.shape, seen.dtype, "out")
+    if out is None:
+        out = call.new(seen, seen.shape, seen.dtype, "out")
+    result = view(out, "out")
+    require_shape(result, seen.shape, "[num_qo_heads, head_dim]")
     call.query(_one_token(seen))
-    call.contiguous_kv(k_seen, v_seen, kv_layout)
+    call.contiguous_kv(k_seen, v_seen, kv_layout, kv_cache_sf, v_sf_layout)
     call.query_tokens(1, None, None)
     call.window(window_left)
     call.soft_cap(logits_soft_cap)
@@ -372,12 +384,12 @@ def single_decode_with_kv_cache(
     natural = seen.shape[1] ** -0.5 if sm_scale is None else sm_scale
     call.scale("bmm1_scale", natural * (1.0 if q_scale is None else q_scale) * (1.0 if k_scale is None else k_scale))
     call.scale("bmm2_scale", v_scale)
-    call.out(_one_token(view(out, "out")), None, None, None)
+    call.out(_one_token(result), None, None, None)
     lse = None
     if return_lse:
         lse = call.new(seen, seen.shape[:1], "f32", "lse")
         call.lse(_one_token(view(lse, "lse")), True)
-    call.run(None, None, None, None)
+    call.run(workspace_buffer, None, stream, context)
     return (out, lse) if return_lse else out
 
 

@@ -87,6 +87,13 @@ def torch_allocate(size_bytes: int, ordinal: int) -> tuple[Any, int]:
     return buffer, buffer.data_ptr()
 
 
+def torch_floats(elements: list[float], ordinal: int) -> tuple[Any, int]:
+    """f32 on a GPU, there when this returns: (what keeps them, their address)."""
+    torch = sys.modules["torch"]
+    tensor = torch.tensor(elements, dtype=torch.float32, device=torch.device("cuda", ordinal))
+    return tensor, tensor.data_ptr()
+
+
 def torch_current_ordinal() -> int:
     """PyTorch's current GPU."""
     return int(sys.modules["torch"].cuda.current_device())
@@ -136,6 +143,13 @@ def allocate(size_bytes: int) -> tuple[Any, int]:
     """Memory of the current context: (what keeps it, its address)."""
     memory = _DriverMemory(size_bytes)
     return memory, memory.address.value
+
+
+def floats(elements: ctypes.Array[ctypes.c_float]) -> tuple[Any, int]:
+    """f32 in the current context, there when this returns: (what keeps them, their address)."""
+    memory, address = allocate(ctypes.sizeof(elements))
+    _call("cuMemcpyHtoD_v2", c_uint64(address), elements, c_size_t(ctypes.sizeof(elements)))
+    return memory, address
 
 
 def gpus() -> tuple[int, list[dict[str, Any]]]:

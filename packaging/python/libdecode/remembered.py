@@ -26,7 +26,8 @@ from libdecode.workspace import Workspace, pool
 
 _MOST_RECIPES = 8  # of a function: layers of a few kinds, steps of a few sizes
 _PLAIN = (type(None), bool, int, float, str)  # arguments that are compared
-_POINTERS = [name for name, kind in abi.Tensors._fields_ if kind is c_void_p and name != "workspace"]
+# Those that are a tensor's of the caller: workspaces are found anew, slopes stay where they are.
+_POINTERS = [name for name, kind in abi.Tensors._fields_ if kind is c_void_p and name not in ("workspace", "alibi_slopes")]
 _kind = attrgetter("dtype", "device")
 _MISSED = object()  # the recipe is not for this call
 
