@@ -114,6 +114,15 @@ def current_ordinal() -> int:
     return device.value
 
 
+def make_primary_current(ordinal: int) -> None:
+    """For a program that has no context of its own: the GPU's primary one, for the calling thread. Raises a DriverError."""
+    device, context = c_int(), c_void_p()
+    _call("cuInit", 0)
+    _call("cuDeviceGet", byref(device), ordinal)
+    _call("cuDevicePrimaryCtxRetain", byref(context), device)
+    _call("cuCtxSetCurrent", context)
+
+
 def is_capturing(stream: int) -> bool:
     """Whether this stream is recording a graph."""
     status = c_int()
