@@ -290,7 +290,7 @@ class LayoutTest(unittest.TestCase):
         self.addCleanup(driver.torch_quick.cache_clear)
         tensor = torch.zeros(3, 4, 8)
         for check in (driver.torch_quick().assert_layout, driver._assert_layout):
-            check(tensor, (3, 4, 8), (32, 8, 1))
+            self.assertIs(check(tensor, (3, 4, 8), (32, 8, 1)), True)
             for other in (tensor[:2], tensor[..., :4], tensor.transpose(0, 1), tensor[0], torch.zeros(3, 4, 16)[..., :8]):
                 with self.assertRaises(AssertionError):
                     check(other, (3, 4, 8), (32, 8, 1))

@@ -48,9 +48,9 @@ class TorchQuick(NamedTuple):
     stream: Callable[[int], int]
     current_ordinal: Callable[[], int]
     is_capturing: Callable[[], bool]
-    # (tensor, shape, strides): raises AssertionError where it has others. A tensor without elements passes, and strides of axes of one step
-    # may be any
-    assert_layout: Callable[[Any, tuple[int, ...], tuple[int, ...]], Any]
+    # (tensor, shape, strides): True, or an AssertionError where it has others. A tensor without elements passes, and strides of axes of
+    # one step may be any
+    assert_layout: Callable[[Any, tuple[int, ...], tuple[int, ...]], bool]
 
 
 @functools.cache
@@ -65,9 +65,10 @@ def torch_quick() -> TorchQuick:
         getattr(getattr(getattr(quick, "_dynamo", None), "guards", None), "assert_size_stride", None) or _assert_layout)
 
 
-def _assert_layout(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+def _assert_layout(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     if tuple(tensor.shape) != shape or tensor.stride() != strides:
         raise AssertionError
+    return True
 
 
 def torch_stream(ordinal: int) -> int:

@@ -141,7 +141,7 @@ class Recipe:
         if self._get_plain(values) != self._plain or list(map(_kind, tensors)) != self._kinds:
             return _MISSED
         try:
-            list(map(self._assert_layout, tensors, self._shapes, self._strides))
+            all(map(self._assert_layout, tensors, self._shapes, self._strides))
         except AssertionError:
             return _MISSED
         addresses = list(map(self._address, tensors))
