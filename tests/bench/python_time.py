@@ -12,6 +12,7 @@ plays:
 The best of many short rounds: other work on the processor only adds.
 """
 
+import itertools
 import timeit
 from ctypes import CDLL, CFUNCTYPE, c_char_p, c_int, c_void_p
 
@@ -21,7 +22,7 @@ import libdecode
 from libdecode import arrays, driver, remembered
 from libdecode.library import library
 
-CALLS, ROUNDS = 300, 500
+CALLS, ROUNDS = 100, 500
 BATCH, HEADS, KV_HEADS, HEAD_DIM, PAGE_SIZE, PAGES = 16, 8, 2, 64, 16, 64
 
 
@@ -65,12 +66,13 @@ def main():
     plan = libdecode.Plan(libdecode.Problem(
         query_dtype="bf16", batch_size=BATCH, num_qo_heads=HEADS, num_kv_heads=KV_HEADS, head_dim=HEAD_DIM, page_size=PAGE_SIZE,
         max_seq_len=128, page_table_request_stride=8), workspace=workspace)
-    decode = libdecode.trtllm_batch_decode_with_kv_cache
+    decode, lengths = libdecode.trtllm_batch_decode_with_kv_cache, itertools.cycle(range(1, 128))
     calls = {
         "batch decode, out and a Workspace given": lambda: decode(query, cache, workspace, table, lens, 128, 0.125, 1.0, out=out),
         "batch decode, out given": lambda: decode(query, cache, None, table, lens, 128, 0.125, 1.0, out=out),
         "batch decode, the pair (K, V), out given": lambda: decode(query, (k, v), None, table, lens, 128, 0.125, 1.0, out=out),
         "batch decode": lambda: decode(query, cache, None, table, lens, 128, 0.125, 1.0),
+        "batch decode of a new length, out given": lambda: decode(query, cache, None, table, lens, next(lengths), 0.125, 1.0, out=out),
         "cuDNN's words": lambda: libdecode.cudnn_batch_decode_with_kv_cache(
             query, k, v, 0.125, None, max_sequence_kv=128, actual_seq_lens_kv=lens, block_tables=table, out=out),
         "single decode": lambda: libdecode.single_decode_with_kv_cache(one, single_k, single_v),
@@ -78,7 +80,7 @@ def main():
     }
     for call in calls.values():
         call()  # the long way, with the library
-    plan._launch = without_c(c_void_p, c_char_p, c_void_p)
+    plan._launch, library().decode = without_c(c_void_p, c_char_p, c_void_p), without_c(c_void_p, c_void_p, c_void_p, c_void_p)
     print(f"{'ctypes alone':<44}{best(lambda: launch(None, None, b'', None)):6.2f} us")
     print(f"{'torch.empty_like alone':<44}{best(lambda: torch.empty_like(query)):6.2f} us")
     for name, call in calls.items():
