@@ -21,6 +21,10 @@ class ReadmeTest(unittest.TestCase):
         program = (ROOT / "tests/example/decode_batch.c").read_text(encoding="utf-8")
         self.assertIn(f"```c\n{program}```\n", README)
 
+    def test_the_python_program_is_the_one_that_the_tests_run(self):
+        program = (ROOT / "packaging/python/examples/flashinfer_call.py").read_text(encoding="utf-8").split('"""\n')[-1].strip()
+        self.assertIn(f"```python\n{program}\n```\n", README)
+
     def test_every_build_option_is_in_its_table(self):
         options = re.findall(r"^option\('(\w+)'", text_of("meson_options.txt"), re.MULTILINE)
         self.assertEqual(sorted(re.findall(r"^\| `-D(\w+)=", README, re.MULTILINE)), sorted(options))

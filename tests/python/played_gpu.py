@@ -8,6 +8,14 @@ import pathlib
 import subprocess
 import tempfile
 
+import numpy as np
+
+from libdecode import typed
+from numpy_attention import Cache, attention, random_bits, values
+
+LENS = [5, 70, 33, 16, 0]
+ROUNDING_OF_P = 5e-3  # of kernels, in units of V's size
+
 folder = tempfile.TemporaryDirectory()
 subprocess.run([os.environ["LIBDECODE_WRITE_BUNDLES"], folder.name], check=True)
 BUNDLES = pathlib.Path(folder.name)
@@ -55,3 +63,25 @@ class OnDevice:
     @property
     def __cuda_array_interface__(self):
         return dict(self.array.__array_interface__)
+
+
+class Batch:
+    """A cache of LENS and a query, on the host and "on the device"."""
+
+    def __init__(self, dtype="bf16", query_dtype="bf16", **shape):
+        self.cache = Cache(dtype, LENS, **shape)
+        self.bits = random_bits(self.cache.generator, query_dtype, (len(LENS), 8, 64))
+        self.query_dtype, self.dtype = query_dtype, dtype
+        self.out = np.zeros((len(LENS), 8, 64), np.uint16)
+
+    def arguments(self):
+        """Of the decode call, but max_seq_len."""
+        on = lambda bits, dtype: typed(OnDevice(bits), dtype)
+        return (on(self.bits, self.query_dtype), (on(self.cache.k_bits, self.dtype), on(self.cache.v_bits, self.dtype)), None,
+                OnDevice(self.cache.tables), OnDevice(self.cache.seq_lens))
+
+    def check(self, case, **options):
+        expected, lse = attention(values(self.bits, self.query_dtype), self.cache.k, self.cache.v, self.cache.tables, LENS,
+                                  [1] * len(LENS), **{"scale": 0.125, **options})
+        np.testing.assert_allclose(values(self.out, "bf16"), expected, rtol=2.0**-7, atol=ROUNDING_OF_P)
+        return lse

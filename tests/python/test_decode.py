@@ -9,8 +9,8 @@ import skip  # noqa: F401
 import numpy as np
 
 import libdecode
-from libdecode import trtllm_batch_decode_with_kv_cache as decode, typed
-from numpy_attention import Cache, attention, interleaved, off_by, pack_mask, random_bits, values
+from libdecode import alibi, trtllm_batch_decode_with_kv_cache as decode, typed
+from numpy_attention import Cache, attention, interleaved, off_by, pack_mask, random_bits, random_scales, values
 
 try:
     import torch
@@ -332,6 +332,8 @@ class SingleDecodeTest(unittest.TestCase):
         logits = np.einsum("qhd,shd->hs", rows, np.repeat(keys, 4, 1)) * float(scale)
         if cap is not None and cap > 0:
             logits = cap * np.tanh(logits / cap)
+        if arguments.get("pos_encoding_mode") == "ALIBI":
+            logits += 0.5 ** np.arange(1, 9)[:, None] * (np.arange(tokens) - (tokens - 1))
         if window >= 0:
             logits[:, : max(tokens - 1 - window, 0)] = -np.inf
         weights = np.exp(logits)
@@ -364,6 +366,32 @@ class SingleDecodeTest(unittest.TestCase):
         self.both(200, pos_encoding_mode="ROPE_LLAMA", rope=(1.0, 10000.0))
         self.both(200, pos_encoding_mode="ROPE_LLAMA", rope_scale=4.0, rope_theta=500000.0, rope=(4.0, 500000.0), layout="HND")
 
+    def test_alibi(self):
+        self.both(200, pos_encoding_mode="ALIBI")
+        self.both(200, pos_encoding_mode="ALIBI", cap=2.0, window=30, dtype="bf16", kv_dtype="e4m3", layout="HND")
+        # the series of its authors: of 12 heads those of 8, then every other one of 16
+        self.assertEqual(alibi.slopes(8), [0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625])
+        self.assertEqual(alibi.slopes(12), alibi.slopes(8) + [2.0**-0.5, 2.0**-1.5, 2.0**-2.5, 2.0**-3.5])
+        self.assertEqual((alibi.slopes(1), alibi.slopes(3)), ([2.0**-8], [2.0**-4, 2.0**-8, 2.0**-2]))
+
+    def test_nvfp4(self):
+        generator = np.random.default_rng(3)
+        query = random_bits(generator, "fp16", (8, 64))
+        k, v = (random_bits(generator, "nvfp4", (36, 2, 64)) for _ in range(2))
+        k_sf, v_sf = (random_scales(generator, (36, 2, 4)) for _ in range(2))
+        pages = [values(bits, "nvfp4", scales).transpose(1, 0, 2)[None] for bits, scales in ((k, k_sf), (v, v_sf))]
+        expected, _ = attention(values(query, "fp16")[None], *pages, np.zeros((1, 1), int), [36], [1], scale=0.125)
+        for layout, order in (("NHD", (0, 1, 2)), ("HND", (1, 0, 2))):
+            for v_sf_layout in ("linear", "v_interleave4"):
+                rows, scales = ([array.transpose(order).copy() for array in pair] for pair in ((k, v), (k_sf, v_sf)))
+                if v_sf_layout == "v_interleave4":  # of each head together, in either layout
+                    scales[1] = interleaved(v_sf.transpose(1, 0, 2)[None])[0]
+                out = np.zeros((8, 64), np.float16)
+                got = libdecode.single_decode_with_kv_cache(query, *rows, layout, sm_scale=0.125, out=out, kv_cache_sf=scales,
+                                                            v_sf_layout=v_sf_layout)
+                self.assertIs(got, out)
+                self.assertLessEqual(off_by(values(out, "fp16"), expected[0], "fp16"), 1.001)
+
     def test_scales(self):
         self.both(50, sm_scale=0.25, q_scale=0.5, k_scale=1.5, v_scale=3.0, factors=(0.5, 1.5, 3.0))
 
@@ -371,8 +399,17 @@ class SingleDecodeTest(unittest.TestCase):
         rows = np.zeros((3, 2, 64), np.float16)
         with self.assertRaisesRegex(ValueError, r"q has shape \(1, 8, 64\)"):
             libdecode.single_decode_with_kv_cache(np.zeros((1, 8, 64), np.float16), rows, rows)
-        with self.assertRaisesRegex(NotImplementedError, "NVFP4"):
-            libdecode.single_decode_with_kv_cache(np.zeros((8, 64), np.float16), rows.astype(np.uint8), rows.astype(np.uint8))
+        for words, options in (("pos_encoding_mode is 'T5': accepted are", {"pos_encoding_mode": "T5"}),
+                               (r"out has shape \(8, 32\): it must be \[num_qo_heads, head_dim\]", {"out": np.zeros((8, 32), np.float16)}),
+                               ("kv_cache_sf is given with a KV cache of fp16", {"kv_cache_sf": (np.zeros((3, 2, 4), np.uint8),) * 2}),
+                               ("kv_cache_sf is a ndarray: it must be a pair", {"kv_cache_sf": np.zeros((2, 3, 2, 4), np.uint8)}),
+                               (r"kv_cache_sf\[0\] has shape .* it must be \[tokens, num_kv_heads, head_dim / 16\]",
+                                {"kv_cache_sf": (np.zeros((3, 4), np.uint8),) * 2})):
+            with self.subTest(words), self.assertRaisesRegex(ValueError, words):
+                libdecode.single_decode_with_kv_cache(np.zeros((8, 64), np.float16), rows, rows, **options)
+        packed = np.zeros((3, 2, 32), np.uint8)
+        with self.assertRaisesRegex(ValueError, "kv_cache_sf is None with an NVFP4 KV cache"):
+            libdecode.single_decode_with_kv_cache(np.zeros((8, 64), np.float16), packed, packed)
 
 
 @unittest.skipIf(torch is None, "no torch")

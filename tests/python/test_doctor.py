@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m libdecode doctor` from its command line to its exit code: with a GPU, without, without bundles, without a
-library."""
+"""`python -m libdecode` from its command line to its exit code: doctor with a GPU, without, without bundles, without a library; list
+and explain."""
 
 import json
 import os
@@ -75,9 +75,45 @@ class DoctorTest(unittest.TestCase):
         found = self.json(FAILED, LIBDECODE_LIBRARY=os.path.join(os.environ["LIBDECODE_HOST_GPU"], "libcuda.so.1"))
         self.assertIn("has no function libdecode_", found["advice"][0])
 
+
+LLAMA = "query_dtype=bf16 batch_size=16 num_qo_heads=64 num_kv_heads=8 head_dim=128 page_size=16 max_seq_len=32768".split()
+
+
+class CommandsTest(unittest.TestCase):
+    def run_command(self, code, *arguments, gpu=False):
+        environment = {**os.environ, "LIBDECODE_BUNDLE_PATH": str(BUNDLES), "LIBDECODE_BUNDLE_ONLY": "1",
+                       "LD_LIBRARY_PATH": os.environ["LIBDECODE_HOST_GPU"] if gpu else str(NO_DRIVER)}
+        result = subprocess.run([sys.executable, "-m", "libdecode", *arguments], env=environment, capture_output=True, text=True)
+        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+        return result.stdout + result.stderr
+
+    def test_list(self):
+        kernels = json.loads(self.run_command(PASSED, "list", "--json"))
+        names = [kernel["name"] for kernel in kernels]
+        self.assertIn("gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90", names)
+        text = self.run_command(PASSED, "list", "--gpu", "sm_121", "*_d64_*", "*_d128_*")
+        wanted = [kernel["name"] for kernel in kernels if "sm_121" in kernel["gpus"] and kernel["head_dim"] in (64, 128)]
+        self.assertEqual([line.split()[0] for line in text.splitlines()[:-1]], wanted)
+        self.assertTrue(text.endswith(f"\n{len(wanted)} kernels\n"), text[-40:])
+        self.run_command(FAILED, "list", "no_such_kernel")
+
+    def test_explain(self):
+        text = self.run_command(PASSED, "explain", "--gpu", "sm_90", *LLAMA, "features=sinks,lse")
+        self.assertRegex(text, r"^-> gqa_decode_kvbf16_d128_r8_p16_c\d_o0_sm90\n       predicted ")
+        found = json.loads(self.run_command(PASSED, "explain", *LLAMA, "logits_soft_cap=30.5", "--all", "--json", gpu=True))
+        self.assertRegex(found["chosen"], "^gqa_decode_kvbf16_d128_r8_p16_c._o1_sm90$")
+        self.assertGreater(len(found["kernels"]), 100)
+        self.assertIsNone(found["error"])
+        self.assertIn("no kernel of libdecode does q_len 2000", self.run_command(FAILED, "explain", "--gpu", "sm_90", *LLAMA, "q_len=2000"))
+        self.run_command(NO_GPU, "explain", *LLAMA)
+
     def test_usage(self):
-        result = subprocess.run([sys.executable, "-m", "libdecode"], capture_output=True, text=True)
-        self.assertEqual(result.returncode, USAGE)
+        self.run_command(USAGE)
+        self.assertIn("0.1.0", self.run_command(PASSED, "--version"))
+        for words, arguments in (("x is no field: give NAME=VALUE", ["x"]), ("has no field page; it has batch_size,", ["page=16"]),
+                                 ("features is 'sink': accepted are", ["features=sink"]), ("invalid choice: 'sm_89'", ["--gpu", "sm_89"]),
+                                 ("num_kv_heads is 7", ["--gpu", "sm_90", *LLAMA, "num_kv_heads=7"]), ("", ["batch_size=many"])):
+            self.assertIn(words, self.run_command(USAGE, "explain", *arguments))
 
 
 unittest.main()

@@ -131,7 +131,7 @@ class VllmTest(unittest.TestCase):
             pool.view(-1, kv_heads, dim)[slots] = rows[:tokens].to(pool.dtype)
         common = types.SimpleNamespace(
             num_actual_tokens=tokens, max_query_len=max(q_lens), max_seq_len=max(lens), query_start_loc=cum,
-            seq_lens=torch.tensor(lens, dtype=torch.int32), block_table_tensor=table, slot_mapping=slots)
+            seq_lens=torch.tensor(lens, dtype=torch.int32), block_table_tensor=table, slot_mapping=slots, causal=True)
         metadata = self.backend.get_builder_cls()(None, [], None, "cpu").build(0, common)
         impl = self.backend.get_impl_cls()(heads, dim, scale, kv_heads, sliding_window=window, kv_cache_dtype=kv_cache_dtype)
         layer = types.SimpleNamespace(_k_scale=None, _v_scale=None, _k_scale_float=0.5, _v_scale_float=2.0)
@@ -152,6 +152,10 @@ class VllmTest(unittest.TestCase):
         self.forward("auto", [3, 3])
         self.forward("fp8", [5, 1], window=8)
 
+    def test_what_is_not_causal(self):
+        with self.assertRaisesRegex(NotImplementedError, "causal"):
+            self.backend.get_builder_cls()(None, [], None, "cpu").build(0, types.SimpleNamespace(causal=torch.tensor([True, False])))
+
     def test_limits_and_profiling(self):
         impl = self.backend.get_impl_cls()(8, 64, 1.0)
         output = torch.ones(2, 512)
@@ -164,15 +168,13 @@ class VllmTest(unittest.TestCase):
 
 
 class SglangBackend(abc.ABC):
-    @abc.abstractmethod
     def init_forward_metadata(self, forward_batch): ...
     def init_cuda_graph_state(self, max_bs, max_num_tokens): ...
-    def init_forward_metadata_capture_cuda_graph(self, bs, num_tokens, req_pool_indices, seq_lens, encoder_lens, forward_mode, spec_info): ...
-    def init_forward_metadata_replay_cuda_graph(self, bs, req_pool_indices, seq_lens, seq_lens_sum, encoder_lens, forward_mode, spec_info,
-                                                seq_lens_cpu): ...
+    def init_forward_metadata_out_graph(self, forward_batch, in_capture=False): ...
+    def init_forward_metadata_in_graph(self, forward_batch): ...
     def get_cuda_graph_seq_len_fill_value(self): ...
-    def forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache=True): ...
-    def forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache=True): ...
+    def forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache=True, **kwargs): ...
+    def forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache=True, **kwargs): ...
 
 
 class SglangTest(unittest.TestCase):
@@ -194,23 +196,25 @@ class SglangTest(unittest.TestCase):
                                      set_kv_buffer=self.store)
         return types.SimpleNamespace(
             forward_mode=types.SimpleNamespace(is_decode=lambda: is_decode), token_to_kv_pool=pool, seq_lens=torch.tensor([33, 12]),
-            req_pool_indices=torch.tensor([4, 1]), out_cache_loc=torch.stack([self.req_to_token[4, 32], self.req_to_token[1, 11]]).long())
+            req_pool_indices=torch.tensor([4, 1]), batch_size=2, spec_info=None, out_cache_loc=torch.stack([self.req_to_token[4, 32], self.req_to_token[1, 11]]).long())
 
     def store(self, _layer, slots, k, v):
         self.k[slots], self.v[slots] = k.view(-1, 2, 64), v.view(-1, 2, 64)
 
-    def decode(self, batch, window=None):
-        layer = types.SimpleNamespace(tp_q_head_num=8, head_dim=64, layer_id=0, scaling=0.125, sliding_window_size=window)
+    def decode(self, batch, window=None, sinks=None):
+        layer = types.SimpleNamespace(tp_q_head_num=8, head_dim=64, layer_id=0, scaling=0.125, sliding_window_size=window, logit_cap=0.0)
+        given = {} if sinks is None else {"sinks": torch.from_numpy(sinks)}
         query, key, value = (torch.randn(2, count * 64).to(torch.bfloat16) for count in (8, 2, 2))
-        out = self.backend.forward_decode(query, key, value, layer, batch)
+        out = self.backend.forward_decode(query, key, value, layer, batch, **given)
         k, v = (buffer.double().numpy()[:, :, None] for buffer in (self.k, self.v))
         expected, _ = attention(query.double().numpy().reshape(2, 8, 64), k, v, self.req_to_token.numpy()[[4, 1]], [33, 12], [1, 1],
-                                scale=0.125, window=-1 if window is None else window)
+                                scale=0.125, window=-1 if window is None else window, sinks=sinks)
         np.testing.assert_allclose(out.double().numpy().reshape(2, 8, 64), expected, rtol=2.0**-8, atol=1e-6)
 
     def test_it_has_the_interface(self):
         for name, theirs in inspect.getmembers(SglangBackend, inspect.isfunction):
-            same_parameters(self, getattr(self.cls, name), theirs)
+            self.assertIn(name, vars(self.cls))
+            same_parameters(self, getattr(self.cls, name), theirs, extra=["sinks"])
 
     def test_decode(self):
         batch = self.batch()
@@ -218,12 +222,23 @@ class SglangTest(unittest.TestCase):
         self.decode(batch)
         self.decode(batch, window=5)
 
+        self.decode(batch, sinks=np.linspace(-1, 3, 8, dtype=np.float32))
+        with self.assertRaisesRegex(NotImplementedError, "logit_cap 30.0, and k_rope"):
+            self.backend.forward_decode(None, None, None, types.SimpleNamespace(logit_cap=30.0), batch, k_rope=1)
+
     def test_graph_buffers(self):
-        batch, mode = self.batch(), types.SimpleNamespace(is_decode=lambda: True)
+        batch = self.batch()
         self.backend.init_cuda_graph_state(4, 4)
-        self.backend.init_forward_metadata_capture_cuda_graph(2, 2, batch.req_pool_indices, batch.seq_lens, None, mode, None)
-        self.backend.init_forward_metadata_replay_cuda_graph(2, batch.req_pool_indices, batch.seq_lens, 45, None, mode, None, None)
+        other = self.batch()
+        other.req_pool_indices, other.seq_lens = torch.tensor([0, 0]), torch.tensor([1, 1])
+        self.backend.init_forward_metadata_out_graph(other, in_capture=True)
+        captured = self.backend.page_table.data_ptr(), self.backend.seq_lens.data_ptr()
+        self.backend.init_forward_metadata_in_graph(other)
+        self.backend.init_forward_metadata_out_graph(batch)
+        self.assertEqual((self.backend.page_table.data_ptr(), self.backend.seq_lens.data_ptr()), captured)
         self.decode(batch)
+        with self.assertRaisesRegex(NotImplementedError, "only plain decode steps"):
+            self.backend.init_forward_metadata_out_graph(self.batch(is_decode=False))
 
     def test_other_steps_are_the_other_backends(self):
         self.backend.init_forward_metadata(self.batch(is_decode=False))

@@ -15,6 +15,7 @@ from libdecode.call import Call
 
 TABLES = (pathlib.Path(libdecode.__file__).parent / "parameters.md").read_text(encoding="utf-8")
 TRTLLM, CUDNN = "trtllm_batch_decode_with_kv_cache", "cudnn_batch_decode_with_kv_cache"
+MLA, SINGLE = "trtllm_batch_decode_with_kv_cache_mla", "single_decode_with_kv_cache"
 
 
 def fields_of(function, parameter):
@@ -74,7 +75,7 @@ VARIED = {
     "o_sf_scale": ({**FP8, "out_dtype": "nvfp4"}, 1.0, 2.0),
     "sinks": ({}, None, zeros(8, dtype=np.float32)),
     "kv_layout": ({"kv_cache": (zeros(9, 2, 2, 64), zeros(9, 2, 2, 64))}, "HND", "NHD"),
-    "enable_pdl": ({}, None, None),  # on a GPU alone: test_played_gpu.py
+    "enable_pdl": None,
     "q_len_per_req": ({"seq_lens": zeros(1, **INT), "block_tables": zeros(1, 5, **INT)}, 3, 3),
     "o_scale": ({**FP8}, 1.0, 2.0),
     "mask": ({}, None, zeros(3, 2, dtype=np.uint16)),
@@ -89,29 +90,102 @@ VARIED = {
     "kv_block_scales": ({**nvfp4(), "kv_cache_sf": None}, nvfp4()["kv_cache_sf"], zeros(9, 2, 2, 16, 4, dtype=np.uint8)),
     "v_sf_layout": (nvfp4(), None, "v_interleave4"),
 }
-# The value that a field has where nothing says otherwise: for parameters of which two values are the same above.
-NEUTRAL = {"q_len_per_req": 1, "uses_shared_paged_kv_idx": 0, "enable_block_sparse_attention": 0}
+# The value that a field has where nothing says otherwise: for parameters of which two values are the same here.
+NEUTRAL = {"q_len_per_req": 1}
+
+
+# The same of the other three functions, whose arguments that are right are these.
+OTHERS = {
+    MLA: ({
+        "query": zeros(3, 1, 8, 320), "kv_cache": zeros(9, 32, 320), "workspace_buffer": None, "qk_nope_head_dim": 128,
+        "kv_lora_rank": 256, "qk_rope_head_dim": 64, "block_tables": zeros(3, 5, **INT), "seq_lens": zeros(3, **INT), "max_seq_len": 70,
+    }, {
+        "query": ({}, zeros(3, 1, 8, 320), zeros(3, 1, 16, 640)[..., :320]),
+        "kv_cache": ({}, zeros(9, 32, 320), zeros(7, 64, 640)[..., :320]),
+        "kv_lora_rank": ({"query": zeros(3, 1, 8, 576), "kv_cache": zeros(9, 32, 576)}, 512, 512),
+        "block_tables": ({}, zeros(3, 5, **INT), zeros(3, 9, **INT)),
+        "seq_lens": ({}, zeros(3, **INT), zeros(6, **INT)[::2]),
+        "max_seq_len": ({}, 70, 71),
+        "out": ({}, zeros(3, 1, 8, 256), zeros(3, 1, 8, 512)[..., :256]),
+        "bmm1_scale": ({}, 1.0, 0.5),
+        "bmm2_scale": ({}, 1.0, np.ones(1, np.float32)),
+        "sinks": ({}, None, zeros(8, dtype=np.float32)),
+        "skip_softmax_threshold_scale_factor": ({}, None, 3.0),
+        "enable_pdl": None,
+        "lse": ({}, None, zeros(3, 1, 8, dtype=np.float32)),
+        "cum_seq_lens_q": ({"query": zeros(3, 8, 320), "max_q_len": 1}, zeros(4, **INT), zeros(4, **INT)),
+        "max_q_len": ({"query": zeros(3, 8, 320), "cum_seq_lens_q": zeros(4, **INT)}, 2, 3),
+    }),
+    CUDNN: ({
+        "q": zeros(3, 8, 64), "k_cache": zeros(9, 2, 16, 64), "v_cache": zeros(9, 2, 16, 64), "scale": 1.0, "workspace_buffer": None,
+        "max_sequence_kv": 70, "actual_seq_lens_kv": zeros(3, **INT), "block_tables": zeros(3, 5, **INT),
+    }, {
+        "q": ({}, zeros(3, 8, 64), zeros(3, 1, 8, 128).transpose(0, 2, 1, 3)[..., :64]),
+        "k_cache": ({}, zeros(9, 2, 16, 64), zeros(9, 4, 16, 64)[:, ::2]),
+        "v_cache": ({}, zeros(9, 2, 16, 64), zeros(9, 4, 16, 64)[:, ::2]),
+        "scale": ({}, 1.0, 0.5),
+        "max_sequence_kv": ({}, 70, 71),
+        "actual_seq_lens_kv": ({}, zeros(3, **INT), zeros(3, 1, 1, 1, **INT)),
+        "block_tables": ({}, zeros(3, 5, **INT), zeros(3, 1, 9, 1, **INT)),
+        "out": ({}, zeros(3, 8, 64), zeros(3, 8, 128)[..., :64]),
+        "q_len_per_req": ({"actual_seq_lens_kv": zeros(1, **INT), "block_tables": zeros(1, 5, **INT)}, 3, 3),
+        "window_left": ({}, -1, 7),
+        "sinks": ({}, None, zeros(8, dtype=np.float32)),
+        "lse": ({}, None, zeros(3, 8, dtype=np.float32)),
+    }),
+    SINGLE: ({"q": zeros(8, 64), "k": zeros(20, 2, 64), "v": zeros(20, 2, 64)}, {
+        "q": ({}, zeros(8, 64), zeros(8, 128)[:, :64]),
+        "k": ({}, zeros(20, 2, 64), zeros(20, 4, 64)[:, ::2]),
+        "v": ({}, zeros(20, 2, 64), zeros(20, 4, 64)[:, ::2]),
+        "kv_layout": ({"k": zeros(2, 2, 64), "v": zeros(2, 2, 64)}, "HND", "NHD"),
+        "q_scale": ({}, None, 0.5),
+        "k_scale": ({}, None, 0.5),
+        "v_scale": ({}, None, 0.5),
+        "window_left": ({}, -1, 7),
+        "logits_soft_cap": ({}, None, 30.0),
+        "sm_scale": ({}, None, 0.5),
+        "rope_scale": ({"pos_encoding_mode": "ROPE_LLAMA"}, None, 4.0),
+        "rope_theta": ({"pos_encoding_mode": "ROPE_LLAMA"}, None, 5e5),
+        "out": ({}, zeros(8, 64), zeros(8, 128)[:, :64]),
+        "kv_cache_sf": ({"k": zeros(20, 2, 32, dtype=np.uint8), "v": zeros(20, 2, 32, dtype=np.uint8)},
+                        (zeros(20, 2, 4, dtype=np.uint8),) * 2, (zeros(20, 2, 8, dtype=np.uint8)[..., :4],) * 2),
+        "v_sf_layout": ({"k": zeros(20, 2, 32, dtype=np.uint8), "v": zeros(20, 2, 32, dtype=np.uint8),
+                         "kv_cache_sf": (zeros(20, 2, 4, dtype=np.uint8), zeros(2, 20, 4, dtype=np.uint8))}, "v_interleave4", "v_interleave4"),
+    }),
+}
+FUNCTIONS = {TRTLLM: (base(), VARIED), **OTHERS}
+# Fields that the second value of a parameter does not set.
+ELSEWHERE = {"page_table_head_stride", "page_table_v_offset", "seq_lens_head_stride", "out_sf", "out_sf_start_token", "bmm1_scale_device",
+             "bmm1_scale", "kv_layout", "v_sf_layout", ("max_sequence_kv", "kv_capacity_tokens")}
 
 
 class FieldsTest(unittest.TestCase):
     def test_every_parameter_that_is_a_field_is_varied_here(self):
-        section = re.search(rf"^## {TRTLLM}$(.*?)(?=^## )", TABLES, re.MULTILINE | re.DOTALL)[1]
-        self.assertEqual(re.findall(r"^\| `(\w+)` \| field \|", section, re.MULTILINE), list(VARIED))
+        for function, (_, varied) in FUNCTIONS.items():
+            section = re.search(rf"^## {function}$(.*?)(?=^## |\Z)", TABLES, re.MULTILINE | re.DOTALL)[1]
+            self.assertEqual(re.findall(r"^\| `(\w+)` \| field \|", section, re.MULTILINE), list(varied), function)
 
     def test_parameters_reach_their_fields(self):
-        for name, (others, one, two) in VARIED.items():
-            if name == "enable_pdl":
-                continue
-            with self.subTest(parameter=name):
-                fields = fields_of(TRTLLM, name)
-                before, after = (recorded(TRTLLM, {**base(), **others, name: value}) for value in (one, two))
-                if name in NEUTRAL:
-                    before = {field: NEUTRAL[name] for field in after}
-                self.assertTrue(any(before[field] != after[field] for field in fields), fields)
-                for field in fields:
-                    if field[1] not in ("page_table_head_stride", "page_table_v_offset", "seq_lens_head_stride", "out_sf",
-                                        "out_sf_start_token", "bmm1_scale_device", "bmm1_scale"):
-                        self.assertTrue(after[field] or before[field] or field[1] in ("kv_layout",), f"{name}: {field} is never set")
+        for function, (right, varied) in FUNCTIONS.items():
+            for name in varied:
+                if name == "enable_pdl":  # on a GPU alone: test_played_gpu.py
+                    continue
+                with self.subTest(function=function, parameter=name):
+                    others, one, two = varied[name]
+                    fields = fields_of(function, name)
+                    before, after = (recorded(function, {**right, **others, name: value}) for value in (one, two))
+                    if one is two or (type(one) is type(two) in (bool, int, str) and one == two):
+                        before = {field: NEUTRAL.get(name, 0) for field in after}
+                    self.assertTrue(any(before[field] != after[field] for field in fields), fields)
+                    for field in fields:
+                        if field[1] not in ELSEWHERE and (name, field[1]) not in ELSEWHERE:
+                            self.assertTrue(after[field] or before[field], f"{name}: {field} is never set")
+
+    def test_modes_of_positions(self):
+        right, _ = OTHERS[SINGLE]
+        for mode, bits in (("NONE", 0), ("ROPE_LLAMA", abi.FEATURE_ROPE), ("ALIBI", abi.FEATURE_ALIBI)):
+            fields = recorded(SINGLE, {**right, "pos_encoding_mode": mode})
+            self.assertEqual(fields["problem", "features"], bits | abi.FEATURE_CONTIGUOUS_KV)
 
     def test_features_come_with_their_parameters(self):
         for name, feature in (("window_left", "WINDOW"), ("sinks", "SINKS"), ("mask", "DRAFT_MASK"), ("lse", "LSE"),
@@ -138,7 +212,7 @@ class RefusalsTest(unittest.TestCase):
     """What is wrong: a ValueError of libdecode whose message names the argument."""
 
     def refuse(self, words, error=ValueError, function=TRTLLM, **changes):
-        arguments = {**(base() if function == TRTLLM else cudnn()), **changes}
+        arguments = {**FUNCTIONS[function][0], **changes}
         with self.subTest(words=words), self.assertRaisesRegex(error, words) as caught:
             getattr(libdecode, function)(**arguments)
         if error is not TypeError:
@@ -287,11 +361,6 @@ class RefusalsTest(unittest.TestCase):
         refuse(r"q has shape \(3, 8, 2, 64\)", ValueError, q=zeros(3, 8, 2, 64))
         refuse(r"actual_seq_lens_kv has shape \(3, 1\)", ValueError, actual_seq_lens_kv=zeros(3, 1, **INT))
         refuse("scale is 0", ValueError, scale=0.0)
-
-
-def cudnn():
-    return {"q": zeros(3, 8, 64), "k_cache": zeros(9, 2, 16, 64), "v_cache": zeros(9, 2, 16, 64), "scale": 1.0, "workspace_buffer": None,
-            "max_sequence_kv": 70, "actual_seq_lens_kv": zeros(3, **INT), "block_tables": zeros(3, 5, **INT)}
 
 
 class ProblemTest(unittest.TestCase):

@@ -15,11 +15,9 @@ import played_gpu
 from libdecode import abi, driver, typed
 from libdecode import workspace as workspaces
 from libdecode.call import Call
-from numpy_attention import Cache, attention, interleaved, pack_mask, random_bits, values
-from played_gpu import FORMATS, OnDevice, Stream
-
-LENS = [5, 70, 33, 16, 0]
-ROUNDING_OF_P = 5e-3  # of kernels, in units of V's size
+from numpy_attention import interleaved, pack_mask, random_bits, values
+from played_gpu import FORMATS, LENS, Batch, OnDevice, Stream
+from played_torch import PlayedTorch
 
 
 def problem(**fields):
@@ -110,28 +108,6 @@ class ContextTest(unittest.TestCase):
         self.assertEqual(self.context.device().compute_capability, 90)
 
 
-class Batch:
-    """A cache of LENS and a query, on the host and "on the device"."""
-
-    def __init__(self, dtype="bf16", query_dtype="bf16", **shape):
-        self.cache = Cache(dtype, LENS, **shape)
-        self.bits = random_bits(self.cache.generator, query_dtype, (len(LENS), 8, 64))
-        self.query_dtype, self.dtype = query_dtype, dtype
-        self.out = np.zeros((len(LENS), 8, 64), np.uint16)
-
-    def arguments(self):
-        """Of the decode call, but max_seq_len."""
-        on = lambda bits, dtype: typed(OnDevice(bits), dtype)
-        return (on(self.bits, self.query_dtype), (on(self.cache.k_bits, self.dtype), on(self.cache.v_bits, self.dtype)), None,
-                OnDevice(self.cache.tables), OnDevice(self.cache.seq_lens))
-
-    def check(self, case, **options):
-        expected, lse = attention(values(self.bits, self.query_dtype), self.cache.k, self.cache.v, self.cache.tables, LENS,
-                                  [1] * len(LENS), **{"scale": 0.125, **options})
-        np.testing.assert_allclose(values(self.out, "bf16"), expected, rtol=2.0**-7, atol=ROUNDING_OF_P)
-        return lse
-
-
 class DecodeTest(unittest.TestCase):
     def setUp(self):
         played_gpu.make_current()
@@ -202,6 +178,15 @@ class DecodeTest(unittest.TestCase):
             self.decode(batch, q_len_per_req=65, mask=OnDevice(mask), out=typed(OnDevice(np.zeros((len(LENS) * 65, 8, 64), np.uint16)), "bf16"))
         self.assertIsInstance(caught.exception, libdecode.UnsupportedError)
 
+    def test_slopes_of_alibi_without_pytorch(self):
+        generator, out = np.random.default_rng(1), np.zeros((8, 64), np.uint16)
+        query, k, v = (random_bits(generator, "bf16", shape) for shape in ((8, 64), (40, 2, 64), (40, 2, 64)))
+        expected = np.zeros((8, 64), np.uint16)
+        for wrap, result in ((lambda array: array, expected), (OnDevice, out)):
+            libdecode.single_decode_with_kv_cache(*(typed(wrap(bits), "bf16") for bits in (query, k, v)), out=typed(wrap(result), "bf16"),
+                                                  pos_encoding_mode="ALIBI")
+        np.testing.assert_allclose(values(out, "bf16"), values(expected, "bf16"), rtol=2.0**-6, atol=5e-3)
+
     def test_cudnns_words(self):
         batch = Batch()
         arguments = batch.arguments()
@@ -236,9 +221,8 @@ class DecodeTest(unittest.TestCase):
         self.assertEqual(len({first, captured, seen[two.handle][0]}), 3)
 
     def test_the_stream_of_each_thread_is_another(self):
-        place, keys = workspaces.Place(0, True, 2, False), []
-        keys.append(place.key)
-        thread = threading.Thread(target=lambda: keys.append(place.key))
+        keys = [workspaces._key(0, 2, False)]
+        thread = threading.Thread(target=lambda: keys.append(workspaces._key(0, 2, False)))
         thread.start()
         thread.join()
         self.assertNotEqual(*keys)
@@ -263,7 +247,7 @@ class DecodeTest(unittest.TestCase):
         self.decode(batch)
         batch.check(self)
         self.assertIn(small, workspaces.pool._outgrown)
-        self.assertGreaterEqual(workspaces.pool.find(workspaces.Place(0, False, 0, False)).size_bytes, 8 << 20)
+        self.assertGreaterEqual(workspaces.pool.find(0, 0, False).size_bytes, 8 << 20)
 
     def test_a_tensor_for_a_workspace_is_not_touched(self):
         batch, foreign = Batch(), np.full(1 << 20, 77, np.uint8)
@@ -408,57 +392,8 @@ class PlanTest(unittest.TestCase):
             libdecode.Plan(libdecode.Problem(query_dtype="bf16"), device="cpu").run(*self.tensors(lambda array: array))
 
 
-class PlayedTorchTest(unittest.TestCase):
-    """The paths that ask PyTorch: a module that has what is asked of it, over the played GPU."""
-
-    def setUp(self):
-        played_gpu.make_current()
-        workspaces.pool.__init__()
-        driver._raw_stream.cache_clear()
-        self.addCleanup(driver._raw_stream.cache_clear)
-        case = self
-        self.stream, self.capturing, self.made, self.current = Stream(), False, [], 0
-
-        class Tensor:
-            """On the device "cuda:0"."""
-
-            def __init__(self, array, dtype, ordinal=0):
-                self.array, self.dtype, self.shape = array, dtype, array.shape
-                self.device = types.SimpleNamespace(type="cuda", index=ordinal)
-
-            def data_ptr(self):
-                return self.array.ctypes.data
-
-            def stride(self):
-                return tuple(stride // self.array.itemsize for stride in self.array.strides)
-
-        def empty(shape, dtype, device):
-            case.assertFalse(case.capturing and dtype == "torch.uint8", "a workspace was allocated in a capture")
-            made = Tensor(np.zeros(shape, {"torch.bfloat16": np.uint16, "torch.float32": np.float32, "torch.uint8": np.uint8}[dtype]), dtype)
-            case.made.append((dtype, device))
-            return made
-
-        def set_device(ordinal):
-            case.current = ordinal
-            played_gpu.make_current()
-
-        self.Tensor = Tensor
-        names = {name: f"torch.{name}" for name in ("bfloat16", "float16", "float8_e4m3fn", "uint8", "float32")}
-        self.torch = types.SimpleNamespace(
-            Tensor=Tensor, empty=empty, device=lambda kind, ordinal: (kind, ordinal), **names,
-            _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: case.stream.handle),
-            cuda=types.SimpleNamespace(is_available=lambda: True, current_device=lambda: case.current, set_device=set_device,
-                                       is_current_stream_capturing=lambda: case.capturing))
-        patch = mock.patch.dict("sys.modules", {"torch": self.torch})
-        patch.start()
-        self.addCleanup(patch.stop)
-        self.batch = Batch()
-
-    def arguments(self, ordinal=0):
-        cache = self.batch.cache
-        on = lambda array, dtype: self.Tensor(array, f"torch.{dtype}", ordinal)
-        return (on(self.batch.bits, "bfloat16"), (on(cache.k_bits, "bfloat16"), on(cache.v_bits, "bfloat16")), None,
-                on(cache.tables, "int32"), on(cache.seq_lens, "int32"), 70, 0.125)
+class PlayedTorchTest(PlayedTorch):
+    """The paths that ask PyTorch."""
 
     def test_result_is_allocated_and_the_current_stream_used(self):
         out, lse = libdecode.trtllm_batch_decode_with_kv_cache(*self.arguments(), return_lse=True)

@@ -5,6 +5,7 @@ import base64
 import hashlib
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,18 @@ out = libdecode.trtllm_batch_decode_with_kv_cache(
 assert (out[..., 0] == 4.5).all() and (out[..., 1:] == 1).all(), out
 problem = libdecode.Problem(query_dtype="bf16", batch_size=1, num_qo_heads=8, num_kv_heads=2, head_dim=64, page_size=16, max_seq_len=64)
 print(libdecode.explain(problem, "sm_90").chosen, libdecode.default_context().bundles()[0].path)
+"""
+# What was installed, against its own record.
+INSTALLED = """
+import base64, hashlib, importlib.metadata
+distribution = importlib.metadata.distribution("libdecode")
+assert distribution.metadata["Requires-Python"] == ">=3.10" and not distribution.requires
+assert not any(file.hash is None and file.suffix not in (".pyc", "") and file.name != "RECORD" for file in distribution.files)
+for file in distribution.files:
+    if file.hash is not None:
+        digest = hashlib.new(file.hash.mode, file.locate().read_bytes()).digest()
+        assert file.hash.value == base64.urlsafe_b64encode(digest).rstrip(b"=").decode(), file
+assert distribution.version == __import__("libdecode").version()
 """
 
 
@@ -73,6 +86,35 @@ class WheelTest(unittest.TestCase):
         self.assertTrue(pathlib.Path(bundle).is_relative_to(environment.resolve()))
         result = run(python, "-m", "libdecode", "doctor", "--json")
         self.assertIn('"verified": true', result.stdout)
+        result = run(python, "-m", "libdecode", "list", "*_d64_*_sm90")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        result = run(python, "-c", INSTALLED)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for command, said in ((["check"], "No broken requirements found."), (["uninstall", "--yes", "libdecode"], "Successfully uninstalled")):
+            result = run(python, "-m", "pip", *command, "--disable-pip-version-check")
+            self.assertIn(said, result.stdout, result.stderr)
+        self.assertEqual([path for path in environment.rglob("*libdecode*") if "__pycache__" not in path.parts], [])
+
+    def test_a_library_for_arm64(self):
+        compiler = shutil.which("aarch64-linux-gnu-gcc")
+        if compiler is None:
+            self.skipTest("no aarch64-linux-gnu-gcc")
+        library, foreign = self.folder / "libdecode.so.0", self.folder / "libforeign.so"
+        source = self.folder / "decode.c"
+        source.write_text("#include <stdlib.h>\nvoid *decode(void) { return malloc(1); }\n")
+        for output in (library, foreign):
+            needed = ["-Wl,--no-as-needed", library] if output == foreign else []
+            subprocess.run([compiler, "-shared", "-fPIC", "-Wl,-soname,libdecode.so.0", "-o", output, source, *needed], check=True)
+        result = run(sys.executable, MAKE, "--library", library, "--bundles", self.bundles, "--output", self.folder / "arm64")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        wheel = pathlib.Path(result.stdout.strip())
+        self.assertEqual(wheel.name, "libdecode-0.1.0-py3-none-manylinux_2_17_aarch64.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            self.assertIn("Tag: py3-none-manylinux_2_17_aarch64\n", archive.read("libdecode-0.1.0.dist-info/WHEEL").decode())
+        result = run(sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--target", self.folder / "target", wheel)
+        self.assertEqual("is not a supported wheel on this platform" in result.stderr, os.uname().machine != "aarch64", result.stderr)
+        result = run(sys.executable, MAKE, "--library", foreign, "--output", self.folder / "arm64")
+        self.assertIn("needs libdecode.so.0, which manylinux does not promise", result.stderr)
 
     def test_name_and_contents(self):
         self.assertRegex(self.wheel.name, r"^libdecode-0\.1\.0-py3-none-manylinux_2_\d+_(x86_64|aarch64)\.whl$")

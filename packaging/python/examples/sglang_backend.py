@@ -31,25 +31,29 @@ class LibdecodeAttnBackend(AttentionBackend):
         self.graph_page_table = torch.zeros(max_bs, self.max_context_len, dtype=torch.int32, device=self.device)
         self.graph_seq_lens = torch.ones(max_bs, dtype=torch.int32, device=self.device)
 
-    def init_forward_metadata_capture_cuda_graph(self, bs, num_tokens, req_pool_indices, seq_lens, encoder_lens, forward_mode, spec_info):
-        if not forward_mode.is_decode() or spec_info is not None:
+    def init_forward_metadata_out_graph(self, forward_batch, in_capture=False):
+        # Before a capture, and before every replay. The graph has the addresses of these: new values go where they are.
+        if not forward_batch.forward_mode.is_decode() or forward_batch.spec_info is not None:
             raise NotImplementedError("libdecode: only plain decode steps are captured")
-        self.page_table, self.seq_lens = self.graph_page_table[:bs], self.graph_seq_lens[:bs]
+        size = forward_batch.batch_size
+        self.page_table, self.seq_lens = self.graph_page_table[:size], self.graph_seq_lens[:size]
+        table = self.req_to_token[forward_batch.req_pool_indices[:size]]
+        self.page_table[:, : table.shape[1]].copy_(table)
+        self.seq_lens.copy_(forward_batch.seq_lens[:size])
 
-    def init_forward_metadata_replay_cuda_graph(self, bs, req_pool_indices, seq_lens, seq_lens_sum, encoder_lens, forward_mode, spec_info,
-                                                seq_lens_cpu):
-        # The graph has the addresses of these: new values go where they are.
-        table = self.req_to_token[req_pool_indices[:bs]]
-        self.graph_page_table[:bs, : table.shape[1]].copy_(table)
-        self.graph_seq_lens[:bs].copy_(seq_lens[:bs])
+    def init_forward_metadata_in_graph(self, forward_batch):
+        pass
 
     def get_cuda_graph_seq_len_fill_value(self):
         return 1
 
-    def forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache=True):
-        return self.prefill_backend.forward_extend(q, k, v, layer, forward_batch, save_kv_cache)
+    def forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache=True, **kwargs):
+        return self.prefill_backend.forward_extend(q, k, v, layer, forward_batch, save_kv_cache, **kwargs)
 
-    def forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache=True):
+    def forward_decode(self, q, k, v, layer, forward_batch, save_kv_cache=True, sinks=None, **kwargs):
+        if layer.logit_cap or kwargs:
+            # FlashInfer's call has no parameter for the first; libdecode.Plan does it
+            raise NotImplementedError(f"libdecode: a layer with logit_cap {layer.logit_cap}, and {', '.join(kwargs) or 'nothing else'}")
         pool = forward_batch.token_to_kv_pool
         if save_kv_cache:
             pool.set_kv_buffer(layer, forward_batch.out_cache_loc, k, v)
@@ -59,5 +63,5 @@ class LibdecodeAttnBackend(AttentionBackend):
         window = layer.sliding_window_size
         out = libdecode.trtllm_batch_decode_with_kv_cache(
             query, (k_cache, v_cache), None, self.page_table, self.seq_lens, self.max_context_len, layer.scaling,
-            window_left=-1 if window is None else window, kv_layout="NHD")
+            window_left=-1 if window is None else window, sinks=sinks, kv_layout="NHD")
         return out.view(-1, layer.tp_q_head_num * layer.head_dim)

@@ -69,6 +69,8 @@ class LibdecodeMetadataBuilder(AttentionMetadataBuilder):
 
     def build(self, common_prefix_len, common_attn_metadata, fast_build=False):
         common = common_attn_metadata
+        if common.causal is not True:
+            raise NotImplementedError("LIBDECODE: only causal attention")
         return LibdecodeMetadata(
             num_actual_tokens=common.num_actual_tokens, max_query_len=common.max_query_len, max_seq_len=common.max_seq_len,
             query_start_loc=common.query_start_loc, seq_lens=common.seq_lens, block_table=common.block_table_tensor,

@@ -59,7 +59,7 @@ def open(*arguments: Any, **options: Any) -> Context:  # pylint: disable=redefin
 
 def version() -> str:
     """Of libdecode.so.0."""
-    return library().version().decode()
+    return str(library().version(), "ascii")
 
 
 def kernels() -> list[Kernel]:

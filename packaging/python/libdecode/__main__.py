@@ -1,131 +1,130 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m libdecode doctor`: this machine in; what is there, what is missing and what to do about it out."""
+"""What a wheel can tell without the command `libdecode`, which it does not hold: a command line in, text or JSON out.
+
+Exit codes: 0 all is well, 1 something is broken or no kernel does it, 2 the command line is wrong, 77 no GPU, but nothing is broken.
+"""
 
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
-import os
-import platform
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import libdecode
-from libdecode import driver
-from libdecode.library import VARIABLE, loaded_file
+from libdecode import abi, doctor, driver
+from libdecode.context import GPUS
 
-PASSED, FAILED, NO_GPU = 0, 1, 77  # exit codes, those of `libdecode doctor`
-_VARIABLES = (VARIABLE, "LIBDECODE_KERNEL", "LIBDECODE_BUNDLE_PATH", "LIBDECODE_BUNDLE_ONLY", "LIBDECODE_LOG", "LIBDECODE_STRICT")
-
-
-def examine() -> tuple[dict[str, Any], int]:
-    """Everything that is found, as JSON takes it, and the exit code. Its "advice" says what to do."""
-    advice: list[str] = []
-    found: dict[str, Any] = {
-        "package": {"version": libdecode.__version__, "folder": os.path.dirname(libdecode.__file__)},
-        "python": platform.python_version(), "library": None, "driver": None, "gpus": [], "bundles": [], "verified": False,
-        "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ}, "advice": advice,
-    }
-    for name in ("torch", "numpy"):
-        found[name] = _version_of(name)
-    broken = not _examine_library(found, advice) or not _examine_bundles(found, advice)
-    has_gpu, is_served = _examine_gpus(found, advice)
-    broken = broken or not is_served
-    found["well"] = not broken
-    return found, FAILED if broken else PASSED if has_gpu else NO_GPU
+_USAGE = 2  # argparse's, too
+_EXAMPLE = ("query_dtype=bf16 batch_size=64 num_qo_heads=32 num_kv_heads=8 head_dim=128 page_size=16 max_seq_len=8192 "
+            "features=sinks,lse")
 
 
-def _version_of(name: str) -> str | None:
-    from importlib import metadata
+def _doctor(arguments: argparse.Namespace) -> int:
+    found, code = doctor.examine()
+    _say(arguments, found, lambda: doctor.show(found))
+    return code
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    kernels = [kernel for kernel in libdecode.kernels()
+               if (arguments.gpu is None or arguments.gpu in kernel.gpus)
+               and (not arguments.glob or any(fnmatch.fnmatchcase(kernel.name, glob) for glob in arguments.glob))]
+
+    def show() -> None:
+        for kernel in kernels:
+            print(f"{kernel.name:<48} {', '.join(kernel.gpus):<16} {kernel.compressed_bytes:>9} bytes")
+        print(f"{len(kernels)} kernels")
+
+    _say(arguments, [kernel._asdict() for kernel in kernels], show)
+    return doctor.PASSED if kernels else doctor.FAILED
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    problem = _problem(arguments.field)
+    if arguments.gpu is None:
+        driver.make_primary_current(0)
+    said = libdecode.explain(problem, arguments.gpu)
+    verdicts = [verdict for verdict in said.verdicts if arguments.all or verdict.chosen]
+
+    def show() -> None:
+        for verdict in verdicts:
+            sign = "->" if verdict.chosen else "  " if verdict.eligible else " x"
+            print(f"{sign} {verdict.kernel}\n       {verdict.reason}")
+        if said.error is not None:
+            print(f"no kernel: {said.error}")
+
+    _say(arguments, {"chosen": said.chosen, "error": None if said.error is None else str(said.error),
+                     "kernels": [verdict._asdict() for verdict in verdicts]}, show)
+    return doctor.FAILED if said.chosen is None else doctor.PASSED
+
+
+def _problem(words: list[str]) -> libdecode.Problem:
+    fields: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise libdecode.InvalidArgumentError(f"{word} is no field: give NAME=VALUE, the names being those of libdecode.Problem")
+        fields[name] = value.split(",") if name == "features" else _number_or_word(value)
     try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+        return libdecode.Problem(**fields)
+    except TypeError as error:
+        raise libdecode.InvalidArgumentError(str(error)) from None
 
 
-def _examine_library(found: dict[str, Any], advice: list[str]) -> bool:
-    """Whether it is there."""
-    try:
-        found["library"] = {"version": libdecode.version(), "file": loaded_file()}
-    except ImportError as error:
-        advice.append(str(error))
-        return False
-    if libdecode.version() != libdecode.__version__:
-        advice.append(f"the package is of libdecode {libdecode.__version__}, the library of {libdecode.version()}: install the "
-                      "two of one release")
-    return True
+def _number_or_word(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
 
 
-def _examine_bundles(found: dict[str, Any], advice: list[str]) -> bool:
-    """Whether there are some, and whole."""
-    try:
-        context = libdecode.default_context()
-        found["bundles"] = [bundle._asdict() for bundle in context.bundles()]
-        if not found["bundles"]:
-            advice.append("no bundle was found, so there are no kernels: install libdecode's, take a wheel that has them, or name "
-                          "a folder of *.bundle in LIBDECODE_BUNDLE_PATH")
-            return False
-        context.verify()
-        found["verified"] = True
-        return True
-    except libdecode.LibdecodeError as error:
-        advice.append(str(error))
-        return False
-
-
-def _examine_gpus(found: dict[str, Any], advice: list[str]) -> tuple[bool, bool]:
-    """(there is a GPU, and each is served by a bundle)."""
-    try:
-        version, gpus = driver.gpus()
-    except libdecode.LibdecodeError as error:
-        advice.append(f"{error}: no kernel can run here; tensors on the host and explain() work all the same")
-        return False, True
-    found["driver"] = {"cuda": f"{version // 1000}.{version % 1000 // 10}"}
-    is_served = True
-    for ordinal, gpu in enumerate(gpus):
-        name = f"sm_{gpu['compute_capability']}"
-        gpu["kernels"] = sum(bundle["num_kernels"] for bundle in found["bundles"] if name in bundle["gpus"])
-        found["gpus"].append(gpu)
-        if gpu["kernels"] == 0 and found["bundles"]:
-            is_served = False
-            advice.append(f"no bundle here serves GPU {ordinal} ({gpu['name']}, {name})")
-    return bool(gpus), is_served
-
-
-def _print(found: dict[str, Any]) -> None:
-    package, library = found["package"], found["library"]
-    print(f"package    {package['version']}, {package['folder']}")
-    print(f"python     {found['python']}, torch {found['torch'] or 'none'}, numpy {found['numpy'] or 'none'}")
-    print(f"library    {library['version']}, {library['file']}" if library else "library    none")
-    print(f"driver     {'for CUDA ' + found['driver']['cuda'] if found['driver'] else 'none'}")
-    for ordinal, gpu in enumerate(found["gpus"]):
-        print(f"GPU {ordinal:<6} {gpu['name']}, sm_{gpu['compute_capability']}, {gpu['sm_count']} SMs; {gpu['kernels']} kernels "
-              "for it")
-    for bundle in found["bundles"]:
-        print(f"bundle     {bundle['path']}: {', '.join(bundle['gpus'])}, {bundle['num_kernels']} kernels, "
-              f"{bundle['file_bytes']} bytes, root {bundle['root_hash']}")
-    print(f"verified   {'every image: length, SHA-256 and headers' if found['verified'] else 'no'}")
-    for name, value in found["environment"].items():
-        print(f"variable   {name}={value}")
-    for text in found["advice"]:
-        print(f"to do      {text}")
-
-
-def main() -> int:
-    """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m libdecode", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    doctor = commands.add_parser("doctor", help="what is there, what is missing and what to do",
-                                 description="Exit codes: 0 all is well, 1 something is broken, 77 no GPU, but nothing is broken.")
-    doctor.add_argument("--json", action="store_true", help="as JSON")
-    arguments = parser.parse_args()
-    found, code = examine()
+def _say(arguments: argparse.Namespace, found: Any, show: Callable[[], None]) -> None:
     if arguments.json:
         json.dump(found, sys.stdout, indent=2)
         print()
     else:
-        _print(found)
-    return code
+        show()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m libdecode", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action="version", version=f"libdecode {libdecode.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str, **more: Any) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text, **more)
+        made.add_argument("--json", action="store_true", help="as JSON")
+        made.set_defaults(run=run)
+        return made
+
+    command("doctor", _doctor, "what is there, what is missing and what to do")
+    made = command("list", _list, "the kernels of the bundles at hand")
+    made.add_argument("glob", nargs="*", metavar="GLOB", help="only those whose names match one")
+    made.add_argument("--gpu", choices=GPUS, help="only those that run on it")
+    made = command("explain", _explain, "which kernel a problem gets on a GPU, why, and why not the others",
+                   epilog=f"for instance: python -m libdecode explain --gpu sm_90 {_EXAMPLE}")
+    made.add_argument("field", nargs="+", metavar="NAME=VALUE", help="fields of libdecode.Problem: "
+                      + ", ".join(name for name, _ in abi.Problem._fields_ if name not in ("struct_size", "reserved")))
+    made.add_argument("--gpu", choices=GPUS, help="instead of the first of this machine")
+    made.add_argument("--all", action="store_true", help="with a verdict on every kernel")
+    return parser
+
+
+def main() -> int:
+    """The command line; returns the exit code."""
+    arguments = _parser().parse_args()
+    try:
+        return int(arguments.run(arguments))
+    except (libdecode.LibdecodeError, ImportError) as error:
+        print(f"python -m libdecode: {error}", file=sys.stderr)
+        if isinstance(error, libdecode.InvalidArgumentError):
+            return _USAGE
+        return doctor.NO_GPU if isinstance(error, (libdecode.NoDriverError, libdecode.NoDeviceError)) else doctor.FAILED
 
 
 if __name__ == "__main__":

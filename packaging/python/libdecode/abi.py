@@ -193,7 +193,7 @@ class Library:
     the interpreter's lock while they run.
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike[str]):
         self.path = os.fspath(path)
         loaded = ctypes.CDLL(self.path)
         for name, (result, arguments) in PROTOTYPES.items():
@@ -205,6 +205,7 @@ class Library:
             setattr(self, name.removeprefix("libdecode_"), function)
         # The same functions for tensors that are the bytes of TENSORS_STRUCT.
         self.plan_launch_packed = CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p)(("libdecode_plan_launch", loaded))
+        self.decode_packed = CFUNCTYPE(c_int, c_void_p, c_void_p, c_char_p, c_void_p)(("libdecode_decode", loaded))
         self.reference_packed = CFUNCTYPE(c_int, POINTER(Problem), c_char_p)(("libdecode_reference", loaded))
 
     if TYPE_CHECKING:

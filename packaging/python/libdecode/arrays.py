@@ -131,7 +131,7 @@ _TYPE_STRINGS = {"f2": "fp16", "f4": "f32", "f8": "f64", "i2": "u16", "u2": "u16
                  "u1": "u8", "i1": "u8", "b1": "u8"}
 
 
-def _view_of_interface(array: Any, name: str, interface: dict, device: tuple[str, int]) -> View:
+def _view_of_interface(array: Any, name: str, interface: dict[str, Any], device: tuple[str, int]) -> View:
     text = interface["typestr"]
     if text[0] == ">":
         raise InvalidArgumentError(f"{name} is big-endian: its bytes must lie in the order of the processor")

@@ -8,11 +8,11 @@ the two structs. What the library checks is left to it, so that an error has one
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import byref, c_float
+from ctypes import addressof, byref, c_float
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
-from libdecode import abi, driver
+from libdecode import abi, alibi, driver
 from libdecode.arrays import (HOST, TypedArray, View, dtype_name, empty_like, is_read_only, is_torch, require_contiguous,
                               require_dense_rows, require_device, require_dtype, require_rank, require_shape, view)
 from libdecode.context import Context, default_context
@@ -25,24 +25,49 @@ from libdecode.workspace import Place, Workspace, pool
 _INTERLEAVING_GPUS = (100, 103)  # where FlashInfer's quantiser interleaves the scales of V
 
 
+class Launch(NamedTuple):
+    """Where a call went, in the words of its caller."""
+
+    ordinal: int  # of the GPU
+    stream: int | None
+    workspace: Workspace | None
+    context: Context | None
+
+
 class Call:
     """One decode; the methods are called in the order in which they stand, `query` first, `run` last."""
 
-    def __init__(self):
-        self.problem, self.tensors, self.views = abi.Problem(), abi.Tensors(), []
+    def __init__(self) -> None:
+        self.problem, self.tensors = abi.Problem(), abi.Tensors()
+        self.views: list[View] = []
+        # For `remembered`: which tensor each pointer is of, what was allocated here, and where it went.
+        self.pointers: dict[str, View] = {}
+        self.made: list[Any] = []
+        self.launch: Launch | None = None
 
     def _see(self, array: Any, name: str) -> View:
         seen = view(array, name)
         self.views.append(seen)
         return seen
 
-    def _vector(self, array: Any, name: str, dtype: str, meaning: str, length: int) -> int:
-        """The address of a contiguous vector."""
+    def _point(self, field: str, seen: View) -> None:
+        """A pointer of the tensors."""
+        setattr(self.tensors, field, seen.address)
+        self.pointers[field] = seen
+
+    def _vector(self, field: str, array: Any, name: str, dtype: str, meaning: str, length: int) -> None:
+        """A pointer to a contiguous vector."""
         seen = self._see(array, name)
         require_dtype(seen, dtype)
         require_shape(seen, (length,), meaning)
         require_contiguous(seen)
-        return seen.address
+        self._point(field, seen)
+
+    def new(self, like: View, shape: tuple[int, ...], dtype: str, name: str) -> Any:
+        """A tensor for a result that the caller gives no memory for."""
+        made = empty_like(like, shape, dtype, name)
+        self.made.append(made)
+        return made
 
     # ------------------------------------------------------------------------------------------------------------ what
 
@@ -57,12 +82,12 @@ class Call:
         self.num_tokens, problem.num_qo_heads, problem.head_dim = seen.shape
         problem.query_dtype, problem.out_dtype = DTYPES[seen.dtype], DTYPES[seen.dtype]
         problem.query_token_stride, problem.query_head_stride = seen.stride(0), seen.stride(1)
-        self.tensors.query = seen.address
+        self._point("query", seen)
 
     def kv_cache(self, kv_cache: Any, kv_layout: str) -> None:
         """One tensor [pages, 2, ...] or [pages, 1, ...] (K and V the same), or the pair (K, V). A page is [num_kv_heads,
         page_size, head_dim], or with NHD [page_size, num_kv_heads, head_dim]."""
-        problem, tensors = self.problem, self.tensors
+        problem = self.problem
         problem.kv_layout, self.kv_layout = choice("kv_layout", kv_layout, KV_LAYOUTS), kv_layout
         k, v = (seen._replace(dtype="nvfp4") if seen.dtype == "u8" else seen for seen in _pair(kv_cache, "kv_cache", self._see))
         for seen in (k, v):
@@ -82,7 +107,8 @@ class Call:
             k.stride(axis) * per_element for axis in (0, head, token))
         problem.v_page_stride, problem.v_head_stride, problem.v_token_stride = (
             v.stride(axis) * per_element for axis in (0, head, token))
-        tensors.k_cache, tensors.v_cache = k.address, v.address
+        self._point("k_cache", k)
+        self._point("v_cache", v)
         self.k_view = k
 
     def latent_cache(self, kv_cache: Any, kv_lora_rank: int) -> None:
@@ -99,7 +125,7 @@ class Call:
         problem.op, problem.num_kv_heads, problem.v_head_dim = abi.OP_MLA_DECODE, 1, kv_lora_rank
         problem.kv_dtype, problem.num_pages, problem.page_size = DTYPES[seen.dtype], seen.shape[0], seen.shape[1]
         problem.k_page_stride, problem.k_token_stride = seen.stride(0), seen.stride(1)
-        self.tensors.k_cache = seen.address
+        self._point("k_cache", seen)
 
     def kv_scales(self, kv_cache_sf: Any, name: str, v_sf_layout: str | None) -> None:
         """Of NVFP4 KV: (scales of K, scales of V), each e4m3 [pages, num_kv_heads, page_size, head_dim / 16] or as NHD, or both
@@ -130,7 +156,8 @@ class Call:
         problem.k_sf_page_stride, problem.k_sf_head_stride, problem.k_sf_token_stride = (k.stride(axis) for axis in (0, head, token))
         head, token = (1, 2) if v_is_hnd else (2, 1)
         problem.v_sf_page_stride, problem.v_sf_head_stride, problem.v_sf_token_stride = (v.stride(axis) for axis in (0, head, token))
-        self.tensors.k_sf, self.tensors.v_sf = k.address, v.address
+        self._point("k_sf", k)
+        self._point("v_sf", v)
 
     # ------------------------------------------------------------------------------------------------------ which tokens
 
@@ -162,15 +189,25 @@ class Call:
         if per_head:
             problem.page_table_head_stride, problem.seq_lens_head_stride = table.stride(0), lens.stride(0)
         problem.seq_lens_request_stride = lens.stride(request)
-        self.tensors.page_table, self.tensors.seq_lens = table.address, lens.address
+        self._point("page_table", table)
+        self._point("seq_lens", lens)
 
-    def contiguous_kv(self, k: View, v: View, kv_layout: str) -> None:
-        """Of one request, all of whose tokens count: [tokens, num_kv_heads, head_dim], or in HND with the first two exchanged."""
+    def contiguous_kv(self, k: View, v: View, kv_layout: str, kv_cache_sf: Any, v_sf_layout: str | None) -> None:
+        """Of one request, all of whose tokens count: [tokens, num_kv_heads, head_dim], or in HND with the first two exchanged.
+        NVFP4 has scales, likewise with head_dim / 16."""
         choice("kv_layout", kv_layout, KV_LAYOUTS)
         axes = "[tokens, num_kv_heads, head_dim]" if kv_layout == "NHD" else "[num_kv_heads, tokens, head_dim]"
         for seen in (k, v):
             require_rank(seen, 3, axes)
         self.kv_cache(tuple(_batch_of_one(seen) for seen in (k, v)), kv_layout)
+        if kv_cache_sf is not None:
+            if not isinstance(kv_cache_sf, (tuple, list)) or len(kv_cache_sf) != 2:
+                raise InvalidArgumentError(f"kv_cache_sf is a {type(kv_cache_sf).__name__}: it must be a pair, the scales of K and of V")
+            scales = [view(one, f"kv_cache_sf[{number}]") for number, one in enumerate(kv_cache_sf)]
+            for seen in scales:
+                require_rank(seen, 3, f"{axes[:-1]} / 16]")
+            kv_cache_sf = tuple(_batch_of_one(seen) for seen in scales)
+        self.kv_scales(kv_cache_sf, "kv_cache_sf", v_sf_layout)
         self.requests_for_pages(None, self.problem.page_size)
 
     def requests_for_pages(self, seq_lens: Any, most_tokens: int) -> None:
@@ -181,7 +218,7 @@ class Call:
         problem.batch_size, problem.kv_capacity_tokens = problem.num_pages, min(problem.page_size, most_tokens)
         problem.page_size = problem.num_pages = 0
         if seq_lens is not None:
-            self.tensors.seq_lens = self._vector(seq_lens, "actual_seq_lens_kv", "i32", "[batch]", problem.batch_size)
+            self._vector("seq_lens", seq_lens, "actual_seq_lens_kv", "i32", "[batch]", problem.batch_size)
 
     def query_tokens(self, q_len_per_req: int | None, max_q_len: int | None, cum_seq_lens_q: Any) -> None:
         """As many for each request, or i32 [batch + 1] that says which are whose, of which none has more than max_q_len."""
@@ -191,7 +228,7 @@ class Call:
                 raise InvalidArgumentError("max_q_len is None with cum_seq_lens_q: give the most query tokens that a request has")
             problem.features |= abi.FEATURE_RAGGED_Q
             problem.q_len = max_q_len
-            self.tensors.cum_seq_lens_q = self._vector(cum_seq_lens_q, "cum_seq_lens_q", "i32", "[batch + 1]", batch + 1)
+            self._vector("cum_seq_lens_q", cum_seq_lens_q, "cum_seq_lens_q", "i32", "[batch + 1]", batch + 1)
         else:
             if q_len_per_req is None:
                 raise InvalidArgumentError("q_len_per_req is None without cum_seq_lens_q: give one of the two")
@@ -229,7 +266,7 @@ class Call:
             require_shape(seen, flat, "[tokens, 2 * ceil(q_len / 32)]")
         require_contiguous(seen)
         problem.features |= abi.FEATURE_DRAFT_MASK
-        self.tensors.draft_mask = seen.address
+        self._point("draft_mask", seen)
 
     # ---------------------------------------------------------------------------------------------------- with which logits
 
@@ -241,7 +278,7 @@ class Call:
             seen = _one_float(view(value, name))
             if seen.device != HOST or self.query_view.device == HOST:
                 self.views.append(seen)
-                setattr(self.tensors, name + "_device", seen.address)
+                self._point(name + "_device", seen)
                 return
             value = c_float.from_address(seen.address).value
         if value == 0:
@@ -251,7 +288,7 @@ class Call:
     def log2_scale(self, value: Any) -> None:
         """bmm1_scale times log2(e), one f32 on the device; wins over bmm1_scale."""
         if value is not None:
-            self.tensors.bmm1_scale_log2_device = _one_float(self._see(value, "bmm1_scale_log2")).address
+            self._point("bmm1_scale_log2_device", _one_float(self._see(value, "bmm1_scale_log2")))
 
     def out_scale(self, o_scale: float | None) -> None:
         """Without effect; the library requires 1 with a 16-bit result."""
@@ -267,11 +304,11 @@ class Call:
             self.problem.logits_soft_cap = logits_soft_cap
 
     def positions(self, mode: str, rope_scale: float | None, rope_theta: float | None) -> None:
-        """NONE or ROPE_LLAMA, whose scale and theta are 1 and 10000 where they are None."""
+        """NONE, ALIBI with the slopes of alibi.py, or ROPE_LLAMA, whose scale and theta are 1 and 10000 where they are None."""
         if mode not in ("NONE", "ROPE_LLAMA", "ALIBI"):
-            raise InvalidArgumentError(f"pos_encoding_mode is {mode!r}: accepted are 'NONE', 'ROPE_LLAMA'")
+            raise InvalidArgumentError(f"pos_encoding_mode is {mode!r}: accepted are 'NONE', 'ROPE_LLAMA', 'ALIBI'")
         if mode == "ALIBI":
-            raise refuse("single_decode_with_kv_cache", "pos_encoding_mode='ALIBI' from Python")
+            self.problem.features |= abi.FEATURE_ALIBI
         if mode == "ROPE_LLAMA":
             self.problem.features |= abi.FEATURE_ROPE
             self.problem.rope_scale, self.problem.rope_theta = rope_scale or 1.0, rope_theta or 1e4
@@ -285,7 +322,7 @@ class Call:
                 raise InvalidArgumentError(f"sinks is a list of {len(sinks)}: it must be one tensor [num_qo_heads]")
             sinks = sinks[0]
         self.problem.features |= abi.FEATURE_SINKS
-        self.tensors.sinks = self._vector(sinks, "sinks", "f32", "[num_qo_heads]", self.problem.num_qo_heads)
+        self._vector("sinks", sinks, "sinks", "f32", "[num_qo_heads]", self.problem.num_qo_heads)
 
     def skip_softmax(self, factor: float | None) -> None:
         """None and 0: off."""
@@ -297,7 +334,7 @@ class Call:
 
     def out(self, out: Any, out_dtype: Any, o_sf_scale: float | None, o_sf_vec_size: int | None) -> Any:
         """The result, the caller's or a new one. The dtype is out_dtype, else that of `out`, else the query's."""
-        problem, tensors = self.problem, self.tensors
+        problem = self.problem
         shape = (self.num_tokens, problem.num_qo_heads, problem.v_head_dim or problem.head_dim)
         wanted = None if out_dtype is None else dtype_name(out_dtype)
         if wanted == "nvfp4" or is_fp4(out):
@@ -311,7 +348,7 @@ class Call:
             dtype = wanted or self.query_view.dtype
             if dtype not in DTYPES:
                 raise InvalidArgumentError(f"out_dtype is {dtype}: accepted are {', '.join(DTYPES)}")
-            out = empty_like(self.query_view, shape, dtype, "out")
+            out = self.new(self.query_view, shape, dtype, "out")
             seen = self._see(out, "out")._replace(dtype=dtype)
         else:
             seen = self._see(out, "out")
@@ -325,7 +362,7 @@ class Call:
             _require_writable(seen)
         problem.out_dtype = DTYPES[seen.dtype]
         problem.out_token_stride, problem.out_head_stride = seen.stride(0), seen.stride(1)
-        tensors.out = seen.address
+        self._point("out", seen)
         return out
 
     def _fp4_out(self, out: Any, shape: tuple[int, int, int], o_sf_scale: float | None, o_sf_vec_size: int | None) -> Any:
@@ -357,7 +394,8 @@ class Call:
         _require_writable(scale)
         problem.out_dtype = abi.DTYPE_NVFP4
         problem.out_token_stride, problem.out_head_stride = 2 * data.stride(0), 2 * data.stride(1)
-        tensors.out, tensors.out_sf = data.address, scale.address
+        self._point("out", data)
+        self._point("out_sf", scale)
         tensors.out_sf_scale, tensors.out_sf_start_token = o_sf_scale, out.scale_start_index
         return out
 
@@ -367,14 +405,14 @@ class Call:
             return None
         problem, shape = self.problem, (self.num_tokens, self.problem.num_qo_heads)
         if lse is None:
-            lse = empty_like(self.query_view, shape, "f32", "lse")
+            lse = self.new(self.query_view, shape, "f32", "lse")
         seen = self._see(lse, "lse")
         require_dtype(seen, "f32")
         require_shape(seen, shape, "[tokens, num_qo_heads]")
         _require_writable(seen)
         problem.features |= abi.FEATURE_LSE
         problem.lse_token_stride, problem.lse_head_stride = seen.stride(0), seen.stride(1)
-        self.tensors.lse = seen.address
+        self._point("lse", seen)
         return lse
 
     # ------------------------------------------------------------------------------------------------------------- launch
@@ -382,16 +420,23 @@ class Call:
     def run(self, workspace_buffer: Any, enable_pdl: bool | None, stream: int | None, context: Context | None) -> None:
         """On the host the reference, on a GPU the kernel that the library chooses. `workspace_buffer` counts if it is a
         Workspace."""
-        if require_device(self.views)[0] == "cpu":
+        kind, ordinal = require_device(self.views)
+        if kind == "cpu":
+            if self.problem.features & abi.FEATURE_ALIBI:
+                slopes = alibi.on_host(self.problem.num_qo_heads)
+                self.tensors.alibi_slopes = addressof(slopes)
             library().check(library().reference(byref(self.problem), byref(self.tensors)))
             return
-        context = context or default_context()
+        workspace = workspace_buffer if isinstance(workspace_buffer, Workspace) else None
         self.tensors.launch_flags = 0 if enable_pdl is False else abi.LAUNCH_PROGRAMMATIC
-        launch_at(self.query_view, stream, lambda place: self._launch(context, workspace_buffer, place))
+        launch_at(self.query_view, stream, lambda place: self._launch(context or default_context(), workspace, place))
+        if is_torch(self.query_view.owner):
+            self.launch = Launch(ordinal, stream, workspace, context)
 
-    def _launch(self, context: Context, workspace_buffer: Any, place: Place) -> None:
-        own = isinstance(workspace_buffer, Workspace)
-        workspace = workspace_buffer if own else pool.find(place)
+    def _launch(self, context: Context, own: Workspace | None, place: Place) -> None:
+        if self.problem.features & abi.FEATURE_ALIBI:
+            self.tensors.alibi_slopes = alibi.on_gpu(place, self.problem.num_qo_heads)
+        workspace = own or pool.find(place.ordinal, place.stream, place.is_capturing)
         for _ in range(3):  # at most a context to be made current, and a workspace to grow
             self.tensors.workspace = workspace.address if workspace else None
             self.tensors.workspace_bytes = workspace.size_bytes if workspace else 0
@@ -425,7 +470,7 @@ def _page_axes(kv_layout: str, last: str) -> str:
     return f"[pages, num_kv_heads, page_size, {last}]" if kv_layout == "HND" else f"[pages, page_size, num_kv_heads, {last}]"
 
 
-def _pair(both: Any, name: str, see) -> tuple[View, View]:
+def _pair(both: Any, name: str, see: Callable[[Any, str], View]) -> tuple[View, View]:
     """K's and V's, of a pair of tensors or of one [pages, 2 or 1, ...]."""
     if isinstance(both, (tuple, list)) and type(both) not in (TypedArray, View):
         if len(both) != 2:

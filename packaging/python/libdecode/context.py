@@ -99,7 +99,7 @@ class Context:
     is no libdecode.so.0.
     """
 
-    def __init__(self, bundle_paths: Iterable[str | os.PathLike] = (), *, kernel_policy: str | None = None,
+    def __init__(self, bundle_paths: Iterable[str | os.PathLike[str]] = (), *, kernel_policy: str | None = None,
                  log_level: str | None = None, log: Callable[[str, str], None] | None = None, ignore_environment: bool = False,
                  bundles_only: bool = False, strict: bool = False, root_hashes: Iterable[str] = ()):
         self._handle = c_void_p()
@@ -183,7 +183,7 @@ class Context:
         facts = self.device() if device is None else device_preset(device) if isinstance(device, str) else device
         verdicts: list[Verdict] = []
 
-        def report(_cookie, verdict):
+        def report(_cookie: Any, verdict: Any) -> None:
             said = verdict.contents
             verdicts.append(Verdict(said.kernel.decode(), said.reason.decode(errors="replace"), bool(said.eligible),
                                     bool(said.chosen), said.predicted_ns))

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from libdecode.arrays import View, empty_like, require_rank, view
+from libdecode.arrays import View, require_rank, require_shape, view
 from libdecode.call import Call, refuse
 from libdecode.context import Context
 from libdecode.errors import InvalidArgumentError
 from libdecode.fp4 import FP4Tensor
+from libdecode.remembered import remembered
 from libdecode.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ _BACKENDS = ("auto", "trtllm-gen", "xqa", "libdecode")
 _MLA_BACKENDS = (*_BACKENDS, "cute-dsl")
 
 
+@remembered
 def trtllm_batch_decode_with_kv_cache(
+    call: Call,
     query: Tensor,
     kv_cache: Union[Tensor, tuple[Tensor, Tensor]],
     workspace_buffer: Union[Workspace, Tensor, None],
@@ -97,7 +100,6 @@ def trtllm_batch_decode_with_kv_cache(
         raise InvalidArgumentError(f"backend is {backend!r}: accepted are {', '.join(map(repr, _BACKENDS))}")
     if kv_cache_sf is not None and kv_block_scales is not None:
         raise InvalidArgumentError("kv_cache_sf and kv_block_scales are both given: they are two names of one thing")
-    call = Call()
     call.query(query)
     call.kv_cache(kv_cache, kv_layout)
     call.kv_scales(*((kv_block_scales, "kv_block_scales") if kv_cache_sf is None else (kv_cache_sf, "kv_cache_sf")), v_sf_layout)
@@ -117,7 +119,9 @@ def trtllm_batch_decode_with_kv_cache(
     return (out, lse) if return_lse else out
 
 
+@remembered
 def cudnn_batch_decode_with_kv_cache(
+    call: Call,
     q: Tensor,
     k_cache: Tensor,
     v_cache: Tensor,
@@ -173,8 +177,7 @@ def cudnn_batch_decode_with_kv_cache(
     if k.dtype == "u8":
         raise refuse(_CUDNN, "an NVFP4 KV cache (there is no parameter for its scales)")
     if out is None:
-        out = empty_like(seen, seen.shape, seen.dtype, "out")
-    call = Call()
+        out = call.new(seen, seen.shape, seen.dtype, "out")
     call.query(_without_axes_of_one(seen, 3, "[tokens, num_qo_heads, head_dim] or [batch, num_qo_heads, 1, head_dim]"))
     call.kv_cache((k, v), "HND")
     if block_tables is None:
@@ -203,7 +206,9 @@ def _without_axes_of_one(seen: View, rank: int, meaning: str) -> View:
     return seen._replace(shape=tuple(seen.shape[axis] for axis in kept), strides=tuple(seen.strides[axis] for axis in kept))
 
 
+@remembered
 def trtllm_batch_decode_with_kv_cache_mla(
+    call: Call,
     query: Tensor,
     kv_cache: Tensor,
     workspace_buffer: Union[Workspace, Tensor, None],
@@ -281,7 +286,6 @@ def trtllm_batch_decode_with_kv_cache_mla(
     if not uses_shared_paged_kv_idx:  # V lies in K's rows: its ids have nothing to say
         require_rank(table, 3, "[batch, 2, width]")
         table = table._replace(shape=(table.shape[0], table.shape[2]), strides=(table.strides[0], table.strides[2]))
-    call = Call()
     call.query(_tokens_together(whole))
     call.latent_cache(kv_cache, kv_lora_rank)
     call.tables(table, seq_lens, max_seq_len, shared=True, per_head=False)
@@ -292,12 +296,12 @@ def trtllm_batch_decode_with_kv_cache_mla(
     call.skip_softmax(skip_softmax_threshold_scale_factor)
     if out is None:
         dtype = "bf16" if whole.dtype == "e4m3" else whole.dtype
-        out = empty_like(whole, (*whole.shape[:-1], kv_lora_rank), dtype, "out")
+        out = call.new(whole, (*whole.shape[:-1], kv_lora_rank), dtype, "out")
         call.out(_tokens_together(view(out, "out")._replace(dtype=dtype)), dtype, None, None)
     else:
         call.out(_tokens_together(view(out, "out")), None, None, None)
     if lse is None and return_lse:
-        lse = empty_like(whole, whole.shape[:-1], "f32", "lse")
+        lse = call.new(whole, whole.shape[:-1], "f32", "lse")
     if lse is not None:
         seen = view(lse, "lse")
         call.lse(_tokens_together(seen, rank=2) if len(seen.shape) == 3 else seen, True)
@@ -318,7 +322,9 @@ def _tokens_together(seen: View, rank: int = 3) -> View:
     return seen._replace(shape=(batch * q_len, *seen.shape[2:]), strides=(token, *seen.strides[2:]))
 
 
+@remembered
 def single_decode_with_kv_cache(
+    call: Call,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -334,32 +340,43 @@ def single_decode_with_kv_cache(
     rope_scale: Optional[float] = None,
     rope_theta: Optional[float] = None,
     return_lse: bool = False,
+    *,
+    out: Optional[Tensor] = None,
+    kv_cache_sf: Optional[tuple[Tensor, Tensor]] = None,
+    v_sf_layout: Optional[str] = None,
+    workspace_buffer: Union[Workspace, Tensor, None] = None,
+    stream: Optional[int] = None,
+    context: Optional[Context] = None,
 ) -> Any:
     """One query token of one request over a contiguous KV cache, all of whose tokens it sees.
 
     q                    [num_qo_heads, head_dim], bf16, fp16 or e4m3
-    k, v                 [tokens, num_kv_heads, head_dim], or with kv_layout "HND" [num_kv_heads, tokens, head_dim]; q's dtype or
-                         e4m3
-    pos_encoding_mode    "NONE", or "ROPE_LLAMA": q and k are given unrotated
+    k, v                 [tokens, num_kv_heads, head_dim], or with kv_layout "HND" [num_kv_heads, tokens, head_dim]; q's dtype,
+                         e4m3, or NVFP4: uint8, two elements a byte
+    pos_encoding_mode    "NONE"; "ROPE_LLAMA": q and k are given unrotated; "ALIBI": to the logit of the token at position j is
+                         added slope * (j - the query's position), the slopes a geometric series of the heads
     use_tensor_cores     no effect: every kernel does, with groups of any size
     q_scale, k_scale     multiply sm_scale, whose default is 1 / sqrt(head_dim)
     v_scale              multiplies the result, which is rounded once
     window_left          -1: no window
     logits_soft_cap      None, or not more than 0: none
     return_lse           also f32 [num_qo_heads], base 2
+    out                  as q; None: a new one
+    kv_cache_sf          with NVFP4: the scales of K and V, e4m3, as k and v with head_dim / 16; v_sf_layout as of
+                         `trtllm_batch_decode_with_kv_cache`
 
-    Returns out, or (out, lse). Raises NotImplementedError for ALiBi and for NVFP4 KV; else as this module says.
+    Returns out, or (out, lse). Raises as this module says.
     """
     del use_tensor_cores
     seen, k_seen, v_seen = view(q, "q"), view(k, "k"), view(v, "v")
-    if k_seen.dtype == "u8":
-        raise refuse("single_decode_with_kv_cache", "an NVFP4 KV cache (there is no parameter for its scales)")
     if len(seen.shape) != 2:
         raise InvalidArgumentError(f"q has shape {seen.shape}: it must be [num_qo_heads, head_dim]")
-    out = empty_like(seen, seen.shape, seen.dtype, "out")
-    call = Call()
+    if out is None:
+        out = call.new(seen, seen.shape, seen.dtype, "out")
+    result = view(out, "out")
+    require_shape(result, seen.shape, "[num_qo_heads, head_dim]")
     call.query(_one_token(seen))
-    call.contiguous_kv(k_seen, v_seen, kv_layout)
+    call.contiguous_kv(k_seen, v_seen, kv_layout, kv_cache_sf, v_sf_layout)
     call.query_tokens(1, None, None)
     call.window(window_left)
     call.soft_cap(logits_soft_cap)
@@ -367,12 +384,12 @@ def single_decode_with_kv_cache(
     natural = seen.shape[1] ** -0.5 if sm_scale is None else sm_scale
     call.scale("bmm1_scale", natural * (1.0 if q_scale is None else q_scale) * (1.0 if k_scale is None else k_scale))
     call.scale("bmm2_scale", v_scale)
-    call.out(_one_token(view(out, "out")), None, None, None)
+    call.out(_one_token(result), None, None, None)
     lse = None
     if return_lse:
-        lse = empty_like(seen, seen.shape[:1], "f32", "lse")
+        lse = call.new(seen, seen.shape[:1], "f32", "lse")
         call.lse(_one_token(view(lse, "lse")), True)
-    call.run(None, None, None, None)
+    call.run(workspace_buffer, None, stream, context)
     return (out, lse) if return_lse else out
 
 

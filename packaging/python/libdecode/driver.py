@@ -7,8 +7,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+from collections.abc import Callable
 from ctypes import byref, c_char, c_int, c_size_t, c_uint64, c_void_p
-from typing import Any
+from typing import Any, NamedTuple
 
 from libdecode.errors import CudaError, NoDriverError
 
@@ -40,22 +41,44 @@ def torch_has_gpu() -> bool:
     return torch is not None and torch.cuda.is_available()
 
 
-def torch_stream(ordinal: int) -> int:
-    """The handle of PyTorch's current stream on this GPU."""
-    return _raw_stream()(ordinal)
+class TorchQuick(NamedTuple):
+    """What is asked of PyTorch at every launch, once it has made a context. Of the functions that its own compiler calls in the code that it
+    makes, where they are: 0.1 us instead of 1."""
+
+    stream: Callable[[int], int]
+    current_ordinal: Callable[[], int]
+    is_capturing: Callable[[], bool]
+    # (tensor, shape, strides): True, or an AssertionError where it has others. A tensor without elements passes, and strides of axes of
+    # one step may be any
+    assert_layout: Callable[[Any, tuple[int, ...], tuple[int, ...]], bool]
 
 
 @functools.cache
-def _raw_stream():
+def torch_quick() -> TorchQuick:
+    """Those of this process."""
     torch = sys.modules["torch"]
-    # 0.1 us instead of 1: what PyTorch's own compiler calls in the code that it makes
-    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # pylint: disable=protected-access
-    return raw or (lambda ordinal: torch.cuda.current_stream(ordinal).cuda_stream)
+    quick = torch._C  # pylint: disable=protected-access
+    return TorchQuick(
+        getattr(quick, "_cuda_getCurrentRawStream", None) or (lambda ordinal: torch.cuda.current_stream(ordinal).cuda_stream),
+        getattr(quick, "_cuda_getDevice", None) or torch.cuda.current_device,
+        getattr(quick, "_cuda_isCurrentStreamCapturing", None) or torch.cuda.is_current_stream_capturing,
+        getattr(getattr(getattr(quick, "_dynamo", None), "guards", None), "assert_size_stride", None) or _assert_layout)
+
+
+def _assert_layout(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    if tuple(tensor.shape) != shape or tensor.stride() != strides:
+        raise AssertionError
+    return True
+
+
+def torch_stream(ordinal: int) -> int:
+    """The handle of PyTorch's current stream on this GPU."""
+    return torch_quick().stream(ordinal)
 
 
 def torch_is_capturing() -> bool:
     """Whether PyTorch's current stream is recording a graph."""
-    return sys.modules["torch"].cuda.is_current_stream_capturing()
+    return bool(sys.modules["torch"].cuda.is_current_stream_capturing())
 
 
 def torch_allocate(size_bytes: int, ordinal: int) -> tuple[Any, int]:
@@ -65,9 +88,16 @@ def torch_allocate(size_bytes: int, ordinal: int) -> tuple[Any, int]:
     return buffer, buffer.data_ptr()
 
 
+def torch_floats(elements: list[float], ordinal: int) -> tuple[Any, int]:
+    """f32 on a GPU, there when this returns: (what keeps them, their address)."""
+    torch = sys.modules["torch"]
+    tensor = torch.tensor(elements, dtype=torch.float32, device=torch.device("cuda", ordinal))
+    return tensor, tensor.data_ptr()
+
+
 def torch_current_ordinal() -> int:
     """PyTorch's current GPU."""
-    return sys.modules["torch"].cuda.current_device()
+    return int(sys.modules["torch"].cuda.current_device())
 
 
 def torch_make_current(ordinal: int) -> None:
@@ -83,6 +113,15 @@ def current_ordinal() -> int:
     device = c_int()
     _call("cuCtxGetDevice", byref(device))
     return device.value
+
+
+def make_primary_current(ordinal: int) -> None:
+    """For a program that has no context of its own: the GPU's primary one, for the calling thread. Raises a DriverError."""
+    device, context = c_int(), c_void_p()
+    _call("cuInit", 0)
+    _call("cuDeviceGet", byref(device), ordinal)
+    _call("cuDevicePrimaryCtxRetain", byref(context), device)
+    _call("cuCtxSetCurrent", context)
 
 
 def is_capturing(stream: int) -> bool:
@@ -105,7 +144,7 @@ class _DriverMemory:
         _call("cuMemAlloc_v2", byref(self.address), c_size_t(size_bytes))
         self._free = _libcuda().cuMemFree_v2
 
-    def __del__(self):
+    def __del__(self) -> None:
         if self.address.value:
             self._free(self.address)
 
@@ -114,6 +153,13 @@ def allocate(size_bytes: int) -> tuple[Any, int]:
     """Memory of the current context: (what keeps it, its address)."""
     memory = _DriverMemory(size_bytes)
     return memory, memory.address.value
+
+
+def floats(elements: ctypes.Array[ctypes.c_float]) -> tuple[Any, int]:
+    """f32 in the current context, there when this returns: (what keeps them, their address)."""
+    memory, address = allocate(ctypes.sizeof(elements))
+    _call("cuMemcpyHtoD_v2", c_uint64(address), elements, c_size_t(ctypes.sizeof(elements)))
+    return memory, address
 
 
 def gpus() -> tuple[int, list[dict[str, Any]]]:

@@ -76,7 +76,7 @@ class Plan:
         if handle is not None:
             self._library.plan_destroy(handle)
 
-    def __del__(self):
+    def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
             self.close()
 
@@ -88,7 +88,7 @@ class Plan:
     @property
     def workspace_bytes(self) -> int:
         """Of device memory, that a run needs."""
-        return self._library.plan_workspace_bytes(self._handle)
+        return int(self._library.plan_workspace_bytes(self._handle))
 
     @property
     def info(self) -> PlanInfo:
@@ -129,7 +129,7 @@ class Plan:
             indices = page_table.data_ptr(), seq_lens.data_ptr(), out.data_ptr()
         except AttributeError:
             rows = _address(query), _address(k_cache), 0 if v_cache is None else _address(v_cache)
-            indices = tuple(0 if at is None else _address(at) for at in (page_table, seq_lens)) + (_address(out),)
+            indices = 0 if page_table is None else _address(page_table), 0 if seq_lens is None else _address(seq_lens), _address(out)
         memory = self.workspace if workspace is None else workspace
         tensors = _pack(
             _TENSORS_BYTES, *rows, 0 if k_sf is None else _address(k_sf), 0 if v_sf is None else _address(v_sf), *indices,
@@ -163,5 +163,5 @@ def _address(tensor: Any) -> int:
     if type(tensor) is int:
         return tensor
     if hasattr(tensor, "data_ptr"):
-        return tensor.data_ptr()
+        return int(tensor.data_ptr())
     return view(tensor, "tensor").address

@@ -99,13 +99,13 @@ class Place(NamedTuple):
     stream: int
     is_capturing: bool
 
-    @property
-    def key(self) -> tuple[int, int | str]:
-        """Places with one key never run at the same time, but for graphs."""
-        if self.is_capturing:
-            return self.ordinal, _CAPTURES
-        # CU_STREAM_PER_THREAD is another stream in every thread
-        return self.ordinal, f"thread {threading.get_ident()}" if self.stream == 2 else self.stream
+
+def _key(ordinal: int, stream: int, is_capturing: bool) -> tuple[int, int | str]:
+    """Launches whose places have one key never run at the same time, but for graphs."""
+    if is_capturing:
+        return ordinal, _CAPTURES
+    # CU_STREAM_PER_THREAD is another stream in every thread
+    return ordinal, stream if stream != 2 else f"thread {threading.get_ident()}"
 
 
 class _Pool:
@@ -116,9 +116,9 @@ class _Pool:
         self._ready: dict[tuple[int, int | str], Workspace] = {}
         self._outgrown: list[Workspace] = []
 
-    def find(self, place: Place) -> Workspace | None:
-        """None: it is not there yet."""
-        return self._ready.get(place.key)
+    def find(self, ordinal: int, stream: int, is_capturing: bool) -> Workspace | None:
+        """That of a place; None: it is not there yet."""
+        return self._ready.get(_key(ordinal, stream, is_capturing))
 
     def grow(self, place: Place, size_bytes: int, context: Context) -> Workspace:
         """One of that size at least, for the stream, and another for the captures of its GPU, which cannot allocate. Raises
@@ -129,14 +129,15 @@ class _Pool:
                 "capturing, or give workspace_buffer=libdecode.Workspace(...)")
         size_bytes = max(_SMALLEST_BYTES, 1 << (size_bytes - 1).bit_length())
         with self._lock:
-            for key in (place.key, (place.ordinal, _CAPTURES)):
+            wanted = _key(place.ordinal, place.stream, False)
+            for key in (wanted, (place.ordinal, _CAPTURES)):
                 old = self._ready.get(key)
                 if old is not None and old.size_bytes >= size_bytes:
                     continue
                 if old is not None:
                     self._outgrown.append(old)
                 self._ready[key] = Workspace._made(size_bytes, place, context)
-            return self._ready[place.key]
+            return self._ready[wanted]
 
 
 pool = _Pool()
