@@ -79,6 +79,13 @@ inline unsigned __ballot_sync(unsigned, bool vote) { return __reduce_or_sync(0, 
 
 inline int __popc(unsigned word) { return std::popcount(word); }
 inline int __ffs(int word) { return __builtin_ffs(word); }
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+    const uint64_t bytes = static_cast<uint64_t>(b) << 32 | a;
+    unsigned permuted = 0;
+    for (unsigned byte = 0; byte < 4; byte++)
+        permuted |= static_cast<unsigned>(bytes >> (selector >> byte * 4 & 7) * 8 & 0xff) << byte * 8;
+    return permuted;
+}
 inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(static_cast<uint64_t>(a) * b >> 32); }
 
 /* Of an int and an unsigned, as CUDA has them: both as unsigned. */
