@@ -19,7 +19,8 @@ struct list_args {
 static const struct option list_options[] = {
     {"--gpu", "sm_XX", OPTION_TEXT, offsetof(struct list_args, gpu), 0, 0,
      "only those that run on sm_90, sm_100, sm_103, sm_120 or sm_121"},
-    {"--kv", "DTYPE", OPTION_TEXT, offsetof(struct list_args, kv), 0, 0, "only those for this KV cache: bf16, fp16, e4m3, nvfp4"},
+    {"--kv", "DTYPE", OPTION_TEXT, offsetof(struct list_args, kv), 0, 0,
+     "only those for this KV cache: bf16, fp16, e4m3, e5m2, nvfp4"},
     {"--head-dim", "D", OPTION_INT, offsetof(struct list_args, head_dim), 1, 1 << 16, "only those for heads of D elements"},
     {0},
 };
@@ -131,7 +132,7 @@ int run_list(int argc, char **argv) {
     if (!options_parse("list", groups, 2, argc, argv, &globs))
         return EXIT_USAGE;
     if (args.kv != NULL && dtype_from_name(args.kv) == LIBDECODE_DTYPE_DEFAULT) {
-        complain("list: --kv %s: bf16, fp16, e4m3 or nvfp4 is accepted", args.kv);
+        complain("list: --kv %s: bf16, fp16, e4m3, e5m2 or nvfp4 is accepted", args.kv);
         return EXIT_USAGE;
     }
     uint32_t mask = read_gpu_mask(args.gpu);

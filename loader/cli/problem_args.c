@@ -19,7 +19,8 @@ const struct option problem_options[] = {
     {"--head-dim", "D", OPTION_INT, FIELD(head_dim), 1, 1 << 16, "elements of a head (default 128; with --mla 576)"},
     {"--mla", NULL, OPTION_FLAG, FIELD(mla), 0, 0,
      "MLA decode: a cache of latent rows of 576 (512 of V) or 320 (256), one KV head (default heads 128/1, as DeepSeek-V3)"},
-    {"--kv", "DTYPE", OPTION_TEXT, FIELD(kv), 0, 0, "what the KV cache holds: bf16, fp16, e4m3, nvfp4 (default: as --query)"},
+    {"--kv", "DTYPE", OPTION_TEXT, FIELD(kv), 0, 0,
+     "what the KV cache holds: bf16, fp16, e4m3, e5m2, nvfp4 (default: as --query)"},
     {"--query", "DTYPE", OPTION_TEXT, FIELD(query), 0, 0, "bf16, fp16 or e4m3 (default: bf16, or fp16 with --kv fp16)"},
     {"--out", "DTYPE", OPTION_TEXT, FIELD(out), 0, 0, "what is written (default: as --query)"},
     {"--page", "TOKENS", OPTION_INT, FIELD(page), 1, 1 << 16, "KV tokens in a page (default 16)"},
@@ -55,9 +56,11 @@ const struct option problem_options[] = {
 };
 
 libdecode_dtype dtype_from_name(const char *name) {
-    for (int dtype = LIBDECODE_DTYPE_BF16; dtype <= LIBDECODE_DTYPE_NVFP4; dtype++) {
-        if (strcmp(name, dtype_name((libdecode_dtype)dtype)) == 0)
-            return (libdecode_dtype)dtype;
+    static const libdecode_dtype dtypes[] = {LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_FP16, LIBDECODE_DTYPE_E4M3,
+                                             LIBDECODE_DTYPE_E5M2, LIBDECODE_DTYPE_NVFP4};
+    for (size_t index = 0; index < sizeof dtypes / sizeof dtypes[0]; index++) {
+        if (strcmp(name, dtype_name(dtypes[index])) == 0)
+            return dtypes[index];
     }
     return LIBDECODE_DTYPE_DEFAULT;
 }
@@ -67,7 +70,7 @@ static bool read_dtype(const char *command, const char *option, const char *name
         return true;
     *ret_dtype = dtype_from_name(name);
     return *ret_dtype != LIBDECODE_DTYPE_DEFAULT ||
-           complain("%s: %s %s: bf16, fp16, e4m3 or nvfp4 is accepted", command, option, name);
+           complain("%s: %s %s: bf16, fp16, e4m3, e5m2 or nvfp4 is accepted", command, option, name);
 }
 
 static bool read_heads(const char *command, const char *heads, libdecode_problem *problem) {
