@@ -76,7 +76,7 @@ def trtllm_batch_decode_with_kv_cache(
 
     query             [tokens, num_qo_heads, head_dim], bf16, fp16 or e4m3; the tokens of request 0 first
     kv_cache          [pages, 2, num_kv_heads, page_size, head_dim], or (K, V) without the axis of 2; with kv_layout "NHD"
-                      page_size before num_kv_heads. The query's dtype, e4m3, or NVFP4: uint8, two elements a byte
+                      page_size before num_kv_heads. The query's dtype, e4m3, e5m2, or NVFP4: uint8, two elements a byte
     workspace_buffer  a `Workspace`, else it has no effect: see parameters.md
     block_tables      i32 [batch, pages of the longest]; entries past a request's last page are not read
     seq_lens          i32 [batch]: KV tokens, the new ones included
@@ -338,8 +338,8 @@ def single_decode_with_kv_cache(
     """One query token of one request over a contiguous KV cache, all of whose tokens it sees.
 
     q                    [num_qo_heads, head_dim], bf16, fp16 or e4m3
-    k, v                 [tokens, num_kv_heads, head_dim], or with kv_layout "HND" [num_kv_heads, tokens, head_dim]; q's dtype or
-                         e4m3
+    k, v                 [tokens, num_kv_heads, head_dim], or with kv_layout "HND" [num_kv_heads, tokens, head_dim]; q's dtype,
+                         e4m3 or e5m2
     pos_encoding_mode    "NONE", or "ROPE_LLAMA": q and k are given unrotated
     use_tensor_cores     no effect: every kernel does, with groups of any size
     q_scale, k_scale     multiply sm_scale, whose default is 1 / sqrt(head_dim)
