@@ -26,7 +26,8 @@
  *    query_positions places them); bit c of the others' mask rows still means draft token c, so those bits are not looked at.
  *  - A sink of +infinity: out = 0, lse = +infinity. Of -infinity: as if there were none.
  *  - KV rows that no query token of the request sees never influence the result: NaN there does not leak. NaN in a row that one
- *    query token sees (a draft token, the edge of its window) may reach the other query tokens of that request.
+ *    query token sees (a draft token, the edge of its window) may reach the other query tokens of that request. The same goes for
+ *    infinities of bf16, fp16 and e5m2. Of V, where they are seen, they make their element of the result infinite or NaN.
  *  - bmm1_scale may have either sign; on the device it may be 0. Logits times log2(e) must lie within float32: beyond, the
  *    result is undefined.
  *
@@ -227,7 +228,8 @@ typedef enum libdecode_dtype {
     LIBDECODE_DTYPE_FP16 = 2,
     LIBDECODE_DTYPE_E4M3 = 3,  /* 8 bits, finite, largest 448 */
     LIBDECODE_DTYPE_NVFP4 = 4, /* e2m1, two to a byte (even element in the low nibble), one e4m3 scale to 16 of head_dim */
-    LIBDECODE_DTYPE_FP32 = 5   /* of partial results only */
+    LIBDECODE_DTYPE_FP32 = 5,  /* of partial results only */
+    LIBDECODE_DTYPE_E5M2 = 6   /* 8 bits, the upper byte of an fp16: largest 57344, infinities and NaN; of the KV cache only */
 } libdecode_dtype;
 
 typedef enum libdecode_op {
@@ -278,13 +280,13 @@ typedef struct libdecode_problem {
     size_t struct_size;
     libdecode_op op;             /* default: LIBDECODE_OP_BATCH_DECODE */
     libdecode_dtype query_dtype; /* bf16, fp16, e4m3; no default */
-    libdecode_dtype kv_dtype;    /* default: query_dtype */
-    libdecode_dtype out_dtype;   /* default: query_dtype */
+    libdecode_dtype kv_dtype;    /* the query's (default), e4m3, and not with MLA_DECODE nvfp4, e5m2 */
+    libdecode_dtype out_dtype;   /* bf16, fp16, e4m3, nvfp4; default: query_dtype */
     uint32_t features;           /* LIBDECODE_FEATURE_* */
     int32_t batch_size;          /* requests; 0: nothing is launched */
     int32_t num_qo_heads;
     int32_t num_kv_heads; /* divides num_qo_heads; MLA_DECODE: 1, and by default */
-    /* a multiple of 16 up to 512; with NVFP4 KV of 64, and kernels exist up to 256. MLA_DECODE: 576 or 320 */
+    /* a multiple of 16 up to 512; with NVFP4 KV of 64, and kernels exist up to 256, as with e5m2. MLA_DECODE: 576 or 320 */
     int32_t head_dim;
     int32_t page_size;   /* KV tokens a page: 1 to 1024; powers of two from 16 on are copied whole, others row by row */
     int32_t q_len;       /* query tokens a request; default 1, and kernels exist up to 1024 */

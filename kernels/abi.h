@@ -20,7 +20,14 @@
 #endif
 
 /* Element types as kernels see them; the numbers of libdecode_dtype in libdecode.h. */
-enum { KERNEL_DTYPE_BF16 = 1, KERNEL_DTYPE_FP16 = 2, KERNEL_DTYPE_E4M3 = 3, KERNEL_DTYPE_NVFP4 = 4, KERNEL_DTYPE_FP32 = 5 };
+enum {
+    KERNEL_DTYPE_BF16 = 1,
+    KERNEL_DTYPE_FP16 = 2,
+    KERNEL_DTYPE_E4M3 = 3,
+    KERNEL_DTYPE_NVFP4 = 4,
+    KERNEL_DTYPE_FP32 = 5,
+    KERNEL_DTYPE_E5M2 = 6
+};
 
 /* Numbers are permanent: they stand in bundles. */
 enum {

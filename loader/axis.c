@@ -22,7 +22,8 @@ _Static_assert((int)CONTRACT_FEATURE_WINDOW == (int)LIBDECODE_FEATURE_WINDOW &&
                    (int)CONTRACT_FEATURE_QUERY_ROPE == (int)LIBDECODE_FEATURE_QUERY_ROPE,
                "features in kernels/abi.h and libdecode.h");
 _Static_assert((int)KERNEL_DTYPE_BF16 == (int)LIBDECODE_DTYPE_BF16 && (int)KERNEL_DTYPE_FP16 == (int)LIBDECODE_DTYPE_FP16 &&
-                   (int)KERNEL_DTYPE_E4M3 == (int)LIBDECODE_DTYPE_E4M3 && (int)KERNEL_DTYPE_NVFP4 == (int)LIBDECODE_DTYPE_NVFP4,
+                   (int)KERNEL_DTYPE_E4M3 == (int)LIBDECODE_DTYPE_E4M3 && (int)KERNEL_DTYPE_NVFP4 == (int)LIBDECODE_DTYPE_NVFP4 &&
+                   (int)KERNEL_DTYPE_E5M2 == (int)LIBDECODE_DTYPE_E5M2,
                "dtypes in kernels/abi.h and libdecode.h");
 
 static const struct {

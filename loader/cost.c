@@ -83,6 +83,7 @@ static const struct format {
 } formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 0},
                {KERNEL_DTYPE_FP16, 3200, 6500, 0},
                {KERNEL_DTYPE_E4M3, 2900, 3900, 500},
+               {KERNEL_DTYPE_E5M2, 2900, 3900, 500}, /* as e4m3: not measured */
                {KERNEL_DTYPE_NVFP4, 1600, 26000, 1100}};
 
 /* Of the memory's rate, what is reached by SMs that together could take in so much of it: each waits for the other at times. */
@@ -270,8 +271,9 @@ static const struct format *format_of(uint32_t kv_dtype) {
 
 /* Where the others of its kind take long ones, which the rate of the format was measured with (families/gqa_decode.cu). */
 static bool takes_short_steps(const struct libdecode_launch_contract *contract) {
-    return contract->kv_dtype == KERNEL_DTYPE_E4M3 && contract->head_dim == 128 && contract->row_tile == 8 &&
-           contract->cluster_size >= 8 && (contract->flags & CONTRACT_FLAG_ROW_GATHER) == 0;
+    const bool is_fp8 = contract->kv_dtype == KERNEL_DTYPE_E4M3 || contract->kv_dtype == KERNEL_DTYPE_E5M2;
+    return is_fp8 && contract->head_dim == 128 && contract->row_tile == 8 && contract->cluster_size >= 8 &&
+           (contract->flags & CONTRACT_FLAG_ROW_GATHER) == 0;
 }
 
 /* What a CTA needs for a token. */

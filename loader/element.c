@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * element.c: bytes of bf16, fp16, e4m3 and NVFP4 rows in, float64 out, and back. Next: reference.c.
+ * element.c: bytes of bf16, fp16, e4m3, e5m2 and NVFP4 rows in, float64 out, and back. Next: reference.c.
  * Every format here is a sign, an exponent field and a fraction, so that a magnitude's code counts the representable values from
  * zero up: one routine decodes all of them and one encodes all of them, and a carry of the rounding lands in the exponent.
  */
@@ -21,6 +21,10 @@
 #define E4M3_MIN_EXPONENT (-6)
 #define E4M3_LARGEST 0x7eu /* 448 */
 #define E4M3_NAN 0x7fu
+#define E5M2_FRACTION_BITS 2
+#define E5M2_MIN_EXPONENT (-14)
+#define E5M2_INFINITY 0x7cu
+#define E5M2_NAN 0x7fu
 #define E2M1_FRACTION_BITS 1
 #define E2M1_MIN_EXPONENT 0
 #define E2M1_LARGEST 0x7u /* 6 */
@@ -85,6 +89,8 @@ double fp16_decode(uint16_t code) {
 
 double e4m3_decode(uint8_t code) { return decode(code >> 7, code & 0x7fu, E4M3_FRACTION_BITS, E4M3_MIN_EXPONENT, E4M3_NAN); }
 
+double e5m2_decode(uint8_t code) { return decode(code >> 7, code & 0x7fu, E5M2_FRACTION_BITS, E5M2_MIN_EXPONENT, E5M2_INFINITY); }
+
 double e2m1_decode(uint8_t code) {
     return decode(code >> 3 & 1u, code & 0x7u, E2M1_FRACTION_BITS, E2M1_MIN_EXPONENT, E2M1_LARGEST + 1);
 }
@@ -108,6 +114,13 @@ uint8_t e4m3_encode(double value) {
     if (isnan(value))
         return E4M3_NAN;
     return (uint8_t)(sign | magnitude_encode(fabs(value), E4M3_FRACTION_BITS, E4M3_MIN_EXPONENT, E4M3_LARGEST));
+}
+
+uint8_t e5m2_encode(double value) {
+    uint32_t sign = signbit(value) ? 0x80u : 0;
+    if (isnan(value))
+        return E5M2_NAN;
+    return (uint8_t)(sign | magnitude_encode(fabs(value), E5M2_FRACTION_BITS, E5M2_MIN_EXPONENT, E5M2_INFINITY));
 }
 
 uint8_t e2m1_encode(double value) {
@@ -134,6 +147,10 @@ void element_decode_row(libdecode_dtype dtype, const void *row, size_t count, do
     case LIBDECODE_DTYPE_E4M3:
         for (size_t d = 0; d < count; d++)
             ret_values[d] = e4m3_decode(bytes[d]);
+        return;
+    case LIBDECODE_DTYPE_E5M2:
+        for (size_t d = 0; d < count; d++)
+            ret_values[d] = e5m2_decode(bytes[d]);
         return;
     case LIBDECODE_DTYPE_FP32:
         for (size_t d = 0; d < count; d++)
@@ -164,6 +181,10 @@ void element_encode_row(libdecode_dtype dtype, const double *values, size_t coun
     case LIBDECODE_DTYPE_E4M3:
         for (size_t d = 0; d < count; d++)
             bytes[d] = e4m3_encode(values[d]);
+        return;
+    case LIBDECODE_DTYPE_E5M2:
+        for (size_t d = 0; d < count; d++)
+            bytes[d] = e5m2_encode(values[d]);
         return;
     case LIBDECODE_DTYPE_FP32:
         for (size_t d = 0; d < count; d++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * element.c: bytes of bf16, fp16, e4m3 and NVFP4 rows in, float64 out, and back. Exact decoding; encoding rounds once, to
+ * element.c: bytes of bf16, fp16, e4m3, e5m2 and NVFP4 rows in, float64 out, and back. Exact decoding; encoding rounds once, to
  * nearest with ties to even. Used by reference.c, and by whatever fills or compares host tensors.
  */
 #ifndef LIBDECODE_ELEMENT_H
@@ -17,15 +17,17 @@
 double bf16_decode(uint16_t code);
 double fp16_decode(uint16_t code);
 double e4m3_decode(uint8_t code);
+double e5m2_decode(uint8_t code);
 double e2m1_decode(uint8_t code); /* the low four bits */
 
-/* Beyond the range: bf16 and fp16 give infinity, e4m3 (448) and e2m1 (6) saturate. NaN stays NaN; e2m1 has none and gives 6. */
+/* Beyond the range: bf16, fp16 and e5m2 give infinity, e4m3 (448) and e2m1 (6) saturate. NaN stays NaN; e2m1 has none and gives 6. */
 uint16_t bf16_encode(double value);
 uint16_t fp16_encode(double value);
 uint8_t e4m3_encode(double value);
+uint8_t e5m2_encode(double value);
 uint8_t e2m1_encode(double value);
 
-/* `count` adjacent elements; `dtype` is bf16, fp16, fp32 or e4m3. Any other decodes as NaN, which agrees with nothing, and encodes
+/* `count` adjacent elements; `dtype` is bf16, fp16, fp32, e4m3 or e5m2. Any other decodes as NaN, which agrees with nothing, and encodes
  * nothing. */
 void element_decode_row(libdecode_dtype dtype, const void *row, size_t count, double *ret_values);
 void element_encode_row(libdecode_dtype dtype, const double *values, size_t count, void *ret_row);

@@ -23,7 +23,7 @@ enum { PROBLEM_MAX_HEAD_DIM = 576 }; /* of MLA; other operations have less, as p
 #define PROBLEM_FIELDS(RANGE, OTHER)                                                                                             \
     OTHER(op)                                                                                                                    \
     RANGE(query_dtype, 1, 3, "", " (bf16, fp16, e4m3)")                                                                          \
-    RANGE(kv_dtype, 1, 4, "", " (bf16, fp16, e4m3, nvfp4), 0 for query_dtype")                                                   \
+    OTHER(kv_dtype)                                                                                                              \
     RANGE(out_dtype, 1, 4, "", " (bf16, fp16, e4m3, nvfp4), 0 for query_dtype")                                                  \
     OTHER(features)                                                                                                              \
     RANGE(batch_size, 0, INT32_MAX, "", "")                                                                                      \

@@ -38,6 +38,8 @@ const char *dtype_name(libdecode_dtype dtype) {
         return "nvfp4";
     case LIBDECODE_DTYPE_FP32:
         return "fp32";
+    case LIBDECODE_DTYPE_E5M2:
+        return "e5m2";
     case LIBDECODE_DTYPE_DEFAULT:
         break;
     }
@@ -52,6 +54,7 @@ int dtype_bits(libdecode_dtype dtype) {
     case LIBDECODE_DTYPE_FP16:
         return 16;
     case LIBDECODE_DTYPE_E4M3:
+    case LIBDECODE_DTYPE_E5M2:
         return 8;
     case LIBDECODE_DTYPE_NVFP4:
         return 4;
@@ -76,8 +79,13 @@ static libdecode_status check_dtypes(libdecode_problem *given) {
     if (given->out_dtype == LIBDECODE_DTYPE_DEFAULT)
         given->out_dtype = given->query_dtype;
 
+    REQUIRE(is_16_bit(given->kv_dtype) || given->kv_dtype == LIBDECODE_DTYPE_E4M3 || given->kv_dtype == LIBDECODE_DTYPE_NVFP4 ||
+                given->kv_dtype == LIBDECODE_DTYPE_E5M2,
+            "problem.kv_dtype is %d: accepted are 1 to 4 and 6 (bf16, fp16, e4m3, nvfp4 and e5m2), 0 for query_dtype",
+            (int)given->kv_dtype);
     REQUIRE(given->kv_dtype == given->query_dtype || !is_16_bit(given->kv_dtype),
-            "problem.kv_dtype is %s with query_dtype %s: a 16-bit KV cache needs a query of its own dtype; else e4m3 or nvfp4",
+            "problem.kv_dtype is %s with query_dtype %s: a 16-bit KV cache needs a query of its own dtype; else e4m3, e5m2 or "
+            "nvfp4",
             dtype_name(given->kv_dtype), dtype_name(given->query_dtype));
 
     REQUIRE(given->out_dtype != LIBDECODE_DTYPE_E4M3 || given->query_dtype == LIBDECODE_DTYPE_E4M3 ||
@@ -87,8 +95,8 @@ static libdecode_status check_dtypes(libdecode_problem *given) {
     REQUIRE(given->out_dtype != LIBDECODE_DTYPE_NVFP4 || given->query_dtype == LIBDECODE_DTYPE_E4M3,
             "problem.out_dtype is nvfp4 with query_dtype %s: an nvfp4 result needs an e4m3 query",
             dtype_name(given->query_dtype));
-    REQUIRE(given->kv_dtype != LIBDECODE_DTYPE_NVFP4 || !is_mla(given),
-            "problem.kv_dtype is nvfp4 with op mla_decode: bf16, fp16 and e4m3 are accepted");
+    REQUIRE(!is_mla(given) || (given->kv_dtype != LIBDECODE_DTYPE_NVFP4 && given->kv_dtype != LIBDECODE_DTYPE_E5M2),
+            "problem.kv_dtype is %s with op mla_decode: bf16, fp16 and e4m3 are accepted", dtype_name(given->kv_dtype));
     REQUIRE(
         given->kv_dtype != LIBDECODE_DTYPE_NVFP4 || given->head_dim % 64 == 0,
         "problem.head_dim is %d with kv_dtype nvfp4: it must be a multiple of 64, so that the scales of a token are whole words "

@@ -28,6 +28,7 @@ static const struct format {
 } formats[] = {{LIBDECODE_DTYPE_BF16, TENSOR_MAP_BFLOAT16, 2},
                {LIBDECODE_DTYPE_FP16, TENSOR_MAP_FLOAT16, 2},
                {LIBDECODE_DTYPE_E4M3, TENSOR_MAP_UINT8, 1},
+               {LIBDECODE_DTYPE_E5M2, TENSOR_MAP_UINT8, 1},
                {LIBDECODE_DTYPE_NVFP4, TENSOR_MAP_UINT8, 1}};
 
 static const struct format *format_of(uint32_t dtype) {

@@ -102,9 +102,4 @@ __device__ __forceinline__ uint32_t select_bits(uint32_t a, uint32_t b, uint32_t
     return selected;
 }
 
-/* Bytes of a and b, numbered 0 to 7 from the lowest of a on: four digits of `selector`, the lowest first. */
-__device__ __forceinline__ uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
-    return __byte_perm(a, b, selector);
-}
-
 } // namespace ptx

@@ -107,5 +107,5 @@ struct TokenFragments {
 } // namespace tile
 
 #include "tile/kv_format_16bit.cuh"
-#include "tile/kv_format_e4m3.cuh"
+#include "tile/kv_format_fp8.cuh"
 #include "tile/kv_format_nvfp4.cuh"

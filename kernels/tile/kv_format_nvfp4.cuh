@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "abi.h"
+#include "ptx/bytes.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/matrix.cuh"
 #include "ptx/memory.cuh"

@@ -5,7 +5,7 @@
  * The tolerance, derived. w_j is the weight of token j: exp(z_j) over the sum of all; u_p is the unit roundoff of the dtype in
  * which P meets V, u_o that of out (bf16: 2^-8, fp16: 2^-11, e4m3: 2^-4). P has the dtype of the matrix operands: bf16 with bf16
  * KV, fp16 with every other, whatever the query is. Everything else is done in f32, and the reference does not round at all.
- * K and V lose nothing: every e4m3 value, and every product of an e2m1 and an e4m3, is an fp16 number. Nor does the query: a
+ * K and V lose nothing: every e4m3 and e5m2, and every product of an e2m1 and an e4m3, is an fp16 number. Nor does the query: a
  * bf16 row for fp16 operands is multiplied by a power of two, and only elements below 2^-29 of its largest lose digits, which are
  * less than 2^-40 of that largest: nothing beside the f32 sums. Then
  *

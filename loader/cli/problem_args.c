@@ -23,7 +23,7 @@ const struct option problem_options[] = {
     {"--kv", KV_DTYPES, OPTION_WORD, FIELD(kv), 0, 0, "what the KV cache holds; fp8 is e4m3 (default: as --query)"},
     {"--query", "bf16|fp16|e4m3|fp8", OPTION_WORD, FIELD(query), 0, 0,
      "the query's dtype (default bf16, or fp16 with --kv fp16)"},
-    {"--out", KV_DTYPES, OPTION_WORD, FIELD(out), 0, 0, "what is written (default: as --query)"},
+    {"--out", OUT_DTYPES, OPTION_WORD, FIELD(out), 0, 0, "what is written (default: as --query)"},
     {"--page", "TOKENS", OPTION_INT, FIELD(page), 1, 1 << 16, "KV tokens in a page (default 16)"},
     {"--contiguous", NULL, OPTION_FLAG, FIELD(contiguous), 0, 0,
      "KV without pages: every request has room for as many tokens as the longest one has, one after the other"},
@@ -59,7 +59,7 @@ const struct option problem_options[] = {
 };
 
 libdecode_dtype dtype_from_name(const char *name) {
-    for (int dtype = LIBDECODE_DTYPE_BF16; name != NULL && dtype <= LIBDECODE_DTYPE_NVFP4; dtype++) {
+    for (int dtype = LIBDECODE_DTYPE_BF16; name != NULL && dtype <= LIBDECODE_DTYPE_E5M2; dtype++) {
         if (strcmp(name, dtype_name((libdecode_dtype)dtype)) == 0)
             return (libdecode_dtype)dtype;
     }

@@ -54,7 +54,8 @@ void workload_describe(const struct workload *workload, char *text, size_t size)
 uint64_t workload_kv_bytes(const struct workload *workload);
 
 /* What a KV cache holds, in words; and the dtype of such a word, LIBDECODE_DTYPE_DEFAULT of NULL. */
-#define KV_DTYPES "bf16|fp16|e4m3|fp8|nvfp4"
+#define KV_DTYPES "bf16|fp16|e4m3|fp8|e5m2|nvfp4"
+#define OUT_DTYPES "bf16|fp16|e4m3|fp8|nvfp4"
 libdecode_dtype dtype_from_name(const char *name);
 
 #endif

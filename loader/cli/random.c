@@ -8,7 +8,6 @@
 #include "problem.h"
 
 #define TWO_PI 6.283185307179586
-#define E4M3_NAN_MAGNITUDE 0x7fu
 
 uint64_t random_bits(struct random *random) {
     uint64_t bits = random->state += 0x9e3779b97f4a7c15u;
@@ -51,9 +50,8 @@ void palette_make(struct palette *ret_palette, libdecode_dtype dtype, double fac
 void palette_make_special(struct palette *ret_palette, libdecode_dtype dtype) {
     for (size_t index = 0; index < PALETTE_SIZE; index++) {
         const uint8_t code = (uint8_t)index;
-        ret_palette->codes[index] = dtype == LIBDECODE_DTYPE_NVFP4         ? code & 0xfu
-                                    : (code & 0x7fu) == E4M3_NAN_MAGNITUDE ? encode(dtype, 0.0)
-                                                                           : encode(dtype, e4m3_decode(code));
+        const double value = dtype == LIBDECODE_DTYPE_E5M2 ? e5m2_decode(code) : e4m3_decode(code);
+        ret_palette->codes[index] = dtype == LIBDECODE_DTYPE_NVFP4 ? code & 0xfu : encode(dtype, isfinite(value) ? value : 0.0);
     }
 }
 

@@ -33,7 +33,7 @@ struct palette {
 uint8_t random_scale(struct random *random, double factor);
 /* Elements are factor * x for x of mean 0 and variance 1. NVFP4: the e2m1 codes of 2 * x, the factor is that of their scales. */
 void palette_make(struct palette *ret_palette, libdecode_dtype dtype, double factor);
-/* Elements are every finite e4m3 number, subnormals, zeros of both signs and +-448, or every code of e2m1. */
+/* Elements are every finite e4m3 number, subnormals, zeros of both signs and +-448, or of e5m2, to +-57344; or every code of e2m1. */
 void palette_make_special(struct palette *ret_palette, libdecode_dtype dtype);
 /* `bytes` of random elements of `dtype` at `to`. */
 void palette_fill(const struct palette *palette, libdecode_dtype dtype, struct random *random, void *to, size_t bytes);

@@ -19,7 +19,7 @@ _Static_assert(sizeof(struct mla_decode_params) <= FAMILY_MAX_PARAMETER_BYTES, "
 static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYTES]) {
     uint32_t box = contract->max_box_tokens;
     if ((contract->head_dim != 576 && contract->head_dim != 320) || contract->kv_dtype == KERNEL_DTYPE_NVFP4 ||
-        !tensor_map_serves(contract->kv_dtype, contract->head_dim))
+        contract->kv_dtype == KERNEL_DTYPE_E5M2 || !tensor_map_serves(contract->kv_dtype, contract->head_dim))
         text_append(ret_reason, FAMILY_REASON_BYTES, "copies latent rows of %u elements of dtype %u", contract->head_dim,
                     contract->kv_dtype);
     else if (box > TENSOR_MAP_MAX_BOX || (box & (box - 1)) != 0 || box > contract->tile_tokens)

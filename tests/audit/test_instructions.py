@@ -28,6 +28,7 @@ OF_KV = {
     "fp16": {"HMMA.16816.F32"},
     "e4m3": {"HMMA.16816.F32", CONVERT},
     "nvfp4": {"HMMA.16816.F32", CONVERT, "HMUL2", "LDGSTS"},  # and the copies of its scales
+    "e5m2": {"HMMA.16816.F32", CONVERT, "PRMT"},  # converts queries of e4m3 alone
 }
 # With tiles of more rows than this: the matrix instructions of warpgroups, which have names of their own.
 MOST_MMA_ROWS = 32

@@ -20,8 +20,10 @@ from libdecode import abi
 OK, INVALID_ARGUMENT, UNSUPPORTED = 0, 100, 200
 HAS_KERNELS = {201, 202}  # NOT_IN_BUNDLE, NO_GPU_IMAGE: a bundle is all that is missing
 GPUS = ["sm_90", "sm_100", "sm_103", "sm_120", "sm_121"]
-NAMES = {abi.DTYPE_BF16: "bf16", abi.DTYPE_FP16: "fp16", abi.DTYPE_E4M3: "e4m3", abi.DTYPE_NVFP4: "nvfp4"}
+NAMES = {abi.DTYPE_BF16: "bf16", abi.DTYPE_FP16: "fp16", abi.DTYPE_E4M3: "e4m3", abi.DTYPE_NVFP4: "nvfp4",
+         abi.DTYPE_E5M2: "e5m2"}
 COLUMNS = [(abi.DTYPE_BF16, [abi.DTYPE_BF16]), (abi.DTYPE_FP16, [abi.DTYPE_FP16]), (abi.DTYPE_E4M3, [abi.DTYPE_BF16, abi.DTYPE_FP16]), (abi.DTYPE_E4M3, [abi.DTYPE_E4M3]),
+           (abi.DTYPE_E5M2, [abi.DTYPE_BF16, abi.DTYPE_FP16]), (abi.DTYPE_E5M2, [abi.DTYPE_E4M3]),
            (abi.DTYPE_NVFP4, [abi.DTYPE_BF16, abi.DTYPE_FP16]), (abi.DTYPE_NVFP4, [abi.DTYPE_E4M3])]
 
 PLAIN = {"batch_size": 64, "num_qo_heads": 32, "num_kv_heads": 8, "head_dim": 128, "page_size": 16, "max_seq_len": 4096,

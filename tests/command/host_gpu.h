@@ -17,6 +17,8 @@
  *     HOST_GPU_DEFECT=huge_scores     a maximum counts as new if it is more than the last one + 8, in f32
  *     HOST_GPU_DEFECT=lost_nan        tokens whose scores are all NaN or masked count as none
  *     HOST_GPU_DEFECT=e4m3_operands   P is rounded to e4m3, as other libraries do
+ *     HOST_GPU_DEFECT=e5m2_as_e4m3    an e5m2 KV cache is read as e4m3
+ *     HOST_GPU_DEFECT=e5m2_finite     its infinities and NaN are read as the numbers that would follow 57344
  *     HOST_GPU_DEFECT=query_range     a bf16 query becomes fp16 as it is
  *     HOST_GPU_DEFECT=next_scale      a block of an NVFP4 row gets the scale of the next one
  *     HOST_GPU_DEFECT=linear_scales   interleaved scales of V are read as linear ones

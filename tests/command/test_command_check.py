@@ -120,6 +120,15 @@ class Check(CommandTest):
                 report = self.check_format("kve4m3_d64_r8_p16", case)
                 self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
 
+    def test_right_kernels_of_e5m2_pass(self):
+        for kernel, cases in (("kve5m2_d64_r8_p16", ("group_4", "narrow_head", "special_values*", "visible_nan*", "query_*", "out_*", "huge_scores",
+                                                     "outliers", "padded_strides", "negative_ids", "contiguous*", "single_decode*", "rope", "q_len_2")),
+                              ("kve5m2_d64_r8_p1", ("page_5", "special_values", "rope_page_1"))):
+            for case in cases:
+                with self.subTest(kernel=kernel, case=case):
+                    report = self.check_format(kernel, case)
+                    self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
+
     def test_mla_is_as_the_reference_has_it_and_its_defects_are_found(self):
         kernel = "mla_decode_kve4m3_d320_r16_c1_sm90"
         for case, defect in (("page_16", None), ("heads_16", None), ("draft_mask", None), ("page_16", "skip_token"), ("page_16", "leak"),
@@ -195,6 +204,12 @@ class Check(CommandTest):
             with self.subTest(defect=defect, case=case):
                 report = self.check_format("kve4m3_d64_r8_p16", case, code=FAILED, HOST_GPU_DEFECT=defect)
                 self.assertEqual((report["failures"][0]["kind"], report["failures"][0]["tensor"]), ("wrong", tensor))
+
+        for defect, case in [("e5m2_as_e4m3", "group_4"), ("e5m2_as_e4m3", "special_values"), ("e5m2_finite", "visible_nan"),
+                             ("e4m3_operands", "group_4"), ("query_range", "query_huge"), ("leak", "page_16")]:
+            with self.subTest(defect=defect, case=case):
+                report = self.check_format("kve5m2_d64_r8_p16", case, code=FAILED, HOST_GPU_DEFECT=defect)
+                self.assertEqual((report["failures"][0]["kind"], report["failures"][0]["tensor"]), ("wrong", "out"))
 
     def test_another_seed_gives_other_data(self):
         ratios = {self.check(ONE_KERNEL, "--case", "group_4", "--seed", seed)["kernels"][0]["worst_error_over_allowed"]

@@ -69,6 +69,11 @@ static struct libdecode_launch_contract mla_contract(size_t format, uint32_t hea
     return contract;
 }
 
+/* NVFP4 and e5m2 have neither rows of 512 nor latent ones. */
+static bool has_wide_rows(size_t format) {
+    return fixture_kv_dtypes[format].number != KERNEL_DTYPE_NVFP4 && fixture_kv_dtypes[format].number != KERNEL_DTYPE_E5M2;
+}
+
 static void write_formats(const char *path) {
     enum {
         HEAD_DIMS = 4,
@@ -84,7 +89,7 @@ static void write_formats(const char *path) {
         const size_t format = i % FIXTURE_KV_DTYPES;
         const uint32_t head_dim = head_dims[i / FIXTURE_KV_DTYPES % HEAD_DIMS],
                        page_size = page_sizes[i / FIXTURE_KV_DTYPES / HEAD_DIMS];
-        if (fixture_kv_dtypes[format].number == KERNEL_DTYPE_NVFP4 && head_dim > 256)
+        if (!has_wide_rows(format) && head_dim > 256)
             continue;
         (void)snprintf(names[count], sizeof names[count], "gqa_decode_kv%s_d%u_r8_p%u_c1_o1_sm90", fixture_kv_dtypes[format].name,
                        head_dim, page_size);
@@ -93,7 +98,7 @@ static void write_formats(const char *path) {
         count++;
     }
     for (size_t format = 0; format < FIXTURE_KV_DTYPES; format++) {
-        if (fixture_kv_dtypes[format].number == KERNEL_DTYPE_NVFP4)
+        if (!has_wide_rows(format))
             continue;
         (void)snprintf(names[count], sizeof names[count], "mla_decode_kv%s_d320_r16_c1_sm90", fixture_kv_dtypes[format].name);
         kernels[count] = (struct fixture_kernel){.name = names[count], .target = 90, .contract = mla_contract(format, 320)};

@@ -64,6 +64,7 @@ static libdecode_problem reference_problem(struct feed *feed) {
                                                 {LIBDECODE_DTYPE_FP16, LIBDECODE_DTYPE_E4M3, 0},
                                                 {LIBDECODE_DTYPE_E4M3, LIBDECODE_DTYPE_E4M3, LIBDECODE_DTYPE_NVFP4},
                                                 {LIBDECODE_DTYPE_E4M3, LIBDECODE_DTYPE_NVFP4, 0},
+                                                {LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_E5M2, 0},
                                                 {LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_NVFP4, 0}};
     const size_t row = feed_below(feed, 5);
     libdecode_problem problem = {.struct_size = sizeof problem,

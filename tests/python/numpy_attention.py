@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decode attention in numpy and float64, and a paged cache to put to it: what the tests hold the package to.
 
-Written another way than the library on purpose: whole matrices of logits, a boolean matrix of what is visible, values of e4m3 and
-NVFP4 by table.
+Written another way than the library on purpose: whole matrices of logits, a boolean matrix of what is visible, values of e4m3, e5m2
+and NVFP4 by table.
 """
 
 import numpy as np
@@ -10,15 +10,17 @@ import numpy as np
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 
 
-def _e4m3_table():
+def _fp8_table(fraction_bits, bias):
     code = np.arange(256)
-    exponent, fraction = code >> 3 & 15, (code & 7) / 8
-    value = np.where(exponent == 0, 2.0**-6 * fraction, 2.0 ** (exponent - 7) * (1 + fraction))
-    value = np.where(code & 127 == 127, np.nan, value)
+    exponent, fraction = (code & 127) >> fraction_bits, (code & (1 << fraction_bits) - 1) / (1 << fraction_bits)
+    value = np.where(exponent == 0, 2.0 ** (1 - bias) * fraction, 2.0 ** (exponent - bias) * (1 + fraction))
     return np.where(code >= 128, -value, value)
 
 
-E4M3 = _e4m3_table()
+E4M3, E5M2 = _fp8_table(3, 7), _fp8_table(2, 15)
+E4M3[[127, 255]] = np.nan
+E5M2[[124, 252]] = np.inf, -np.inf
+E5M2[[125, 126, 127, 253, 254, 255]] = np.nan
 # Half a unit in the last place, relative, and at the smallest numbers.
 ROUNDING = {"bf16": (2.0**-8, 2.0**-134), "fp16": (2.0**-11, 2.0**-25), "e4m3": (2.0**-4, 2.0**-10), "f32": (2.0**-24, 2.0**-150)}
 
@@ -27,8 +29,8 @@ def values(bits, dtype, scales=None):
     """What carried bits are worth, in float64. Of NVFP4 [..., D / 2] bytes and [..., D / 16] scales make [..., D]."""
     if dtype == "bf16":
         return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    if dtype == "e4m3":
-        return E4M3[bits]
+    if dtype in ("e4m3", "e5m2"):
+        return (E4M3 if dtype == "e4m3" else E5M2)[bits]
     if dtype == "nvfp4":
         codes = np.stack([bits & 15, bits >> 4], -1).reshape(*bits.shape[:-1], -1)
         return E2M1[codes] * np.repeat(E4M3[scales], 16, -1)
@@ -43,6 +45,8 @@ def random_bits(generator, dtype, shape):
         return (generator.standard_normal(shape).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     if dtype == "e4m3":
         return (generator.integers(0, 64, shape) | generator.integers(0, 2, shape) << 7).astype(np.uint8)
+    if dtype == "e5m2":
+        return (generator.integers(0, 66, shape) | generator.integers(0, 2, shape) << 7).astype(np.uint8)
     return generator.integers(0, 256, (*shape[:-1], shape[-1] // 2)).astype(np.uint8)  # nvfp4
 
 
@@ -133,7 +137,7 @@ class Cache:
             first = sum(live[:request])
             self.tables[request, :pages] = order[first : first + pages]
         self.seq_lens = np.array(seq_lens, np.int32)
-        nan = {"bf16": 0x7FC0, "fp16": np.nan, "e4m3": 0x7F}.get(dtype)
+        nan = {"bf16": 0x7FC0, "fp16": np.nan, "e4m3": 0x7F, "e5m2": 0x7D}.get(dtype)
         if nan is not None:
             for bits in (self.k_bits, self.v_bits):
                 bits[order[sum(live) :]] = nan

@@ -347,7 +347,7 @@ class SingleDecodeTest(unittest.TestCase):
         self.assertLessEqual(off_by(lse, expected_lse, "f32"), 4)
 
     def test_layouts_and_dtypes(self):
-        for dtype, kv_dtype in (("fp16", "fp16"), ("bf16", "bf16"), ("bf16", "e4m3"), ("fp16", "e4m3")):
+        for dtype, kv_dtype in (("fp16", "fp16"), ("bf16", "bf16"), ("bf16", "e4m3"), ("fp16", "e4m3"), ("bf16", "e5m2"), ("fp16", "e5m2")):
             for layout in ("NHD", "HND"):
                 with self.subTest(dtype=dtype, kv_dtype=kv_dtype, layout=layout):
                     self.both(333, dtype=dtype, kv_dtype=kv_dtype, layout=layout)
@@ -444,6 +444,16 @@ class TorchTest(unittest.TestCase):
                                            v_scale=2.0, sinks=np.zeros(8), allowed=np.ones((4, 2), bool))
         self.assertLessEqual(off_by(out.double().numpy(), expected, "bf16"), 1.0001)
         self.assertLessEqual(off_by(lse.numpy(), expected_lse, "f32"), 1.0001)
+
+    def test_e5m2_is_pytorchs(self):
+        codes = torch.arange(256, dtype=torch.uint8)
+        self.assertTrue(np.array_equal(codes.view(torch.float8_e5m2).double().numpy(), values(codes.numpy(), "e5m2"), equal_nan=True))
+        cache = Cache("e5m2", LENS)
+        query = torch.randn(len(LENS), 8, 64, dtype=torch.bfloat16)
+        k, v = (torch.from_numpy(bits).view(torch.float8_e5m2) for bits in (cache.k_bits, cache.v_bits))
+        out = decode(query, (k, v), None, torch.from_numpy(cache.tables), torch.from_numpy(cache.seq_lens), 70, 0.125)
+        expected, _ = attention(query.double().numpy(), cache.k, cache.v, cache.tables, LENS, [1] * len(LENS), scale=0.125)
+        self.assertLessEqual(off_by(out.double().numpy(), expected, "bf16"), 1.0001)
 
     def test_nvfp4_result_is_of_pytorch(self):
         cache = Cache("e4m3", [20])

@@ -222,6 +222,7 @@ class RefusalsTest(unittest.TestCase):
         self.refuse("query is a list", TypeError, query=[1.0])
         self.refuse("query is u16: .*libdecode.typed", query=zeros(3, 8, 64, dtype=np.uint16))
         self.refuse("query is f32: it must be bf16 or fp16 or e4m3", query=zeros(3, 8, 64, dtype=np.float32))
+        self.refuse("query is e5m2: it must be bf16 or fp16 or e4m3", query=typed(zeros(3, 8, 64, dtype=np.uint8), "e5m2"))
         self.refuse(r"query has shape \(3, 512\)", query=zeros(3, 512))
         self.refuse("query has stride 2 along its last axis", query=zeros(3, 8, 128)[..., ::2])
         self.refuse("query has stride 0 along axis 0", query=np.broadcast_to(zeros(1, 8, 64), (3, 8, 64)))
@@ -234,7 +235,7 @@ class RefusalsTest(unittest.TestCase):
                     kv_cache=(zeros(9, 1, 16, 64), zeros(9, 1, 16, 64)))
 
     def test_typed(self):
-        with self.assertRaisesRegex(ValueError, "dtype is 'fp32': accepted are bf16, fp16, e4m3, nvfp4"):
+        with self.assertRaisesRegex(ValueError, "dtype is 'fp32': accepted are bf16, fp16, e4m3, e5m2, nvfp4"):
             typed(zeros(1), "fp32")
 
     def test_kv_cache(self):
@@ -319,6 +320,7 @@ class RefusalsTest(unittest.TestCase):
         self.refuse("out is fp16: it must be bf16", out=zeros(3, 8, 64), out_dtype="bf16")
         self.refuse("dtype float12 is not known", out_dtype="float12")
         self.refuse("out_dtype is f32: accepted are", out_dtype=np.dtype(np.float32))
+        self.refuse("out_dtype is e5m2: accepted are bf16, fp16, e4m3, nvfp4", out_dtype="e5m2")
         self.refuse("problem.out_dtype is e4m3 with query_dtype fp16", out_dtype="e4m3")
         read_only = zeros(3, 8, 64)
         read_only.flags.writeable = False

@@ -118,7 +118,7 @@ class DecodeTest(unittest.TestCase):
             *batch.arguments(), 70, 0.125, **{"out": typed(OnDevice(batch.out), "bf16"), **options})
 
     def test_formats(self):
-        for dtype, query_dtype in (("bf16", "bf16"), ("e4m3", "bf16"), ("e4m3", "e4m3")):
+        for dtype, query_dtype in (("bf16", "bf16"), ("e4m3", "bf16"), ("e4m3", "e4m3"), ("e5m2", "bf16"), ("e5m2", "e4m3")):
             with self.subTest(kv=dtype, query=query_dtype):
                 batch = Batch(dtype, query_dtype)
                 lse, sinks = np.zeros((len(LENS), 8), np.float32), np.linspace(-1, 3, 8, dtype=np.float32)

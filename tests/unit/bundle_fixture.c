@@ -99,10 +99,9 @@ const uint32_t fixture_decode_features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEAT
 enum { CONVERTED_QUERIES = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3 };
 
 const struct fixture_kv_dtype fixture_kv_dtypes[FIXTURE_KV_DTYPES] = {
-    {"bf16", KERNEL_DTYPE_BF16, 1u << KERNEL_DTYPE_BF16},
-    {"fp16", KERNEL_DTYPE_FP16, 1u << KERNEL_DTYPE_FP16},
-    {"e4m3", KERNEL_DTYPE_E4M3, CONVERTED_QUERIES},
-    {"nvfp4", KERNEL_DTYPE_NVFP4, CONVERTED_QUERIES},
+    {"bf16", KERNEL_DTYPE_BF16, 1u << KERNEL_DTYPE_BF16}, {"fp16", KERNEL_DTYPE_FP16, 1u << KERNEL_DTYPE_FP16},
+    {"e4m3", KERNEL_DTYPE_E4M3, CONVERTED_QUERIES},       {"nvfp4", KERNEL_DTYPE_NVFP4, CONVERTED_QUERIES},
+    {"e5m2", KERNEL_DTYPE_E5M2, CONVERTED_QUERIES},
 };
 
 static struct libdecode_launch_contract contract_of(const struct fixture_kernel *kernel) {

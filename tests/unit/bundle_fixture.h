@@ -40,7 +40,7 @@ struct fixture_kv_dtype {
     const char *name;
     uint32_t number, query_dtypes;
 };
-enum { FIXTURE_KV_DTYPES = 4 };
+enum { FIXTURE_KV_DTYPES = 5 };
 extern const struct fixture_kv_dtype fixture_kv_dtypes[FIXTURE_KV_DTYPES];
 
 /* A fatbin that holds these kernels (all of one target), uncompressed. */

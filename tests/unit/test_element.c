@@ -59,6 +59,22 @@ static void every_e4m3_code_follows_the_formula(void **state) {
     expect_same(e4m3_decode(0xfe), -448, 0xfe);
 }
 
+static void every_e5m2_code_follows_the_formula_and_is_the_upper_byte_of_an_fp16(void **state) {
+    (void)state;
+    for (uint32_t code = 0; code < 256; code++) {
+        uint32_t sign = code >> 7, exponent = code >> 2 & 31, fraction = code & 3;
+        double expected = formula(sign, exponent, fraction, 4, 15);
+        if (exponent == 31)
+            expected = fraction != 0 ? (double)NAN : sign != 0 ? -(double)INFINITY : (double)INFINITY;
+        expect_same(e5m2_decode((uint8_t)code), expected, code);
+        expect_same(e5m2_decode((uint8_t)code), fp16_decode((uint16_t)(code << 8)), code);
+    }
+    expect_same(e5m2_decode(0x01), 0x1p-16, 0x01);
+    expect_same(e5m2_decode(0x3d), 1.25, 0x3d);
+    expect_same(e5m2_decode(0x7b), 57344, 0x7b);
+    expect_same(e5m2_decode(0xfc), -(double)INFINITY, 0xfc);
+}
+
 static void every_e2m1_code_is_in_the_table(void **state) {
     static const double table[16] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6};
     (void)state;
@@ -68,10 +84,12 @@ static void every_e2m1_code_is_in_the_table(void **state) {
 }
 
 static uint32_t encode_e4m3(double value) { return e4m3_encode(value); }
+static uint32_t encode_e5m2(double value) { return e5m2_encode(value); }
 static uint32_t encode_e2m1(double value) { return e2m1_encode(value); }
 static uint32_t encode_bf16(double value) { return bf16_encode(value); }
 static uint32_t encode_fp16(double value) { return fp16_encode(value); }
 static double decode_e4m3(uint32_t code) { return e4m3_decode((uint8_t)code); }
+static double decode_e5m2(uint32_t code) { return e5m2_decode((uint8_t)code); }
 static double decode_e2m1(uint32_t code) { return e2m1_decode((uint8_t)code); }
 static double decode_bf16(uint32_t code) { return bf16_decode((uint16_t)code); }
 static double decode_fp16(uint32_t code) { return fp16_decode((uint16_t)code); }
@@ -98,6 +116,7 @@ static void encoding_takes_the_nearest_value_and_the_even_one_of_two(void **stat
     check_rounding(encode_bf16, decode_bf16, 0x7f7f, 0x8000);
     check_rounding(encode_fp16, decode_fp16, 0x7bff, 0x8000);
     check_rounding(encode_e4m3, decode_e4m3, 0x7e, 0x80);
+    check_rounding(encode_e5m2, decode_e5m2, 0x7b, 0x80);
     check_rounding(encode_e2m1, decode_e2m1, 7, 8);
 }
 
@@ -107,6 +126,7 @@ static void encoding_rounds_once_not_by_way_of_float(void **state) {
     assert_int_equal(bf16_encode(1 + 0x1p-8 + 0x1p-40), 0x3f81);
     assert_int_equal(fp16_encode(1 + 0x1p-11 + 0x1p-40), 0x3c01);
     assert_int_equal(e4m3_encode(1 + 0x1p-4 + 0x1p-40), 0x39);
+    assert_int_equal(e5m2_encode(1 + 0x1p-3 + 0x1p-40), 0x3d);
 }
 
 static void values_out_of_range_become_infinite_or_saturate(void **state) {
@@ -121,6 +141,10 @@ static void values_out_of_range_become_infinite_or_saturate(void **state) {
     assert_int_equal(e4m3_encode(480), 0x7e);
     assert_int_equal(e4m3_encode(-1e308), 0xfe);
     assert_int_equal(e4m3_encode((double)INFINITY), 0x7e);
+    assert_int_equal(e5m2_encode(61439.99), 0x7b);
+    assert_int_equal(e5m2_encode(61440), 0x7c);
+    assert_int_equal(e5m2_encode(-1e308), 0xfc);
+    assert_int_equal(e5m2_encode((double)INFINITY), 0x7c);
     assert_int_equal(e2m1_encode(1000), 7);
     assert_int_equal(e2m1_encode(-(double)INFINITY), 15);
     assert_int_equal(bf16_encode(1e-300), 0);
@@ -132,6 +156,7 @@ static void nan_stays_nan(void **state) {
     assert_true(isnan(bf16_decode(bf16_encode((double)NAN))));
     assert_true(isnan(fp16_decode(fp16_encode((double)NAN))));
     assert_true(isnan(e4m3_decode(e4m3_encode((double)NAN))));
+    assert_true(isnan(e5m2_decode(e5m2_encode((double)NAN))));
     assert_int_equal(e2m1_encode((double)NAN), 7);
 }
 
@@ -221,6 +246,11 @@ static void rows_of_each_dtype_survive_decoding_and_encoding(void **state) {
     assert_true(values[0] == 1 && values[1] == -0.5 && values[3] == 448);
     element_encode_row(LIBDECODE_DTYPE_E4M3, values, 4, bytes_again);
     assert_memory_equal(bytes, bytes_again, sizeof bytes);
+    element_decode_row(LIBDECODE_DTYPE_E5M2, bytes, 4, values);
+    assert_true(values[0] == 0.5 && values[1] == -0.125 && values[2] == 0x1p-16 && isnan(values[3]));
+    bytes[3] = 0x7f;
+    element_encode_row(LIBDECODE_DTYPE_E5M2, values, 4, bytes_again);
+    assert_memory_equal(bytes, bytes_again, sizeof bytes);
 }
 
 static void an_fp32_row_is_floats(void **state) {
@@ -238,7 +268,7 @@ static void an_fp32_row_is_floats(void **state) {
 }
 
 static void a_dtype_that_has_no_rows_decodes_as_nan_and_encodes_nothing(void **state) {
-    static const libdecode_dtype others[] = {LIBDECODE_DTYPE_DEFAULT, LIBDECODE_DTYPE_NVFP4, (libdecode_dtype)6};
+    static const libdecode_dtype others[] = {LIBDECODE_DTYPE_DEFAULT, LIBDECODE_DTYPE_NVFP4, (libdecode_dtype)7};
     (void)state;
     for (size_t index = 0; index < sizeof others / sizeof others[0]; index++) {
         uint8_t row[4] = {0x38, 0x38, 0x38, 0x38}, before[4] = {0x38, 0x38, 0x38, 0x38};
@@ -255,6 +285,7 @@ int main(void) {
         cmocka_unit_test(every_bf16_code_is_the_upper_half_of_a_float),
         cmocka_unit_test(every_fp16_code_follows_the_formula),
         cmocka_unit_test(every_e4m3_code_follows_the_formula),
+        cmocka_unit_test(every_e5m2_code_follows_the_formula_and_is_the_upper_byte_of_an_fp16),
         cmocka_unit_test(every_e2m1_code_is_in_the_table),
         cmocka_unit_test(encoding_takes_the_nearest_value_and_the_even_one_of_two),
         cmocka_unit_test(encoding_rounds_once_not_by_way_of_float),

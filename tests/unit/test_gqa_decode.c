@@ -65,10 +65,12 @@ static const char *misfit(const libdecode_problem *given, const struct libdecode
 static void every_kv_dtype_is_served_in_every_head_dim_and_kind_of_page(void **state) {
     (void)state;
     static const uint32_t head_dims[] = {64, 128, 256, 512}, page_sizes[] = {1, 16};
-    for (uint32_t dtype = KERNEL_DTYPE_BF16; dtype <= KERNEL_DTYPE_NVFP4; dtype++) {
+    static const uint32_t dtypes[] = {KERNEL_DTYPE_BF16, KERNEL_DTYPE_FP16, KERNEL_DTYPE_E4M3, KERNEL_DTYPE_NVFP4,
+                                      KERNEL_DTYPE_E5M2};
+    for (size_t dtype = 0; dtype < sizeof dtypes / sizeof dtypes[0]; dtype++) {
         for (size_t i = 0; i < 4 * 2; i++) {
             char reason[FAMILY_REASON_BYTES];
-            struct libdecode_launch_contract contract = contract_for(dtype, head_dims[i / 2], page_sizes[i % 2]);
+            struct libdecode_launch_contract contract = contract_for(dtypes[dtype], head_dims[i / 2], page_sizes[i % 2]);
             assert_true(contract_is_sane(&contract));
             assert_ptr_equal(contract_family(&contract, reason), &family_gqa_decode);
             assert_string_equal(reason, "");
@@ -408,14 +410,17 @@ static int64_t predicted(const libdecode_problem *given, const struct libdecode_
 /* Tokens a second, of which every halving of the bytes brings less. */
 static void narrower_formats_are_faster_by_less_than_their_bytes(void **state) {
     (void)state;
-    int64_t ns[5];
-    for (uint32_t dtype = KERNEL_DTYPE_BF16; dtype <= KERNEL_DTYPE_NVFP4; dtype++) {
+    int64_t ns[KERNEL_DTYPE_E5M2 + 1];
+    for (uint32_t dtype = KERNEL_DTYPE_BF16; dtype <= KERNEL_DTYPE_E5M2; dtype++) {
+        if (dtype == KERNEL_DTYPE_FP32)
+            continue;
         libdecode_problem problem = problem_for((libdecode_dtype)dtype, 128, 16);
         struct libdecode_launch_contract contract = contract_for(dtype, 128, 16);
         problem.batch_size = 64;
         ns[dtype] = predicted(&problem, &contract);
     }
     assert_int_equal(ns[KERNEL_DTYPE_BF16], ns[KERNEL_DTYPE_FP16]);
+    assert_int_equal(ns[KERNEL_DTYPE_E4M3], ns[KERNEL_DTYPE_E5M2]);
     assert_in_range(ns[KERNEL_DTYPE_BF16] * 100 / ns[KERNEL_DTYPE_E4M3], 170, 199);
     assert_in_range(ns[KERNEL_DTYPE_BF16] * 100 / ns[KERNEL_DTYPE_NVFP4], 170, 355);
 }

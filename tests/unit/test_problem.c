@@ -48,10 +48,13 @@ static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(voi
         {FIELD(query_dtype), 0, "bf16"},
         {FIELD(query_dtype), LIBDECODE_DTYPE_NVFP4, "bf16"},
         {FIELD(query_dtype), 5, "bf16"},
+        {FIELD(query_dtype), LIBDECODE_DTYPE_E5M2, "bf16"},
         {FIELD(kv_dtype), -1, "nvfp4"},
-        {FIELD(kv_dtype), 5, "nvfp4"},
+        {FIELD(kv_dtype), LIBDECODE_DTYPE_FP32, "1 to 4 and 6 (bf16, fp16, e4m3, nvfp4 and e5m2)"},
+        {FIELD(kv_dtype), 7, "1 to 4 and 6"},
         {FIELD(kv_dtype), LIBDECODE_DTYPE_FP16, "its own dtype"},
         {FIELD(out_dtype), 5, "nvfp4"},
+        {FIELD(out_dtype), LIBDECODE_DTYPE_E5M2, "nvfp4"},
         {FIELD(out_dtype), LIBDECODE_DTYPE_E4M3, "one of the two must be e4m3"},
         {FIELD(out_dtype), LIBDECODE_DTYPE_NVFP4, "needs an e4m3 query"},
         {FIELD(features), 1 << 14, "0x3fff"},
@@ -291,10 +294,17 @@ static void a_head_stride_of_lengths_gives_every_kv_head_its_own_sequence(void *
 
 static void everything_that_function_1_defines_is_accepted(void **state) {
     (void)state;
-    enum { BF16 = LIBDECODE_DTYPE_BF16, FP16 = LIBDECODE_DTYPE_FP16, E4M3 = LIBDECODE_DTYPE_E4M3, NVFP4 = LIBDECODE_DTYPE_NVFP4 };
+    enum {
+        BF16 = LIBDECODE_DTYPE_BF16,
+        FP16 = LIBDECODE_DTYPE_FP16,
+        E4M3 = LIBDECODE_DTYPE_E4M3,
+        NVFP4 = LIBDECODE_DTYPE_NVFP4,
+        E5M2 = LIBDECODE_DTYPE_E5M2
+    };
     static const int dtypes[][3] = {{BF16, BF16, BF16}, {FP16, FP16, FP16}, {BF16, E4M3, BF16},  {FP16, E4M3, FP16},
                                     {E4M3, E4M3, BF16}, {E4M3, E4M3, FP16}, {E4M3, E4M3, E4M3},  {E4M3, E4M3, NVFP4},
-                                    {BF16, E4M3, E4M3}, {FP16, E4M3, E4M3}, {E4M3, NVFP4, E4M3}, {BF16, NVFP4, BF16}};
+                                    {BF16, E4M3, E4M3}, {FP16, E4M3, E4M3}, {E4M3, NVFP4, E4M3}, {BF16, NVFP4, BF16},
+                                    {BF16, E5M2, FP16}, {FP16, E5M2, FP16}, {E4M3, E5M2, BF16},  {E4M3, E5M2, NVFP4}};
     static const int pages[] = {1, 16, 64, 1024}, dims[] = {64, 128, 256, 512};
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
         for (size_t j = 0; j < 4; j++) {
@@ -585,6 +595,7 @@ static void dtypes_have_names_and_widths(void **state) {
     assert_string_equal(dtype_name((libdecode_dtype)77), "?");
     assert_int_equal(dtype_bits(LIBDECODE_DTYPE_BF16), 16);
     assert_int_equal(dtype_bits(LIBDECODE_DTYPE_E4M3), 8);
+    assert_int_equal(dtype_bits(LIBDECODE_DTYPE_E5M2), 8);
     assert_int_equal(dtype_bits(LIBDECODE_DTYPE_NVFP4), 4);
     assert_int_equal(dtype_bits((libdecode_dtype)77), 0);
 }

@@ -231,6 +231,51 @@ static void nvfp4_rows_are_codes_times_scales_in_both_layouts(void **state) {
     }
 }
 
+/* V of every code, one query token for each row of it. */
+static void e5m2_rows_are_the_upper_bytes_of_fp16(void **state) {
+    enum { DIM = 64 };
+    _Alignas(16) uint8_t codes[PAGE * DIM], keys[PAGE * DIM] = {0};
+    (void)state;
+    scene_of_single_rows(PAGE, DIM);
+    scene.problem.kv_dtype = LIBDECODE_DTYPE_E5M2;
+    scene.problem.out_dtype = LIBDECODE_DTYPE_FP16;
+    for (size_t byte = 0; byte < sizeof codes; byte++)
+        codes[byte] = (uint8_t)(byte * 37 + 11); /* all 256 */
+    scene.tensors.k_cache = keys;
+    scene.tensors.v_cache = codes;
+    run();
+    for (int32_t element = 0; element < PAGE * DIM; element++) {
+        const uint16_t expected = (uint16_t)(codes[element] << 8);
+        if (isnan(fp16_decode(expected)))
+            assert_true(isnan(fp16_decode(scene.out[element])));
+        else if ((expected & 0x7fff) == 0)
+            assert_int_equal(scene.out[element] & 0x7fff, 0);
+        else
+            assert_int_equal(scene.out[element], expected);
+    }
+}
+
+/* 1.75 - 0.5 + 3 = 4.25, beside a key of 0. */
+static void e5m2_k_enters_the_logit(void **state) {
+    enum { DIM = 16 };
+    _Alignas(16) uint8_t keys[PAGE * DIM] = {0}, values[PAGE * DIM] = {0};
+    (void)state;
+    scene_begin(2);
+    scene.page_table[0] = 0;
+    scene.problem.kv_dtype = LIBDECODE_DTYPE_E5M2;
+    scene.problem.head_dim = DIM;
+    scene.query[1] = scene.query[2] = scene.query[3] = bf16_encode(1);
+    keys[DIM + 1] = 0x3f; /* 1.75 */
+    keys[DIM + 2] = 0xb8; /* -0.5 */
+    keys[DIM + 3] = 0x42; /* 3 */
+    values[0] = values[DIM] = 0x42;
+    scene.tensors.k_cache = keys;
+    scene.tensors.v_cache = values;
+    run();
+    assert_true(bf16_decode(scene.out[0]) == 3);
+    assert_true(scene.lse[0] == (float)log2(1 + exp2(4.25)));
+}
+
 static void interleaved_scales_lie_head_by_head_in_an_nhd_cache_too(void **state) {
     enum { DIM = 64, BLOCKS = DIM / 16, HEADS = 2 };
     static _Alignas(16) uint8_t codes[PAGE * HEADS * DIM / 2], scales[HEADS * PAGE * BLOCKS], k_scales[PAGE * 16];
@@ -425,6 +470,8 @@ int main(void) {
         cmocka_unit_test(interleaved_scales_lie_head_by_head_in_an_nhd_cache_too),
         cmocka_unit_test(nvfp4_k_enters_the_logit_with_its_linear_scales),
         cmocka_unit_test(nvfp4_scales_have_strides_of_their_own),
+        cmocka_unit_test(e5m2_rows_are_the_upper_bytes_of_fp16),
+        cmocka_unit_test(e5m2_k_enters_the_logit),
         cmocka_unit_test(e4m3_results_saturate_and_o_scale_changes_nothing),
         cmocka_unit_test(fp16_goes_in_and_out),
         cmocka_unit_test(nvfp4_results_have_swizzled_scales_from_the_start_row_on),

@@ -23,12 +23,12 @@ static int64_t set_strides(const libdecode_problem *problem, bool nhd, int64_t e
     return *page;
 }
 
-/* Both NaNs of e4m3, which is what scales of NVFP4 are, too. */
-static uint8_t *new_pool(struct making *making, int64_t elements, int bits, bool is_e4m3, size_t field) {
-    size_t bytes = (size_t)elements * (size_t)bits / 8;
+/* All that an element must not be which nobody may look at. Scales of NVFP4 are e4m3. */
+static uint8_t *new_pool(struct making *making, int64_t elements, libdecode_dtype dtype, size_t field) {
+    size_t bytes = (size_t)elements * (size_t)dtype_bits(dtype) / 8;
     uint8_t *pool = new_buffer(making, bytes, field);
-    if (pool != NULL && is_e4m3)
-        poison_e4m3(pool, bytes);
+    if (pool != NULL && dtype_bits(dtype) == 8)
+        poison_fp8(dtype, pool, bytes);
     return pool;
 }
 
@@ -36,8 +36,8 @@ static bool make_pools(struct making *making) {
     libdecode_problem *problem = making->problem;
     struct host_case *result = making->result;
     const bool padded = has(making, CASE_PADDED_STRIDES), combined = has(making, CASE_COMBINED_POOL), nhd = has(making, CASE_NHD);
-    const int bits = dtype_bits(problem->kv_dtype);
-    const bool is_e4m3 = problem->kv_dtype == LIBDECODE_DTYPE_E4M3;
+    const libdecode_dtype dtype = problem->kv_dtype;
+    const int bits = dtype_bits(dtype);
     const int64_t gap = padded ? ROW_ALIGNMENT_BYTES * 8 / bits : 0;
     int64_t k_page = set_strides(problem, nhd, problem->head_dim, gap, &problem->k_page_stride, &problem->k_head_stride,
                                  &problem->k_token_stride);
@@ -45,8 +45,7 @@ static bool make_pools(struct making *making) {
                                  &problem->v_token_stride);
     if (is_mla(making)) { /* has none of these */
         problem->k_head_stride = problem->v_page_stride = problem->v_head_stride = problem->v_token_stride = 0;
-        making->pools.k_cache =
-            new_pool(making, problem->num_pages * k_page, bits, is_e4m3, offsetof(libdecode_tensors, k_cache));
+        making->pools.k_cache = new_pool(making, problem->num_pages * k_page, dtype, offsetof(libdecode_tensors, k_cache));
         return making->pools.k_cache != NULL;
     }
     problem->kv_layout = nhd ? LIBDECODE_KV_NHD : LIBDECODE_KV_HND;
@@ -55,7 +54,7 @@ static bool make_pools(struct making *making) {
         problem->k_page_stride = problem->v_page_stride = k_page + v_page;
         k_elements = problem->num_pages * (k_page + v_page);
     }
-    making->pools.k_cache = new_pool(making, k_elements, bits, is_e4m3, offsetof(libdecode_tensors, k_cache));
+    making->pools.k_cache = new_pool(making, k_elements, dtype, offsetof(libdecode_tensors, k_cache));
     if (making->pools.k_cache == NULL)
         return false;
     if (combined) {
@@ -64,7 +63,7 @@ static bool make_pools(struct making *making) {
         pool->second_offset = (size_t)k_page * (size_t)bits / 8;
         result->tensors.v_cache = making->pools.v_cache = making->pools.k_cache + pool->second_offset;
     } else {
-        making->pools.v_cache = new_pool(making, v_elements, bits, is_e4m3, offsetof(libdecode_tensors, v_cache));
+        making->pools.v_cache = new_pool(making, v_elements, dtype, offsetof(libdecode_tensors, v_cache));
     }
     return making->pools.v_cache != NULL;
 }
@@ -95,8 +94,8 @@ static bool make_scale_pools(struct making *making) {
         v_page = set_strides(problem, nhd || padded, scale_row(problem, nhd, padded), gap, &problem->v_sf_page_stride,
                              &problem->v_sf_head_stride, &problem->v_sf_token_stride);
     }
-    making->pools.k_sf = new_pool(making, problem->num_pages * k_page, 8, true, offsetof(libdecode_tensors, k_sf));
-    making->pools.v_sf = new_pool(making, problem->num_pages * v_page, 8, true, offsetof(libdecode_tensors, v_sf));
+    making->pools.k_sf = new_pool(making, problem->num_pages * k_page, LIBDECODE_DTYPE_E4M3, offsetof(libdecode_tensors, k_sf));
+    making->pools.v_sf = new_pool(making, problem->num_pages * v_page, LIBDECODE_DTYPE_E4M3, offsetof(libdecode_tensors, v_sf));
     return making->pools.k_sf != NULL && making->pools.v_sf != NULL;
 }
 

@@ -17,10 +17,10 @@ void *new_buffer(struct making *making, size_t bytes, size_t field) {
     return data;
 }
 
-void poison_e4m3(void *data, size_t bytes) {
+void poison_fp8(libdecode_dtype dtype, void *data, size_t bytes) {
     uint8_t *octets = data;
     for (size_t index = 0; index < bytes; index += 2)
-        octets[index] = POISON_OTHER_BYTE;
+        octets[index] = dtype == LIBDECODE_DTYPE_E5M2 ? POISON_INFINITY : POISON_OTHER_BYTE;
 }
 
 struct query_rows query_rows_of(const struct making *making, int32_t request) {

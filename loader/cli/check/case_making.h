@@ -12,8 +12,9 @@
 #include "cases.h"
 #include "random.h"
 
-#define POISON_BYTE 0xff       /* 0xffff is NaN in bf16 and fp16, 0xff in e4m3 */
-#define POISON_OTHER_BYTE 0x7f /* the other NaN of e4m3; 0x7fff is one of bf16 and fp16, but 0xff7f is none */
+#define POISON_BYTE 0xff       /* 0xffff is NaN in bf16 and fp16, 0xff in e4m3 and e5m2 */
+#define POISON_OTHER_BYTE 0x7f /* the other NaN of e4m3, one of e5m2; 0x7fff is one of bf16 and fp16, but 0xff7f is none */
+#define POISON_INFINITY 0x7c   /* of e5m2 */
 /* Huge tokens and split borders lie at multiples of this: the tiles of all variants are such multiples. */
 #define TILE_TOKENS 64
 
@@ -56,8 +57,8 @@ void *new_buffer(struct making *making, size_t bytes, size_t field);
 #define NEW_BUFFER(making, count, element_bytes, name)                                                                           \
     new_buffer(making, (size_t)(count) * (element_bytes), offsetof(libdecode_tensors, name))
 
-/* Makes every other byte of e4m3 poison the other NaN. */
-void poison_e4m3(void *data, size_t bytes);
+/* Makes every other byte of FP8 poison the other NaN of e4m3, or an infinity of e5m2: times a weight of 0 that is NaN, too. */
+void poison_fp8(libdecode_dtype dtype, void *data, size_t bytes);
 
 /* The query tokens of a request, and their first row of query, out and draft_mask. */
 struct query_rows {

@@ -46,7 +46,7 @@
 #define CASE_OUT_NVFP4 CASE_FLAG(31)      /* likewise, of NVFP4 */
 #define CASE_NARROW_HEAD CASE_FLAG(32)    /* a head_dim that is less than the kernel's */
 #define CASE_INTERLEAVED CASE_FLAG(33)    /* V scales by V_INTERLEAVE4 where that can be, else linear; without: drawn */
-#define CASE_SPECIAL_VALUES CASE_FLAG(34) /* every finite e4m3 number, every e2m1 code with every scale */
+#define CASE_SPECIAL_VALUES CASE_FLAG(34) /* every finite e4m3 or e5m2 number, every e2m1 code with every scale */
 #define CASE_VISIBLE_NAN CASE_FLAG(35)    /* here and there a NaN that the query sees, in K, in V or in a scale; q_len is 1 */
 #define CASE_QUERY_RANGE CASE_FLAG(36)    /* rows of one batch are tiny, huge, zero, or of all magnitudes */
 #define CASE_QUERY_HUGE CASE_FLAG(37)     /* with CASE_QUERY_RANGE: ordinary scores come from queries of 1e30 */

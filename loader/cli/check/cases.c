@@ -329,7 +329,9 @@ static bool make_scales(struct making *making) {
     const float sign = has(making, CASE_NEGATIVE_SCALE) ? -1.0f : 1.0f;
     const double ordinary = has(making, CASE_QUERY_RANGE) ? query_range(making).ordinary : 1.0;
     const double spread = has(making, CASE_SKIP_SOFTMAX) ? 5.0 : 1.0; /* of the scores */
-    const float bmm1_scale = sign * (float)(spread / (sqrt((double)making->problem->head_dim) * ordinary));
+    const bool far_apart = has(making, CASE_SPECIAL_VALUES) && making->formats->kv_dtype == LIBDECODE_DTYPE_E5M2;
+    const double largest = far_apart ? 57344.0 / 448.0 : 1.0; /* of K, beside that of e4m3 */
+    const float bmm1_scale = sign * (float)(spread / (sqrt((double)making->problem->head_dim) * ordinary * largest));
     const float bmm2_scale = drawn_bmm2_scale(making);
     result->tensors.bmm1_scale = bmm1_scale;
     result->tensors.bmm2_scale = bmm2_scale;

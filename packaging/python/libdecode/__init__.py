@@ -9,7 +9,7 @@ optional.
     Context, open, default_context      bundles and policy
     explain, kernels, device_preset     which kernel, why; what there is. No GPU needed
     Workspace                           memory that launches need
-    typed, FP4Tensor                    bits as bf16, e4m3, NVFP4; results in NVFP4
+    typed, FP4Tensor                    bits as bf16, e4m3, e5m2, NVFP4; results in NVFP4
     LibdecodeError and its kind         errors
 
 `python -m libdecode doctor` says what is there and what is missing.

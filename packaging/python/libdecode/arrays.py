@@ -4,8 +4,8 @@
 Understood are PyTorch's tensors, numpy's arrays, and whatever has `__cuda_array_interface__`, `__array_interface__` or
 `__dlpack__`. Neither torch nor numpy is imported unless the caller's object is of it.
 
-Dtypes have libdecode's names: "bf16", "fp16", "e4m3", "nvfp4", and "f32", "i32", "u16", "u8" for the rest. numpy has neither bf16
-nor e4m3: their bits in a uint16 or uint8 array are named by `typed(array, "bf16")`. Two NVFP4 elements are one uint8.
+Dtypes have libdecode's names: "bf16", "fp16", "e4m3", "e5m2", "nvfp4", and "f32", "i32", "u16", "u8" for the rest. numpy has neither
+bf16 nor e4m3 nor e5m2: their bits in a uint16 or uint8 array are named by `typed(array, "bf16")`. Two NVFP4 elements are one uint8.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from libdecode import driver
 from libdecode.errors import InvalidArgumentError, UnsupportedError
 
 HOST = ("cpu", 0)
-ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1, "nvfp4": 1, "f32": 4, "f64": 8, "i32": 4, "i64": 8, "u16": 2, "u8": 1}
-_SAME_BITS = {"bf16": "u16", "fp16": "u16", "e4m3": "u8", "nvfp4": "u8"}  # what a dtype may be carried in
+ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1, "e5m2": 1, "nvfp4": 1, "f32": 4, "f64": 8, "i32": 4, "i64": 8, "u16": 2, "u8": 1}
+_SAME_BITS = {"bf16": "u16", "fp16": "u16", "e4m3": "u8", "e5m2": "u8", "nvfp4": "u8"}  # what a dtype may be carried in
 
 # What PyTorch, numpy and ml_dtypes call them.
 _NAMES = {
-    "bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "e4m3", "float4_e2m1fn_x2": "nvfp4", "float32": "f32", "float64": "f64",
+    "bfloat16": "bf16", "float16": "fp16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float4_e2m1fn_x2": "nvfp4",
+    "float32": "f32", "float64": "f64",
     "int32": "i32", "uint32": "i32", "int64": "i64", "uint64": "i64", "int16": "u16", "uint16": "u16", "uint8": "u8", "int8": "u8", "bool": "u8",
 }
 _known_dtypes: dict[Any, str] = {}  # dtype objects that were seen
@@ -67,9 +68,9 @@ class TypedArray(NamedTuple):
 
 
 def typed(array: Any, dtype: str) -> TypedArray:
-    """Says that the bits in `array` are `dtype`: "bf16" or "fp16" in elements of 16 bits, "e4m3" in elements of 8, "nvfp4" in
-    bytes that hold two elements each, the even one in the low half. Any function of this package takes the result for the
-    array."""
+    """Says that the bits in `array` are `dtype`: "bf16" or "fp16" in elements of 16 bits, "e4m3" or "e5m2" in elements of 8,
+    "nvfp4" in bytes that hold two elements each, the even one in the low half. Any function of this package takes the result
+    for the array."""
     if dtype not in _SAME_BITS:
         raise InvalidArgumentError(f"dtype is {dtype!r}: accepted are {', '.join(_SAME_BITS)}")
     return TypedArray(array, dtype)
@@ -171,7 +172,7 @@ class _DLTensor(ctypes.Structure):
 
 
 _DL_DTYPES = {(0, 8): "u8", (1, 8): "u8", (6, 8): "u8", (0, 16): "u16", (1, 16): "u16", (0, 32): "i32", (1, 32): "i32", (0, 64): "i64", (1, 64): "i64",
-              (2, 16): "fp16", (2, 32): "f32", (2, 64): "f64", (4, 16): "bf16", (10, 8): "e4m3"}  # (code, bits)
+              (2, 16): "fp16", (2, 32): "f32", (2, 64): "f64", (4, 16): "bf16", (10, 8): "e4m3", (12, 8): "e5m2"}  # (code, bits)
 _DL_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}  # 3: pinned, 13: managed
 
 

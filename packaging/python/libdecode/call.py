@@ -22,6 +22,7 @@ from libdecode.library import library
 from libdecode.problem import DTYPES, KV_LAYOUTS, SF_LAYOUTS, choice
 from libdecode.workspace import Place, Workspace, pool
 
+_ROW_DTYPES = ("bf16", "fp16", "e4m3")  # of queries, and of results that have no scales
 _INTERLEAVING_GPUS = (100, 103)  # where FlashInfer's quantiser interleaves the scales of V
 
 
@@ -74,7 +75,7 @@ class Call:
     def query(self, query: Any) -> None:
         """[tokens, num_qo_heads, head_dim]."""
         seen = self._see(query, "query")
-        require_dtype(seen, "bf16", "fp16", "e4m3")
+        require_dtype(seen, *_ROW_DTYPES)
         require_rank(seen, 3, "[tokens, num_qo_heads, head_dim]")
         require_dense_rows(seen)
         problem = self.problem
@@ -91,7 +92,7 @@ class Call:
         problem.kv_layout, self.kv_layout = choice("kv_layout", kv_layout, KV_LAYOUTS), kv_layout
         k, v = (seen._replace(dtype="nvfp4") if seen.dtype == "u8" else seen for seen in _pair(kv_cache, "kv_cache", self._see))
         for seen in (k, v):
-            require_dtype(seen, "bf16", "fp16", "e4m3", "nvfp4")
+            require_dtype(seen, "bf16", "fp16", "e4m3", "e5m2", "nvfp4")
             require_rank(seen, 4, _page_axes(self.kv_layout, "head_dim"))
             require_dense_rows(seen)
         require_dtype(v, k.dtype)
@@ -115,7 +116,7 @@ class Call:
         """Of MLA: [pages, page_size, head_dim] or [pages, 1, page_size, head_dim]; the first kv_lora_rank elements of a row are
         its V."""
         problem, seen = self.problem, self._see(kv_cache, "kv_cache")
-        require_dtype(seen, "bf16", "fp16", "e4m3")
+        require_dtype(seen, *_ROW_DTYPES)
         if len(seen.shape) == 4 and seen.shape[1] == 1:
             seen = seen._replace(shape=(seen.shape[0], *seen.shape[2:]), strides=(seen.strides[0], *seen.strides[2:]))
         require_rank(seen, 3, "[pages, page_size, head_dim] or [pages, 1, page_size, head_dim]")
@@ -346,8 +347,8 @@ class Call:
                 raise InvalidArgumentError(f"{name} is {value} with a result that is not nvfp4: only that has it")
         if out is None:
             dtype = wanted or self.query_view.dtype
-            if dtype not in DTYPES:
-                raise InvalidArgumentError(f"out_dtype is {dtype}: accepted are {', '.join(DTYPES)}")
+            if dtype not in _ROW_DTYPES:
+                raise InvalidArgumentError(f"out_dtype is {dtype}: accepted are {', '.join(_ROW_DTYPES)}, nvfp4")
             out = self.new(self.query_view, shape, dtype, "out")
             seen = self._see(out, "out")._replace(dtype=dtype)
         else:
@@ -356,7 +357,7 @@ class Call:
             # Bits without a name have that of out_dtype, else of the query.
             if (wanted or self.query_view.dtype) in carried:
                 seen = seen._replace(dtype=wanted or self.query_view.dtype)
-            require_dtype(seen, *([wanted] if wanted else ["bf16", "fp16", "e4m3"]))
+            require_dtype(seen, *([wanted] if wanted else _ROW_DTYPES))
             require_shape(seen, shape, "[tokens, num_qo_heads, head_dim]")
             require_dense_rows(seen)
             _require_writable(seen)

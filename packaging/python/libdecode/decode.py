@@ -79,7 +79,7 @@ def trtllm_batch_decode_with_kv_cache(
 
     query             [tokens, num_qo_heads, head_dim], bf16, fp16 or e4m3; the tokens of request 0 first
     kv_cache          [pages, 2, num_kv_heads, page_size, head_dim], or (K, V) without the axis of 2; with kv_layout "NHD"
-                      page_size before num_kv_heads. The query's dtype, e4m3, or NVFP4: uint8, two elements a byte
+                      page_size before num_kv_heads. The query's dtype, e4m3, e5m2, or NVFP4: uint8, two elements a byte
     workspace_buffer  a `Workspace`, else it has no effect: see parameters.md
     block_tables      i32 [batch, pages of the longest]; entries past a request's last page are not read
     seq_lens          i32 [batch]: KV tokens, the new ones included
@@ -352,7 +352,7 @@ def single_decode_with_kv_cache(
 
     q                    [num_qo_heads, head_dim], bf16, fp16 or e4m3
     k, v                 [tokens, num_kv_heads, head_dim], or with kv_layout "HND" [num_kv_heads, tokens, head_dim]; q's dtype,
-                         e4m3, or NVFP4: uint8, two elements a byte
+                         e4m3, e5m2, or NVFP4: uint8, two elements a byte
     pos_encoding_mode    "NONE"; "ROPE_LLAMA": q and k are given unrotated; "ALIBI": to the logit of the token at position j is
                          added slope * (j - the query's position), the slopes a geometric series of the heads
     use_tensor_cores     no effect: every kernel does, with groups of any size

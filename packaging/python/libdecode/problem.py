@@ -10,7 +10,7 @@ from libdecode import abi
 from libdecode.arrays import dtype_name
 from libdecode.errors import InvalidArgumentError
 
-DTYPES = {"bf16": abi.DTYPE_BF16, "fp16": abi.DTYPE_FP16, "e4m3": abi.DTYPE_E4M3, "nvfp4": abi.DTYPE_NVFP4}
+DTYPES = {"bf16": abi.DTYPE_BF16, "fp16": abi.DTYPE_FP16, "e4m3": abi.DTYPE_E4M3, "nvfp4": abi.DTYPE_NVFP4, "e5m2": abi.DTYPE_E5M2}
 DTYPE_NAMES = {number: name for name, number in DTYPES.items()}
 KV_LAYOUTS = {"HND": abi.KV_HND, "NHD": abi.KV_NHD}
 SF_LAYOUTS = {"linear": abi.SF_LINEAR, "v_interleave4": abi.SF_V_INTERLEAVE4}
@@ -40,7 +40,7 @@ class Problem(abi.Problem):
     default (contiguous KV has kv_capacity_tokens instead of pages); every other field may be left out. Strides count elements.
 
     op            "batch_decode" (default) or "mla_decode"
-    dtypes        "bf16", "fp16", "e4m3", "nvfp4", or PyTorch's and numpy's of these
+    dtypes        "bf16", "fp16", "e4m3", "nvfp4", of the KV cache "e5m2", or PyTorch's and numpy's of these
     kv_layout     "HND" or "NHD"
     v_sf_layout   "linear" or "v_interleave4"
     features      names of LIBDECODE_FEATURE_*, in small letters ("sinks", "lse", "ragged_q", "draft_mask", ...), or their bits.

@@ -37,6 +37,5 @@ inline uint32_t negate_fp16x2(uint32_t a) { return a ^ 0x80008000u; }
 inline uint32_t both_halves(uint32_t pair, bool upper) { return (upper ? pair >> 16 : pair & 0xffff) * 0x10001u; }
 inline float float_from_fp16_low(uint32_t pair) { return played_low(pair); }
 inline uint32_t select_bits(uint32_t a, uint32_t b, uint32_t mask) { return (a & mask) | (b & ~mask); }
-inline uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) { return __byte_perm(a, b, selector); }
 
 } // namespace ptx

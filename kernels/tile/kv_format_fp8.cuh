@@ -1,25 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_format_e4m3.cuh: FP8 rows become fp16 in registers, which holds every e4m3 exactly. Of kv_format.cuh.
+ * kv_format_fp8.cuh: rows of e4m3 and e5m2 become fp16 in registers, which holds every one of them exactly. Of kv_format.cuh.
  *
  * ldmatrix moves pairs of bytes. Of K a lane gets four neighbouring dims of a token: those are its two registers of a step. Of V,
- * transposed, it gets two neighbouring dims of two neighbouring tokens: one permutation brings the tokens of a dim together.
+ * transposed, it gets two neighbouring dims of two neighbouring tokens, and the tokens of a dim have to come together.
  */
 #pragma once
 
 #include <cstdint>
 
 #include "abi.h"
+#include "ptx/bytes.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/matrix.cuh"
 #include "ptx/memory.cuh"
+#include "tile/e5m2_pairs.cuh"
 #include "tile/kv_format.cuh"
 
 namespace tile {
 
+/*
+ * Of four bytes of a row, as pairs of fp16: the lower two and the upper two; or those of even and of odd numbers, once the bytes are
+ * sorted for that. rotation_scale: what keeps a rotated row within fp16.
+ */
+struct E4m3Pairs {
+    static __device__ __forceinline__ uint32_t lower(uint32_t bytes) { return ptx::fp16x2_from_e4m3x2_low(bytes); }
+    static __device__ __forceinline__ uint32_t upper(uint32_t bytes) { return ptx::fp16x2_from_e4m3x2_high(bytes); }
+    static __device__ __forceinline__ uint32_t sort(uint32_t bytes) { return ptx::permute_bytes(bytes, 0, 0x3120); }
+    static __device__ __forceinline__ uint32_t even(uint32_t sorted) { return lower(sorted); }
+    static __device__ __forceinline__ uint32_t odd(uint32_t sorted) { return upper(sorted); }
+    static constexpr float rotation_scale = 1.f;
+};
+
 /* A pair of chunks is two steps. */
-template <int head_dim>
-struct KvFormat<KERNEL_DTYPE_E4M3, head_dim> {
+template <class Pairs, int head_dim>
+struct Fp8Format {
     static constexpr int matrix_dtype = KERNEL_DTYPE_FP16;
     static constexpr int row_bytes = head_dim, scale_bytes = 0, copied_element_bytes = 1;
     using Rows = TileRows<row_bytes>;
@@ -44,10 +59,10 @@ struct KvFormat<KERNEL_DTYPE_E4M3, head_dim> {
             if (step % 2 == 0)
                 ptx::ldmatrix_x4(this->chunks, Rows::pair(this->address, this->line_stride_bytes, (first + step) / 2));
             const uint32_t low = this->chunks[step % 2 * 2], high = this->chunks[step % 2 * 2 + 1];
-            keys[0] = ptx::fp16x2_from_e4m3x2_low(low);
-            keys[1] = ptx::fp16x2_from_e4m3x2_low(high);
-            keys[2] = ptx::fp16x2_from_e4m3x2_high(low);
-            keys[3] = ptx::fp16x2_from_e4m3x2_high(high);
+            keys[0] = Pairs::lower(low);
+            keys[1] = Pairs::lower(high);
+            keys[2] = Pairs::upper(low);
+            keys[3] = Pairs::upper(high);
         }
     };
 
@@ -80,22 +95,23 @@ struct KvFormat<KERNEL_DTYPE_E4M3, head_dim> {
         __device__ __forceinline__ void operand(uint32_t (&keys)[4], int step) const {
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-                keys[i] = step % 2 == 0 ? ptx::fp16x2_from_e4m3x2_low(words[i]) : ptx::fp16x2_from_e4m3x2_high(words[i]);
+                keys[i] = step % 2 == 0 ? Pairs::lower(words[i]) : Pairs::upper(words[i]);
         }
     };
-    static constexpr float rotation_scale = 1.f, rotated_scale = 1.f;
+    /* The query, which is rotated as well, has a scale of its own. */
+    static constexpr float rotation_scale = Pairs::rotation_scale, rotated_scale = 1.f / rotation_scale;
 
     struct ValueReader : Reader {
         using Reader::Reader;
         __device__ __forceinline__ void operand(uint32_t (&values)[4], int step, int first = 0) {
             if (step % 2 == 0)
                 ptx::ldmatrix_x4_trans(this->chunks, Rows::pair(this->address, this->line_stride_bytes, (first + step) / 2));
-            const uint32_t low = ptx::permute_bytes(this->chunks[step % 2 * 2], 0, 0x3120);
-            const uint32_t high = ptx::permute_bytes(this->chunks[step % 2 * 2 + 1], 0, 0x3120);
-            values[0] = ptx::fp16x2_from_e4m3x2_low(low);
-            values[1] = ptx::fp16x2_from_e4m3x2_high(low);
-            values[2] = ptx::fp16x2_from_e4m3x2_low(high);
-            values[3] = ptx::fp16x2_from_e4m3x2_high(high);
+            const uint32_t low = Pairs::sort(this->chunks[step % 2 * 2]);
+            const uint32_t high = Pairs::sort(this->chunks[step % 2 * 2 + 1]);
+            values[0] = Pairs::even(low);
+            values[1] = Pairs::odd(low);
+            values[2] = Pairs::even(high);
+            values[3] = Pairs::odd(high);
         }
     };
 
@@ -106,5 +122,10 @@ struct KvFormat<KERNEL_DTYPE_E4M3, head_dim> {
         return step * 16 + (lane >> 2) * 2 + half;
     }
 };
+
+template <int head_dim>
+struct KvFormat<KERNEL_DTYPE_E4M3, head_dim> : Fp8Format<E4m3Pairs, head_dim> {};
+template <int head_dim>
+struct KvFormat<KERNEL_DTYPE_E5M2, head_dim> : Fp8Format<E5m2Pairs, head_dim> {};
 
 } // namespace tile
