@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * check.c: `libdecode check`: every kernel that fits this GPU, over every test case, against the reference.
- * Before: cases.c makes the tensors, compare.c the expectation. Does: check_run.c.
+ * Before: cases.c makes the tensors, compare.c the expectation. Does: check_run.c. Next: check_results.c.
  */
 #define _POSIX_C_SOURCE 200809L /* sigaction under -std=c17 */
 #include <math.h>
@@ -13,6 +13,7 @@
 
 #include "check_merge.h"
 #include "check_neighbours.h"
+#include "check_results.h"
 #include "check_run.h"
 #include "command.h"
 #include "context.h"
@@ -31,12 +32,6 @@
 #define SHOWN_FAILURES 3         /* of one variant; JSON has all of them */
 #define DEFAULT_SEED 1
 #define DEFAULT_PATIENCE 300 /* seconds: tools that watch every access make a kernel a hundred times slower */
-
-struct check_args {
-    bool quick, list;
-    int32_t seed, repeats, neighbourhoods, random, patience;
-    const char *only;
-};
 
 static const struct option check_options[] = {
     {"--quick", NULL, OPTION_FLAG, offsetof(struct check_args, quick), 0, 0, "a few cases only, 20 repeats: some seconds"},
@@ -81,37 +76,6 @@ void help_check(void) {
            "How far a result may lie from the reference is derived in loader/cli/compare.c.\n");
     options_print(groups, 3);
 }
-
-struct variant {
-    libdecode_kernel_info info;
-    libdecode_context *context; /* its policy forces this kernel, unless it merges */
-    bool merges;                /* partial results: it has cases of its own */
-    size_t passed, failed, not_applicable;
-    bool finished; /* with all cases of its kind */
-    double worst_ratio;
-    char why_not[200]; /* the first reason for a case that is not applicable */
-};
-
-struct failure_record {
-    const char *kernel;
-    char test[48];
-    struct failure failure;
-};
-
-struct checker {
-    const struct check_args *args;
-    struct gpu gpu;
-    libdecode_device device;
-    libdecode_context *context;
-    struct variant *variants;
-    size_t num_variants;
-    struct check_rig rig;
-    struct failure_record *failures;
-    size_t num_failures;
-    bool json, out_of_memory;
-    size_t num_cases; /* test cases with tensors made for them */
-    double reference_seconds;
-};
 
 /* ---------------------------------------------------------------------------------------------------------- signals */
 
@@ -389,123 +353,7 @@ static bool run_merges(struct checker *checker) {
     return true;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- results */
-
-static bool variant_passed(const struct variant *variant) {
-    return variant->finished && variant->failed == 0 && variant->passed > 0;
-}
-/* Of cases picked by name or number there may be none for a kernel; of all cases there is. */
-static bool variant_has_no_case(const struct checker *checker, const struct variant *variant) {
-    bool picked = checker->args->only != NULL || checker->args->random > 0;
-    return picked && variant->finished && variant->passed == 0 && variant->failed == 0;
-}
-static bool variant_failed(const struct checker *checker, const struct variant *variant) {
-    return variant->failed > 0 || (variant->finished && variant->passed == 0 && !variant_has_no_case(checker, variant));
-}
-
-struct summary {
-    size_t passed, failed, without_case, unfinished; /* kernels */
-    double seconds;
-};
-
-static struct summary summarise(const struct checker *checker, double seconds) {
-    struct summary summary = {.seconds = seconds};
-    for (size_t index = 0; index < checker->num_variants; index++) {
-        summary.passed += variant_passed(&checker->variants[index]);
-        summary.failed += variant_failed(checker, &checker->variants[index]);
-        summary.without_case += variant_has_no_case(checker, &checker->variants[index]);
-    }
-    summary.unfinished = checker->num_variants - summary.passed - summary.failed - summary.without_case;
-    return summary;
-}
-
-static const char *outcome(const struct checker *checker, const struct variant *variant) {
-    if (variant_passed(variant))
-        return "pass";
-    if (variant_failed(checker, variant))
-        return "FAIL";
-    return variant_has_no_case(checker, variant) ? "none" : "part";
-}
-
-static void print_results(const struct checker *checker, const struct summary *summary) {
-    printf("\n%-44s %6s %7s %7s  %s\n", "kernel", "", "cases", "failed", "largest error / allowed");
-    for (size_t index = 0; index < checker->num_variants; index++) {
-        const struct variant *variant = &checker->variants[index];
-        printf("%-44s %6s %7zu %7zu  %.2f", variant->info.name, outcome(checker, variant), variant->passed + variant->failed,
-               variant->failed, variant->worst_ratio);
-        if (variant->not_applicable > 0)
-            printf("  (%zu cases not for it, %s)", variant->not_applicable, variant->why_not);
-        else if (variant->passed + variant->failed == 0)
-            printf("  (not run)");
-        putchar('\n');
-    }
-    printf("\n%s, %d SMs: %zu cases, seed %d, %d repeats, %.0f s (%.0f s of it the reference)\n", checker->device.name,
-           checker->device.sm_count, checker->num_cases, checker->args->seed, checker->args->repeats, summary->seconds,
-           checker->reference_seconds);
-    if (summary->without_case > 0)
-        printf("%zu without a case\n", summary->without_case);
-    if (summary->unfinished > 0)
-        printf("%zu not finished\n", summary->unfinished);
-    printf("%zu passed, %zu failed\n", summary->passed, summary->failed);
-}
-
-static void print_failures_json(const struct checker *checker, struct json *json) {
-    json_begin(json, "failures", '[');
-    for (size_t index = 0; index < checker->num_failures; index++) {
-        const struct failure_record *record = &checker->failures[index];
-        const struct mismatch *mismatch = &record->failure.mismatch;
-        json_begin(json, NULL, '{');
-        json_text(json, "kernel", record->kernel);
-        json_text(json, "case", record->test);
-        json_integer(json, "seed", checker->args->seed);
-        json_text(json, "kind", record->failure.what);
-        json_text(json, "message", record->failure.text);
-        if (strcmp(record->failure.what, "wrong") == 0) {
-            json_text(json, "tensor", mismatch->tensor);
-            json_integer(json, "token", (int64_t)mismatch->token);
-            json_integer(json, "head", (int64_t)mismatch->head);
-            json_integer(json, "element", (int64_t)mismatch->element);
-            json_number(json, "got", mismatch->got);
-            json_number(json, "expected", mismatch->expected);
-            json_number(json, "tolerance", mismatch->tolerance);
-            json_integer(json, "off", (int64_t)mismatch->count);
-        }
-        json_end(json, '}');
-    }
-    json_end(json, ']');
-}
-
-static void print_results_json(const struct checker *checker, const struct summary *summary) {
-    struct json json = {0};
-    json_begin(&json, NULL, '{');
-    json_text(&json, "libdecode", libdecode_version());
-    json_text(&json, "gpu", checker->device.name);
-    json_integer(&json, "compute_capability", checker->device.compute_capability);
-    json_integer(&json, "driver_version", checker->device.driver_version);
-    json_integer(&json, "seed", checker->args->seed);
-    json_integer(&json, "repeats", checker->args->repeats);
-    json_number(&json, "seconds", summary->seconds);
-    json_begin(&json, "kernels", '[');
-    for (size_t index = 0; index < checker->num_variants; index++) {
-        const struct variant *variant = &checker->variants[index];
-        json_begin(&json, NULL, '{');
-        json_text(&json, "name", variant->info.name);
-        json_bool(&json, "passed", variant_passed(variant));
-        json_bool(&json, "finished", variant->finished);
-        json_integer(&json, "cases_passed", (int64_t)variant->passed);
-        json_integer(&json, "cases_failed", (int64_t)variant->failed);
-        json_integer(&json, "cases_not_applicable", (int64_t)variant->not_applicable);
-        json_number(&json, "worst_error_over_allowed", variant->worst_ratio);
-        json_end(&json, '}');
-    }
-    json_end(&json, ']');
-    print_failures_json(checker, &json);
-    json_integer(&json, "passed", (int64_t)summary->passed);
-    json_integer(&json, "failed", (int64_t)summary->failed);
-    json_integer(&json, "without_case", (int64_t)summary->without_case);
-    json_integer(&json, "not_finished", (int64_t)summary->unfinished);
-    json_end(&json, '}');
-}
+/* ----------------------------------------------------------------------------------------------------------- the check */
 
 static int check_all(struct checker *checker, const struct session_args *session, const struct texts *globs) {
     double begin = seconds_now();
