@@ -273,7 +273,15 @@ typedef enum libdecode_features {
     /* no pages: request b has kv_capacity_tokens rows of its own, one after the other */
     LIBDECODE_FEATURE_CONTIGUOUS_KV = 1u << 13,
     /* MLA_DECODE: the query comes in two tensors, its first v_head_dim elements and, as tensors.query_rope, the others */
-    LIBDECODE_FEATURE_QUERY_ROPE = 1u << 14
+    LIBDECODE_FEATURE_QUERY_ROPE = 1u << 14,
+    /*
+     * tensors.seq_lens is host memory: every launch copies the lengths to the workspace before its kernel, asynchronously, and clears
+     * them there after it. They lie side by side: seq_lens_request_stride 1, seq_lens_head_stride 0 or batch_size. The memory is the
+     * caller's, page-locked (cuMemHostAlloc), and stays as it is until the stream has come to the kernel; of other memory the driver
+     * makes a copy first, which may wait for the stream. Not into a stream that is captured, where every replay would read it. Launch
+     * flags have no effect, since the copy stands between the kernels.
+     */
+    LIBDECODE_FEATURE_HOST_SEQ_LENS = 1u << 16
 } libdecode_features;
 
 typedef struct libdecode_problem {
@@ -342,6 +350,8 @@ typedef struct libdecode_problem {
      * [batch_size, num_kv_heads, kv_capacity_tokens, head_dim], or in NHD [batch_size, kv_capacity_tokens, num_kv_heads, head_dim]:
      * what is said of a page is so of a request, k_page_stride is its stride, and page_size, num_pages and page_table... stay 0.
      * Rows from a request's length on never influence the result; with a length beyond the capacity none behind it is read.
+     * With pages, >= 0: no request has more KV tokens, whatever its length; 0: what its row of the page table has room for, which it
+     * may not exceed.
      */
     int32_t kv_capacity_tokens;
     uint32_t reserved; /* 0 */
@@ -360,7 +370,8 @@ typedef enum libdecode_launch_flags {
 } libdecode_launch_flags;
 
 /*
- * Pointers, for one launch. Device memory for libdecode_plan_launch, host memory for libdecode_reference.
+ * Pointers, for one launch. Device memory for libdecode_plan_launch (but seq_lens with FEATURE_HOST_SEQ_LENS), host memory for
+ * libdecode_reference.
  * All KV rows, the query, out and the scales of NVFP4 must be 16-byte aligned: base addresses, and strides of rows (NVFP4 out:
  * strides of 8 bytes, which are 16 elements; scales: as libdecode_problem says).
  * tokens = batch_size * q_len, or cum_seq_lens_q[batch_size].
@@ -374,8 +385,8 @@ typedef struct libdecode_tensors {
     /* [batch_size, page_table_request_stride]; a negative id gives zero rows; entries past the last live page are never
      * read */
     const int32_t *page_table; /* NULL with FEATURE_CONTIGUOUS_KV */
-    /* [batch_size] KV tokens of each request, the q_len new ones included. With FEATURE_CONTIGUOUS_KV it may be NULL: every request has
-     * kv_capacity_tokens of them, and nothing is read before the first KV row */
+    /* [batch_size] KV tokens of each request, the q_len new ones included. With FEATURE_CONTIGUOUS_KV, or with kv_capacity_tokens above 0,
+     * it may be NULL: every request has kv_capacity_tokens of them, and no length is read. With FEATURE_HOST_SEQ_LENS host memory */
     const int32_t *seq_lens;
     void *out; /* out_dtype [tokens, num_qo_heads, v_head_dim] */
     /* NVFP4 out: e4m3 scales, 128x4 swizzle, [round_up(tokens, 128), round_up(num_qo_heads * v_head_dim / 16, 4)] */
@@ -456,8 +467,8 @@ LIBDECODE_API libdecode_status libdecode_workspace_init(libdecode_context *conte
 LIBDECODE_API libdecode_status libdecode_prepare(libdecode_context *context, libdecode_plan *const *plans, size_t num_plans);
 
 /*
- * Enqueues one kernel. After the first launch (or libdecode_prepare) it neither allocates, locks, reads files, logs nor
- * synchronises, and may be captured. Lengths, page table, positions and device scales are read on the device when the
+ * Enqueues one kernel; with FEATURE_HOST_SEQ_LENS a copy before it and a memset behind it. After the first launch (or libdecode_prepare)
+ * it neither allocates, locks, reads files, logs nor synchronises, and may be captured. Lengths, page table, positions and device scales are read on the device when the
  * kernel runs; the host scalars are those of this call.
  * Errors: INVALID_ARGUMENT, STRUCT_SIZE, WORKSPACE_TOO_SMALL, WRONG_DEVICE, COLD_IN_CAPTURE, 3xx, 4xx, FORKED.
  */

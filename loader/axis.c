@@ -164,9 +164,14 @@ static void offers_q_len(const contract_t *contract, char *text) {
 }
 const struct axis axis_q_len = {"q_len", fits_q_len, asks_q_len, offers_q_len};
 
+/* What kernels do nothing for: launch.c does. */
+#define FEATURES_OF_LAUNCHES ((uint32_t)LIBDECODE_FEATURE_HOST_SEQ_LENS)
+
 static bool fits_features(const struct problem *problem, const contract_t *contract) {
-    return (problem->given.features & ~contract->features) == 0;
+    return (problem->given.features & ~FEATURES_OF_LAUNCHES & ~contract->features) == 0;
 }
-static void asks_features(const struct problem *problem, char *text) { name_features(problem->given.features, text); }
+static void asks_features(const struct problem *problem, char *text) {
+    name_features(problem->given.features & ~FEATURES_OF_LAUNCHES, text);
+}
 static void offers_features(const contract_t *contract, char *text) { name_features(contract->features, text); }
 const struct axis axis_features = {"features", fits_features, asks_features, offers_features};

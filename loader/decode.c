@@ -169,6 +169,7 @@ static libdecode_status launch(libdecode_plan *plan, const struct driver *driver
     cuda_function function;
     FORWARD(workspace_check(tensors->workspace, tensors->workspace_bytes, workspace_bytes(selection)));
     FORWARD(check_device(plan, driver, context_id));
+    FORWARD(host_lens_check(driver, selection, tensors, stream));
     FORWARD(module_function(plan->context->modules, driver, context_id, selection->record, stream, plan->context->policy.strict,
                             0, &function));
     return launch_kernel(driver, &plan->problem, selection, tensors, function, stream);

@@ -21,8 +21,8 @@
 #define OPTIONAL 0
 
 /*
- * The exported names. cuda.h maps cuCtxPushCurrent and cuCtxPopCurrent to _v2; for the rest the plain name is the present
- * one. (The _ptsz forms only change what the NULL stream means; ours is the legacy default stream.) `since` = 1000 * major +
+ * The exported names. cuda.h maps cuCtxPushCurrent, cuCtxPopCurrent and cuMemcpyHtoDAsync to _v2; for the rest the plain name is
+ * the present one. (The _ptsz forms only change what the NULL stream means; ours is the legacy default stream.) `since` = 1000 * major +
  * 10 * minor of the first driver that has the call, or OPTIONAL.
  */
 static const struct {
@@ -51,6 +51,7 @@ static const struct {
     {"cuLaunchKernelEx", 11060, offsetof(struct driver, launch_kernel_ex)},
     {"cuStreamIsCapturing", 10000, offsetof(struct driver, stream_is_capturing)},
     {"cuThreadExchangeStreamCaptureMode", 10010, offsetof(struct driver, thread_exchange_stream_capture_mode)},
+    {"cuMemcpyHtoDAsync_v2", 3020, offsetof(struct driver, memcpy_htod_async)},
     {"cuMemsetD8Async", 3020, offsetof(struct driver, memset_d8_async)},
     {"cuTensorMapEncodeTiled", 12000, offsetof(struct driver, tensor_map_encode_tiled)},
 };

@@ -83,6 +83,7 @@ struct driver {
                                     void **extra);
     cuda_result (*stream_is_capturing)(libdecode_stream stream, int *status);
     cuda_result (*thread_exchange_stream_capture_mode)(int *mode);
+    cuda_result (*memcpy_htod_async)(cuda_address to, const void *from, size_t bytes, libdecode_stream stream);
     cuda_result (*memset_d8_async)(cuda_address address, unsigned char value, size_t bytes, libdecode_stream stream);
     cuda_result (*tensor_map_encode_tiled)(struct libdecode_tensor_map *map, int data_type, uint32_t rank, void *address,
                                            const uint64_t *dims, const uint64_t *strides, const uint32_t *box,

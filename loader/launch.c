@@ -14,8 +14,12 @@
 /* Of cuda.h. */
 enum { TENSOR_MAP_INTERLEAVE_NONE = 0, TENSOR_MAP_PROMOTION_L2_128B = 2, TENSOR_MAP_FILL_ZEROS = 0 };
 
+static size_t aligned(size_t bytes) {
+    return (bytes + WORKSPACE_ALIGNMENT_BYTES - 1) / WORKSPACE_ALIGNMENT_BYTES * WORKSPACE_ALIGNMENT_BYTES;
+}
+
 size_t workspace_bytes(const struct selection *selection) {
-    return (selection->records_bytes + WORKSPACE_ALIGNMENT_BYTES - 1) / WORKSPACE_ALIGNMENT_BYTES * WORKSPACE_ALIGNMENT_BYTES;
+    return aligned(selection->records_bytes) + aligned(selection->lens_bytes);
 }
 
 libdecode_status workspace_check(const void *workspace, size_t given_bytes, size_t needed_bytes) {
@@ -84,8 +88,9 @@ libdecode_status launch_block(const struct driver *driver, const struct kernel_r
     return LIBDECODE_OK;
 }
 
-libdecode_status launch_kernel(const struct driver *driver, const struct problem *problem, const struct selection *selection,
-                               const libdecode_tensors *tensors, cuda_function function, libdecode_stream stream) {
+static libdecode_status launch_decode(const struct driver *driver, const struct problem *problem,
+                                      const struct selection *selection, const libdecode_tensors *tensors, cuda_function function,
+                                      libdecode_stream stream) {
     struct kernel_arguments arguments;
     const struct family *family = selection->record->family;
     memset(arguments.block, 0, family->parameter_bytes);
@@ -93,4 +98,55 @@ libdecode_status launch_kernel(const struct driver *driver, const struct problem
     FORWARD(encode_maps(driver, &arguments));
     const uint32_t num_ctas = (uint32_t)selection->num_workers * selection->record->kernel->contract.cluster_size;
     return launch_block(driver, selection->record, num_ctas, tensors->launch_flags, arguments.block, function, stream);
+}
+
+/* ------------------------------------------------------------------------------------------------ lengths on the host */
+
+libdecode_status host_lens_check(const struct driver *driver, const struct selection *selection, const libdecode_tensors *tensors,
+                                 libdecode_stream stream) {
+    int capture = 0;
+    if (selection->lens_bytes == 0 || tensors->seq_lens == NULL)
+        return LIBDECODE_OK;
+    cuda_result result = driver->stream_is_capturing(stream, &capture);
+    if (result != CUDA_RESULT_SUCCESS)
+        return driver_fail(driver, result, "cuStreamIsCapturing", "nobody knows whether lengths on the host may be copied");
+    if (capture != 0)
+        return fail(
+            LIBDECODE_ERROR_INVALID_ARGUMENT,
+            "tensors.seq_lens is %p, on the host (LIBDECODE_FEATURE_HOST_SEQ_LENS), and the stream is captured: every replay "
+            "would read that memory; give lengths on the device, and leave the feature out",
+            (const void *)tensors->seq_lens);
+    return LIBDECODE_OK;
+}
+
+/*
+ * Between the copy and the memset, which leaves the workspace as every launch finds it: the records of another plan may lie where the
+ * lengths are. Neither lets kernels overlap, so nothing is promised of history.
+ */
+static libdecode_status launch_with_host_lens(const struct driver *driver, const struct problem *problem,
+                                              const struct selection *selection, const libdecode_tensors *tensors,
+                                              cuda_function function, libdecode_stream stream) {
+    libdecode_tensors on_device = *tensors;
+    char *lens = (char *)tensors->workspace + aligned(selection->records_bytes);
+    const cuda_address address = (cuda_address)(uintptr_t)lens;
+    on_device.seq_lens = (const int32_t *)(void *)lens;
+    on_device.launch_flags = 0;
+    cuda_result result = driver->memcpy_htod_async(address, tensors->seq_lens, selection->lens_bytes, stream);
+    if (result != CUDA_RESULT_SUCCESS)
+        return driver_fail(
+            driver, result, "cuMemcpyHtoDAsync",
+            "tensors.seq_lens cannot be copied to the workspace; is it host memory, and the workspace of this device?");
+    const libdecode_status status = launch_decode(driver, problem, selection, &on_device, function, stream);
+    result = driver->memset_d8_async(address, 0, selection->lens_bytes, stream);
+    if (status == LIBDECODE_OK && result != CUDA_RESULT_SUCCESS)
+        return driver_fail(driver, result, "cuMemsetD8Async",
+                           "the lengths stay in the workspace; call libdecode_workspace_init before its next launch");
+    return status;
+}
+
+libdecode_status launch_kernel(const struct driver *driver, const struct problem *problem, const struct selection *selection,
+                               const libdecode_tensors *tensors, cuda_function function, libdecode_stream stream) {
+    if (selection->lens_bytes > 0 && tensors->seq_lens != NULL)
+        return launch_with_host_lens(driver, problem, selection, tensors, function, stream);
+    return launch_decode(driver, problem, selection, tensors, function, stream);
 }

@@ -17,7 +17,14 @@ size_t workspace_bytes(const struct selection *selection);
 /* Pointer, alignment and size of a workspace. Errors: INVALID_ARGUMENT, WORKSPACE_TOO_SMALL. */
 libdecode_status workspace_check(const void *workspace, size_t given_bytes, size_t needed_bytes);
 
-/* `tensors` has passed tensors_check, its workspace workspace_check. Errors: CUDA. */
+/* Lengths on the host are not copied into a stream that is captured. Errors: INVALID_ARGUMENT, CUDA. */
+libdecode_status host_lens_check(const struct driver *driver, const struct selection *selection, const libdecode_tensors *tensors,
+                                 libdecode_stream stream);
+
+/*
+ * `tensors` has passed tensors_check and host_lens_check, its workspace workspace_check. Lengths on the host are copied before, and
+ * cleared behind. Errors: CUDA.
+ */
 libdecode_status launch_kernel(const struct driver *driver, const struct problem *problem, const struct selection *selection,
                                const libdecode_tensors *tensors, cuda_function function, libdecode_stream stream);
 

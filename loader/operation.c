@@ -28,8 +28,8 @@
     { .kind = RULE_PAGED }
 #define PAGED_REQUIRED                                                                                                           \
     { .kind = RULE_PAGED_REQUIRED }
-#define REQUIRED_OF_PAGED                                                                                                        \
-    { .kind = RULE_REQUIRED_OF_PAGED }
+#define UNLESS_CAPACITY                                                                                                          \
+    { .kind = RULE_UNLESS_CAPACITY }
 
 static const struct operation_rules operations[] = {
     {
@@ -39,7 +39,7 @@ static const struct operation_rules operations[] = {
                     LIBDECODE_FEATURE_DRAFT_MASK | LIBDECODE_FEATURE_V_PAGE_TABLE | LIBDECODE_FEATURE_QUERY_POSITIONS |
                     LIBDECODE_FEATURE_SKIP_SOFTMAX | LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_ALIBI |
                     LIBDECODE_FEATURE_ROPE | LIBDECODE_FEATURE_LSE_NATURAL | LIBDECODE_FEATURE_BATCH_INVARIANT |
-                    LIBDECODE_FEATURE_CONTIGUOUS_KV,
+                    LIBDECODE_FEATURE_CONTIGUOUS_KV | LIBDECODE_FEATURE_HOST_SEQ_LENS,
         .fields =
             {
                 [PROBLEM_FIELD_op] = OPTIONAL,
@@ -89,7 +89,7 @@ static const struct operation_rules operations[] = {
                 [PROBLEM_FIELD_rope_scale] = WITH(ROPE),
                 [PROBLEM_FIELD_rope_theta] = WITH(ROPE),
                 [PROBLEM_FIELD_v_head_dim] = OPTIONAL,
-                [PROBLEM_FIELD_kv_capacity_tokens] = WITH(CONTIGUOUS_KV),
+                [PROBLEM_FIELD_kv_capacity_tokens] = OPTIONAL,
             },
         .pointers =
             {
@@ -99,7 +99,7 @@ static const struct operation_rules operations[] = {
                 [TENSOR_POINTER_k_sf] = NVFP4_KV,
                 [TENSOR_POINTER_v_sf] = NVFP4_KV,
                 [TENSOR_POINTER_page_table] = PAGED_REQUIRED,
-                [TENSOR_POINTER_seq_lens] = REQUIRED_OF_PAGED,
+                [TENSOR_POINTER_seq_lens] = UNLESS_CAPACITY,
                 [TENSOR_POINTER_out] = REQUIRED,
                 [TENSOR_POINTER_out_sf] = NVFP4_OUT,
                 [TENSOR_POINTER_lse] = WITH(LSE),
@@ -119,7 +119,7 @@ static const struct operation_rules operations[] = {
         .features = LIBDECODE_FEATURE_WINDOW | LIBDECODE_FEATURE_SINKS | LIBDECODE_FEATURE_LSE | LIBDECODE_FEATURE_RAGGED_Q |
                     LIBDECODE_FEATURE_DRAFT_MASK | LIBDECODE_FEATURE_QUERY_POSITIONS | LIBDECODE_FEATURE_SKIP_SOFTMAX |
                     LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_LSE_NATURAL | LIBDECODE_FEATURE_BATCH_INVARIANT |
-                    LIBDECODE_FEATURE_QUERY_ROPE,
+                    LIBDECODE_FEATURE_QUERY_ROPE | LIBDECODE_FEATURE_HOST_SEQ_LENS,
         .fields =
             {
                 [PROBLEM_FIELD_op] = OPTIONAL,
@@ -156,13 +156,14 @@ static const struct operation_rules operations[] = {
                 [PROBLEM_FIELD_v_head_dim] = OPTIONAL,
                 [PROBLEM_FIELD_query_rope_token_stride] = WITH(QUERY_ROPE),
                 [PROBLEM_FIELD_query_rope_head_stride] = WITH(QUERY_ROPE),
+                [PROBLEM_FIELD_kv_capacity_tokens] = OPTIONAL,
             },
         .pointers =
             {
                 [TENSOR_POINTER_query] = REQUIRED,
                 [TENSOR_POINTER_k_cache] = REQUIRED,
                 [TENSOR_POINTER_page_table] = REQUIRED,
-                [TENSOR_POINTER_seq_lens] = REQUIRED,
+                [TENSOR_POINTER_seq_lens] = UNLESS_CAPACITY,
                 [TENSOR_POINTER_out] = REQUIRED,
                 [TENSOR_POINTER_out_sf] = NVFP4_OUT,
                 [TENSOR_POINTER_lse] = WITH(LSE),
@@ -273,7 +274,7 @@ static bool is_announced(const struct rule *rule, const libdecode_problem *probl
         return false;
     case RULE_OPTIONAL:
     case RULE_REQUIRED:
-    case RULE_REQUIRED_OF_PAGED:
+    case RULE_UNLESS_CAPACITY:
         return true;
     case RULE_PAGED:
     case RULE_PAGED_REQUIRED:
@@ -290,8 +291,8 @@ static bool is_announced(const struct rule *rule, const libdecode_problem *probl
 
 /* Of what is announced: whether it must be given. */
 static bool must_be_given(const struct rule *rule, const libdecode_problem *problem) {
-    return rule->kind == RULE_REQUIRED ||
-           ((rule->kind == RULE_PAGED_REQUIRED || rule->kind == RULE_REQUIRED_OF_PAGED) && is_paged(problem));
+    return rule->kind == RULE_REQUIRED || (rule->kind == RULE_PAGED_REQUIRED && is_paged(problem)) ||
+           (rule->kind == RULE_UNLESS_CAPACITY && is_paged(problem) && problem->kv_capacity_tokens == 0);
 }
 
 static const char *announcement(const struct rule *rule) {
@@ -304,8 +305,9 @@ static const char *announcement(const struct rule *rule) {
         return "out_dtype nvfp4";
     case RULE_PAGED:
     case RULE_PAGED_REQUIRED:
-    case RULE_REQUIRED_OF_PAGED:
         return "pages, which a problem without LIBDECODE_FEATURE_CONTIGUOUS_KV has";
+    case RULE_UNLESS_CAPACITY:
+        return "a problem with neither LIBDECODE_FEATURE_CONTIGUOUS_KV nor kv_capacity_tokens";
     case RULE_UNKNOWN:
     case RULE_OPTIONAL:
     case RULE_REQUIRED:
@@ -365,7 +367,8 @@ struct pointer_set operation_pointers(const struct operation_rules *operation, c
         const struct rule *rule = &operation->pointers[i];
         bool is_known = is_announced(rule, problem);
         set.known |= (uint32_t)is_known << i;
-        bool is_needed = is_known && rule->kind != RULE_OPTIONAL && (rule->kind != RULE_REQUIRED_OF_PAGED || is_paged(problem));
+        bool is_needed =
+            is_known && rule->kind != RULE_OPTIONAL && (rule->kind != RULE_UNLESS_CAPACITY || must_be_given(rule, problem));
         set.needed |= (uint32_t)(is_needed && problem->batch_size > 0) << i;
     }
     return set;

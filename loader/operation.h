@@ -110,9 +110,9 @@ enum rule_kind {
     RULE_FEATURE,  /* only with `feature` */
     RULE_NVFP4_KV, /* only with such a dtype */
     RULE_NVFP4_OUT,
-    RULE_PAGED,            /* without FEATURE_CONTIGUOUS_KV, and then it may be given */
-    RULE_PAGED_REQUIRED,   /* likewise, and then it must be */
-    RULE_REQUIRED_OF_PAGED /* always, and without that feature it must be */
+    RULE_PAGED,          /* without FEATURE_CONTIGUOUS_KV, and then it may be given */
+    RULE_PAGED_REQUIRED, /* likewise, and then it must be */
+    RULE_UNLESS_CAPACITY /* always, and it must be unless that feature or kv_capacity_tokens says how many KV tokens there are */
 };
 struct rule {
     enum rule_kind kind;

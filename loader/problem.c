@@ -360,15 +360,30 @@ static libdecode_status check_page_table(libdecode_problem *given) {
                 (long long)given->page_table_head_stride, (long long)given->page_table_v_offset);
     }
     FORWARD(check_stride("page_table_request_stride", given->batch_size, pages, not_aligned, &given->page_table_request_stride));
+    const int64_t room = smaller(smaller(page_table_width(given), INT32_MAX) * given->page_size, INT32_MAX);
+    REQUIRE(given->kv_capacity_tokens <= room,
+            "problem.kv_capacity_tokens is %d with rows of the page table of %lld pages of %d tokens: at most %lld is accepted, "
+            "0 for that",
+            given->kv_capacity_tokens, (long long)page_table_width(given), given->page_size, (long long)room);
     if (given->max_seq_len == 0)
-        given->max_seq_len = (int32_t)smaller(smaller(page_table_width(given), INT32_MAX) * given->page_size, INT32_MAX);
-
+        given->max_seq_len = given->kv_capacity_tokens != 0 ? given->kv_capacity_tokens : (int32_t)room;
     return LIBDECODE_OK;
 }
 
 static libdecode_status check_lengths(libdecode_problem *given) {
+    const bool on_host = (given->features & LIBDECODE_FEATURE_HOST_SEQ_LENS) != 0;
     FORWARD(check_stride("seq_lens_request_stride", given->batch_size, 1, not_aligned, &given->seq_lens_request_stride));
-    return check_stride("seq_lens_head_stride", given->num_kv_heads, 0, not_aligned, &given->seq_lens_head_stride);
+    FORWARD(check_stride("seq_lens_head_stride", given->num_kv_heads, 0, not_aligned, &given->seq_lens_head_stride));
+    REQUIRE(!on_host || given->seq_lens_request_stride == 1,
+            "problem.seq_lens_request_stride is %lld with LIBDECODE_FEATURE_HOST_SEQ_LENS: lengths on the host are copied as one "
+            "piece, 1 is accepted, 0 for that",
+            (long long)given->seq_lens_request_stride);
+    REQUIRE(
+        !on_host || given->seq_lens_head_stride == 0 || given->seq_lens_head_stride == given->batch_size,
+        "problem.seq_lens_head_stride is %lld with LIBDECODE_FEATURE_HOST_SEQ_LENS and batch_size %d: lengths on the host are "
+        "copied as one piece, 0 (one for all KV heads) and batch_size are accepted",
+        (long long)given->seq_lens_head_stride, given->batch_size);
+    return LIBDECODE_OK;
 }
 
 static libdecode_status check_positions(libdecode_problem *given) {
@@ -415,6 +430,11 @@ static void derive(struct problem *problem) {
         row_bytes(given->kv_dtype, problem->qk_dim) + (is_mla(given) ? 0 : row_bytes(given->kv_dtype, problem->v_dim));
     problem->page_table_width = page_table_width(given);
     problem->max_tokens = (int32_t)smaller(smaller(problem->page_table_width, INT32_MAX) * given->page_size, INT32_MAX);
+    if (given->kv_capacity_tokens != 0)
+        problem->max_tokens = given->kv_capacity_tokens;
+    if ((given->features & LIBDECODE_FEATURE_HOST_SEQ_LENS) != 0)
+        problem->host_lens_bytes =
+            (int64_t)given->batch_size * (given->seq_lens_head_stride != 0 ? given->num_kv_heads : 1) * (int64_t)sizeof(int32_t);
     problem->planned_kv_tokens = given->total_kv_tokens != 0 ? smaller(given->total_kv_tokens, most_tokens) : most_tokens;
 }
 

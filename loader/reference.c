@@ -520,7 +520,7 @@ static struct sequence find_sequence(const struct reference *reference, int64_t 
     const libdecode_problem *problem = &reference->problem.given;
     const libdecode_tensors *tensors = &reference->tensors;
     const int32_t *cum_seq_lens_q = tensors->cum_seq_lens_q;
-    int64_t seq_len = reference->problem.max_tokens; /* without lengths, of contiguous KV */
+    int64_t seq_len = reference->problem.max_tokens; /* without lengths */
     if (tensors->seq_lens != NULL)
         seq_len = tensors->seq_lens[request * problem->seq_lens_request_stride + kv_head * problem->seq_lens_head_stride];
     struct sequence sequence = {

@@ -20,6 +20,7 @@ struct selection {
     int32_t min_tiles_per_worker;
     int32_t predicted_ns;
     size_t records_bytes; /* of workspace */
+    size_t lens_bytes;    /* likewise, behind the records: lengths that come from the host */
     char reason[160];
 };
 

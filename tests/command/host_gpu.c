@@ -51,6 +51,8 @@ static int broken, launches;
 /* What an asynchronous error makes of every later call. */
 static cuda_result answer(cuda_result result) { return broken != 0 ? ILLEGAL_ADDRESS : result; }
 
+static void flush(void);
+
 /* The environment is read once: this is asked for every token. */
 int host_gpu_has_defect(const char *name) {
     static const char *defect;
@@ -202,9 +204,19 @@ CALL cuMemsetD8_v2(cuda_address to, unsigned char byte, size_t bytes) {
     memset((void *)(uintptr_t)to, byte, bytes);
     return answer(SUCCESS);
 }
+CALL cuMemcpyHtoDAsync_v2(cuda_address to, const void *from, size_t bytes, libdecode_stream stream);
+CALL cuMemcpyHtoDAsync_v2(cuda_address to, const void *from, size_t bytes, libdecode_stream stream) {
+    flush(); /* what comes behind a kernel does so after all of it */
+    if (stream != NULL && stream->capture != NULL)
+        return INVALID_VALUE; /* no copy is played in a graph */
+    if (!host_gpu_has_defect("uncopied"))
+        memcpy((void *)(uintptr_t)to, from, bytes);
+    return answer(SUCCESS);
+}
 CALL cuMemsetD8Async(cuda_address to, unsigned char value, size_t bytes, libdecode_stream stream);
 CALL cuMemsetD8Async(cuda_address to, unsigned char value, size_t bytes, libdecode_stream stream) {
     (void)stream;
+    flush();
     memset((void *)(uintptr_t)to, value, bytes);
     return answer(SUCCESS);
 }

@@ -147,7 +147,7 @@ class Check(CommandTest):
 
     def test_contiguous_kv_is_as_the_reference_has_it(self):
         for kernel in ("kvbf16_d64_r8_p16", "kvfp16_d128_r8_p16", "kve4m3_d64_r8_p16", "kvnvfp4_d64_r8_p16"):
-            for case, cases in (("contiguous*", 12), ("single_decode*", 2)):
+            for case, cases in (("contiguous*", 15), ("single_decode*", 2)):
                 with self.subTest(kernel=kernel, case=case):
                     report = self.check_format(kernel, case)
                     self.assertEqual((report["passed"], report["kernels"][0]["cases_passed"]), (1, cases), report["failures"])
@@ -161,19 +161,33 @@ class Check(CommandTest):
                 self.assertEqual(report["failures"][0]["kind"], kind)
 
     def test_a_right_kernel_gives_a_request_the_same_bits_in_every_batch(self):
-        for kernel in ("kvbf16_d64_r8_p16", "kve4m3_d64_r8_p1", "kvnvfp4_d64_r8_p16"):
+        for kernel, cases in (("gqa_decode_kvbf16_d64_r8_p16_c1_o1_sm90", "*batch_invariant*"),
+                              ("gqa_decode_kve4m3_d64_r8_p1_c1_o1_sm90", "batch_invariant*"),
+                              ("gqa_decode_kvnvfp4_d64_r8_p16_c1_o1_sm90", "*batch_invariant*"),
+                              ("mla_decode_kve4m3_d320_r16_c1_sm90", "heads_*_batch_invariant")):
             with self.subTest(kernel=kernel):
-                report = self.check(f"gqa_decode_{kernel}_c1_o1_sm90", "--case", "batch_invariant*", "--repeat", 1, "--neighbourhoods", 2,
-                                    bundle=bundles / "formats")
+                report = self.check(kernel, "--case", cases, "--repeat", 1, "--neighbourhoods", 4, bundle=bundles / "formats")
                 self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
+
+    def test_lengths_on_the_host_reach_the_kernel(self):
+        for case in ("host_lengths", "host_lengths_beyond", "host_lengths_contiguous"):
+            with self.subTest(case=case):
+                arguments = ("gqa_decode_kvbf16_d64_r8_p16_c1_o1_sm90", "--case", case, "--repeat", 1)
+                report = self.check(*arguments, bundle=bundles / "formats")
+                self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
+                report = self.check(*arguments, bundle=bundles / "formats", code=FAILED, HOST_GPU_DEFECT="uncopied")
+                self.assertEqual(report["failures"][0]["kind"], "wrong")
 
     def test_bits_that_depend_on_the_batch_are_found(self):
         for defect in ("neighbours", "place"):
-            for kernel, case in (("kvbf16_d64_r8_p16", "batch_invariant"), ("kve4m3_d64_r8_p1", "batch_invariant_page_1"),
-                                 ("kvnvfp4_d64_r8_p16", "batch_invariant_drafts")):
+            for kernel, case in (("gqa_decode_kvbf16_d64_r8_p16_c1_o1_sm90", "batch_invariant"),
+                                 ("gqa_decode_kve4m3_d64_r8_p1_c1_o1_sm90", "batch_invariant_page_1"),
+                                 ("gqa_decode_kvnvfp4_d64_r8_p16_c1_o1_sm90", "batch_invariant_drafts"),
+                                 ("gqa_decode_kvbf16_d64_r8_p16_c1_o1_sm90", "contiguous_batch_invariant"),
+                                 ("mla_decode_kve4m3_d320_r16_c1_sm90", "heads_16_batch_invariant")):
                 with self.subTest(defect=defect, kernel=kernel):
-                    report = self.check(f"gqa_decode_{kernel}_c1_o1_sm90", "--case", case, "--repeat", 1, "--neighbourhoods", 8,
-                                        code=FAILED, bundle=bundles / "formats", HOST_GPU_DEFECT=defect)
+                    report = self.check(kernel, "--case", case, "--repeat", 1, "--neighbourhoods", 8, code=FAILED,
+                                        bundle=bundles / "formats", HOST_GPU_DEFECT=defect)
                     self.assertEqual(report["failures"][0]["kind"], "neighbours")
                     self.assertIn("has other bits at place", report["failures"][0]["message"])
 

@@ -445,6 +445,18 @@ cuda_result cuThreadExchangeStreamCaptureMode(int *mode) {
     return finish(call, call->result);
 }
 
+cuda_result cuMemcpyHtoDAsync_v2(cuda_address to, const void *from, size_t bytes, libdecode_stream stream) {
+    struct fake_cuda_call *call = begin_in_context("cuMemcpyHtoDAsync_v2");
+    call->address = to;
+    call->source = from;
+    call->bytes = bytes;
+    call->stream = stream;
+    call->capturing = capture_status(stream) != 0;
+    if (!call->result && (!to || !from))
+        call->result = INVALID_VALUE;
+    return finish(call, call->result);
+}
+
 cuda_result cuMemsetD8Async(cuda_address address, unsigned char value, size_t bytes, libdecode_stream stream) {
     struct fake_cuda_call *call = begin_in_context("cuMemsetD8Async");
     call->address = address;

@@ -32,16 +32,17 @@ struct fake_cuda_call {
     cuda_result result;               /* what the fake answered */
     unsigned long long context_id;    /* current in the calling thread; 0: none */
     int capture_mode;                 /* of the calling thread: 0 global, 1 thread-local, 2 relaxed */
-    libdecode_stream stream;          /* launch, memset, is-capturing */
-    int capturing;                    /* launch: into a capturing stream */
+    libdecode_stream stream;          /* launch, copy, memset, is-capturing */
+    int capturing;                    /* launch, copy: into a capturing stream */
     cuda_module module;               /* load, unload, get-function */
     cuda_function function;           /* get-function, set-attribute, launch */
     char kernel[128];                 /* get-function, set-attribute, launch: the function's name */
     uint64_t image_hash;              /* load: FNV-1a over the whole fatbin, fake_cuda_hash(); */
     size_t image_bytes;               /* load: from the fatbin's header */
     int attribute, value;             /* set-attribute, device-get-attribute */
-    cuda_address address;             /* memset, tensor map */
-    size_t bytes;                     /* memset */
+    cuda_address address;             /* copy, memset, tensor map */
+    const void *source;               /* copy */
+    size_t bytes;                     /* copy, memset */
     unsigned pattern;                 /* memset */
     struct cuda_launch_config config; /* launch; .attributes is NULL: see launch_attributes */
     struct cuda_launch_attribute launch_attributes[FAKE_CUDA_MAX_ATTRIBUTES];

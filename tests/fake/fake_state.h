@@ -156,6 +156,7 @@ CALL cuOccupancyMaxActiveClusters(int *count, cuda_function handle, const struct
 CALL cuLaunchKernelEx(const struct cuda_launch_config *config, cuda_function handle, void **parameters, void **extra);
 CALL cuStreamIsCapturing(libdecode_stream stream, int *status);
 CALL cuThreadExchangeStreamCaptureMode(int *mode);
+CALL cuMemcpyHtoDAsync_v2(cuda_address to, const void *from, size_t bytes, libdecode_stream stream);
 CALL cuMemsetD8Async(cuda_address address, unsigned char value, size_t bytes, libdecode_stream stream);
 CALL cuTensorMapEncodeTiled(struct libdecode_tensor_map *map, int data_type, uint32_t rank, void *address, const uint64_t *dims,
                             const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides, int interleave,

@@ -286,6 +286,32 @@ class CudnnTest(unittest.TestCase):
         self.assertLessEqual(off_by(lse, expected_lse, "f32"), 1.0001)
 
 
+    def test_without_lengths_every_request_is_as_long_as_the_longest(self):
+        cache = Cache("bf16", [40] * 3)
+        query = random_bits(cache.generator, "bf16", (3, 8, 64))
+        for longest in (40, 33):
+            out = libdecode.cudnn_batch_decode_with_kv_cache(
+                typed(query, "bf16"), typed(cache.k_bits, "bf16"), typed(cache.v_bits, "bf16"), 0.125, None, max_sequence_kv=longest,
+                block_tables=cache.tables)
+            expected, _ = attention(values(query, "bf16"), cache.k, cache.v, cache.tables, [longest] * 3, [1] * 3, scale=0.125)
+            self.check(out, expected)
+
+    def test_requests_begin_at_their_offsets(self):
+        generator = np.random.default_rng(5)
+        query, k, v = (random_bits(generator, "bf16", shape) for shape in ((7, 8, 64), (6, 2, 20, 64), (6, 2, 20, 64)))
+        lens, rows, room = np.array([20, 7, 13], np.int32), 8 * 64, 2 * 20 * 64
+        for given_lens in (lens, lens.reshape(3, 1, 1, 1)):
+            out = np.zeros((7, 8, 64), np.uint16)
+            libdecode.cudnn_batch_decode_with_kv_cache(
+                typed(query, "bf16"), typed(k, "bf16"), typed(v, "bf16"), 0.125, None, max_sequence_kv=20, actual_seq_lens_kv=given_lens,
+                batch_offsets_q=np.array([rows, 3 * rows, 5 * rows]), batch_offsets_o=np.array([0, 3 * rows, 6 * rows, 7 * rows], np.int32),
+                batch_offsets_k=np.array([room, 2 * room, 3 * room]), batch_offsets_v=np.array([0, 2 * room, 4 * room]),
+                out=typed(out, "bf16"))
+            expected, _ = attention(values(query[1::2][:3], "bf16"), values(k[1:4], "bf16"), values(v[0:5:2], "bf16"),
+                                    np.arange(3)[:, None], lens, [1] * 3, scale=0.125)
+            self.check(out[0::3], expected)
+            self.assertFalse(np.delete(out, [0, 3, 6], 0).any())
+
     def test_contiguous_cache(self):
         generator = np.random.default_rng(4)
         lens, room = np.array([5, 70, 33, 80, 0], np.int32), 77

@@ -358,7 +358,18 @@ class RefusalsTest(unittest.TestCase):
             self.refuse(words, error, CUDNN, **changes)
 
         refuse(r"actual_seq_lens_kv has shape .3,.: it must be .batch. = .9,.", ValueError, block_tables=None)
-        refuse("actual_seq_lens_kv=None", actual_seq_lens_kv=None)
+        refuse("kv_capacity_tokens is 81 with rows of the page table of 5 pages of 16 tokens: at most 80", ValueError, actual_seq_lens_kv=None,
+               max_sequence_kv=81)
+        wide = {"dtype": np.int64}
+        refuse("batch_offsets_q is .0, 512, 1025.: .*evenly spaced", batch_offsets_q=np.array([0, 512, 1025], **wide))
+        refuse("batch_offsets_q is .0, 512, 512.|evenly spaced", batch_offsets_q=np.array([0, 512, 512], **wide))
+        refuse("batch_offsets_o is .0, 0, 0.: each offset must be more", ValueError, batch_offsets_o=np.zeros(3, **wide))
+        refuse("batch_offsets_q is .512, 1024, 1536.: .*inside q, which has 1536 elements", ValueError, batch_offsets_q=np.array([512, 1024, 1536], **wide))
+        refuse("batch_offsets_o is .-512, 0, 512.: .*inside out", ValueError, batch_offsets_o=np.array([-512, 0, 512], **wide))
+        refuse("batch_offsets_q has shape .2,.: it must be .batch. or .batch . 1. with batch 3", ValueError, batch_offsets_q=np.zeros(2, **wide))
+        refuse("batch_offsets_q is f32: it must be i32 or i64", ValueError, batch_offsets_q=np.zeros(3, np.float32))
+        for name in ("batch_offsets_k", "batch_offsets_v"):
+            refuse(name + " is .0, 9, 0. with block_tables", **{name: np.array([0, 9, 0], **wide)})
         refuse("an NVFP4 KV cache", k_cache=zeros(9, 2, 16, 32, dtype=np.uint8))
         refuse(r"q has shape \(3, 8, 2, 64\)", ValueError, q=zeros(3, 8, 2, 64))
         refuse(r"actual_seq_lens_kv has shape \(3, 1\)", ValueError, actual_seq_lens_kv=zeros(3, 1, **INT))

@@ -158,10 +158,13 @@ class DecodeTest(unittest.TestCase):
                 np.zeros(1, np.int32), 1, OnDevice(np.ones(1, np.float32)))
         with self.assertRaisesRegex(ValueError, "out is None with query a OnDevice"):
             self.decode(batch, out=None)
-        with self.assertRaisesRegex(NotImplementedError, "actual_seq_lens_kv on the host"):
+        with self.assertRaisesRegex(ValueError, "seq_lens is on cpu, query on cuda:0"):
+            arguments = batch.arguments()
+            libdecode.trtllm_batch_decode_with_kv_cache(*arguments[:4], batch.cache.seq_lens, 70, out=typed(OnDevice(batch.out), "bf16"))
+        with self.assertRaisesRegex(NotImplementedError, "does not read batch_offsets_q on a GPU.*give it on the host"):
             libdecode.cudnn_batch_decode_with_kv_cache(
                 batch.arguments()[0], *batch.arguments()[1], 0.125, None, max_sequence_kv=70, actual_seq_lens_kv=batch.cache.seq_lens,
-                block_tables=OnDevice(batch.cache.tables))
+                block_tables=OnDevice(batch.cache.tables), batch_offsets_q=OnDevice(np.zeros(len(LENS), np.int64)))
 
     def test_host_scale_beside_a_query_on_the_device_is_a_float(self):
         batch = Batch()
@@ -194,6 +197,24 @@ class DecodeTest(unittest.TestCase):
             arguments[0], *arguments[1], 0.125, None, max_sequence_kv=70, actual_seq_lens_kv=arguments[4], block_tables=arguments[3],
             out=typed(OnDevice(batch.out), "bf16"))
         batch.check(self)
+
+    def test_cudnns_lengths_on_the_host(self):
+        batch, stream = Batch(), Stream()
+        arguments = batch.arguments()
+
+        def decode():
+            batch.out[:] = 0
+            libdecode.cudnn_batch_decode_with_kv_cache(
+                arguments[0], *arguments[1], 0.125, None, max_sequence_kv=70, actual_seq_lens_kv=batch.cache.seq_lens.reshape(-1, 1, 1, 1),
+                block_tables=arguments[3], out=typed(OnDevice(batch.out), "bf16"), stream=stream.handle)
+
+        for _ in range(2):
+            decode()
+            batch.check(self)
+        stream.begin()
+        with self.assertRaisesRegex(ValueError, "tensors.seq_lens is .*on the host .*captured"):
+            decode()
+        stream.end()
 
     # ------------------------------------------------------------------------------------------------------- workspace
 

@@ -203,6 +203,7 @@ static void a_driver_without_one_of_the_calls_is_too_old_and_the_message_names_t
         {"cuLaunchKernelEx", "11.6"},
         {"cuStreamIsCapturing", "10.0"},
         {"cuThreadExchangeStreamCaptureMode", "10.1"},
+        {"cuMemcpyHtoDAsync_v2", "3.2"},
         {"cuMemsetD8Async", "3.2"},
         {"cuOccupancyMaxActiveClusters", "11.8"},
         {"cuTensorMapEncodeTiled", "12.0"},
@@ -254,7 +255,7 @@ static int find_every_call(const struct fake_cuda *fake) {
     CHECK(driver->ctx_get_device && driver->ctx_get_id && driver->ctx_push_current && driver->ctx_pop_current);
     CHECK(driver->module_load_data && driver->module_unload && driver->module_get_function && driver->func_set_attribute);
     CHECK(driver->launch_kernel_ex && driver->stream_is_capturing && driver->thread_exchange_stream_capture_mode);
-    CHECK(driver->memset_d8_async && driver->tensor_map_encode_tiled && driver->func_load &&
+    CHECK(driver->memcpy_htod_async && driver->memset_d8_async && driver->tensor_map_encode_tiled && driver->func_load &&
           driver->occupancy_max_active_clusters);
     CHECK(driver_get(&again) == LIBDECODE_OK && again == driver);
     CHECK(fake->count("cuInit") == 1);
@@ -302,6 +303,7 @@ static int call_by_call(const struct fake_cuda *fake) {
     LEADS_TO("cuStreamIsCapturing", stream_is_capturing(NULL, &number));
     number = 0;
     LEADS_TO("cuThreadExchangeStreamCaptureMode", thread_exchange_stream_capture_mode(&number));
+    LEADS_TO("cuMemcpyHtoDAsync_v2", memcpy_htod_async(4, text, 1, NULL));
     LEADS_TO("cuMemsetD8Async", memset_d8_async(4, 0, 1, NULL));
     LEADS_TO("cuFuncLoad", func_load(NULL));
     LEADS_TO("cuOccupancyMaxActiveClusters", occupancy_max_active_clusters(&number, NULL, &config));

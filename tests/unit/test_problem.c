@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_problem.c: every field of a problem out of range, and the defaults made explicit. (test_tensors.c: the pointers.) */
+/*
+ * test_problem.c: every field of a problem out of range, and the defaults made explicit. (test_problem_kv.c: where KV lies;
+ * test_tensors.c: the pointers.)
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,26 +15,7 @@
 #include <string.h>
 
 #include "decode_fixture.h"
-#include "problem.h"
-
-static const char *message(void) { return libdecode_error_message(); }
-
-static void expect_refused(const libdecode_problem *problem, const char *field, const char *accepted) {
-    struct problem checked, untouched;
-    memset(&checked, 0xa5, sizeof checked);
-    memset(&untouched, 0xa5, sizeof untouched);
-    libdecode_status status = problem_check(problem, &checked);
-    if (status != LIBDECODE_ERROR_INVALID_ARGUMENT || !strstr(message(), field) || !strstr(message(), accepted))
-        fail_msg("status %d, message '%s', expected '%s' and '%s' in it", (int)status, message(), field, accepted);
-    assert_memory_equal(&checked, &untouched, sizeof checked);
-}
-
-static struct problem expect_accepted(const libdecode_problem *problem) {
-    struct problem checked;
-    if (problem_check(problem, &checked) != LIBDECODE_OK)
-        fail_msg("refused: %s", message());
-    return checked;
-}
+#include "problem_expect.h"
 
 #define FIELD(name) #name, offsetof(libdecode_problem, name), sizeof(((libdecode_problem *)0)->name)
 
@@ -57,7 +41,7 @@ static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(voi
         {FIELD(out_dtype), LIBDECODE_DTYPE_E5M2, "nvfp4"},
         {FIELD(out_dtype), LIBDECODE_DTYPE_E4M3, "one of the two must be e4m3"},
         {FIELD(out_dtype), LIBDECODE_DTYPE_NVFP4, "needs an e4m3 query"},
-        {FIELD(features), 1 << 14, "0x3fff"},
+        {FIELD(features), 1 << 14, "0x13fff"},
         {FIELD(batch_size), -1, "0 to 2147483647"},
         {FIELD(num_qo_heads), 0, "1 to 65535"},
         {FIELD(num_qo_heads), -8, "1 to 65535"},
@@ -126,7 +110,7 @@ static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(voi
         {FIELD(seq_lens_request_stride), -1, "or more"},
         {FIELD(seq_lens_head_stride), -1, "or more"},
         {FIELD(total_kv_tokens), -1, "0 for not known"},
-        {FIELD(kv_capacity_tokens), 1, "without LIBDECODE_FEATURE_CONTIGUOUS_KV"},
+        {FIELD(kv_capacity_tokens), 4097, "at most 4096"},
         {FIELD(kv_capacity_tokens), -1, "0 to 2147483647"},
         {FIELD(v_head_dim), 1, "accepted is 128, 0 for that"},
         {FIELD(query_rope_token_stride), 8, "does not know"},
@@ -327,249 +311,6 @@ static void everything_that_function_1_defines_is_accepted(void **state) {
     (void)expect_accepted(&empty);
 }
 
-static void nvfp4_scales_have_strides_of_their_own(void **state) {
-    (void)state;
-    libdecode_problem problem = llama3_8b();
-    problem.query_dtype = LIBDECODE_DTYPE_E4M3;
-    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
-    problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
-    problem.k_sf_token_stride = 16;
-    struct problem checked = expect_accepted(&problem);
-    assert_int_equal(checked.given.k_token_stride, 128);
-    assert_int_equal(checked.given.k_sf_head_stride, 256);
-    assert_int_equal(checked.given.k_sf_page_stride, 2048);
-    assert_int_equal(checked.given.v_sf_token_stride, 8);
-    assert_int_equal(checked.given.v_sf_page_stride, 2048);
-
-    problem.v_sf_token_stride = 16;
-    expect_refused(&problem, "v_sf_token_stride is 16", "dense");
-    problem.v_sf_layout = LIBDECODE_SF_LINEAR;
-    (void)expect_accepted(&problem);
-    problem.k_sf_head_stride = -1;
-    expect_refused(&problem, "k_sf_head_stride", "or more");
-    problem = llama3_8b();
-    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
-    problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
-    problem.page_size = 2;
-    expect_refused(&problem, "page_size 2", "multiple of 4");
-    problem.page_size = 4;
-    (void)expect_accepted(&problem);
-    problem.v_sf_layout = LIBDECODE_SF_LINEAR;
-    problem.page_size = 7;
-    (void)expect_accepted(&problem);
-    static const int32_t narrow[] = {16, 32, 48, 80, 96, 112, 144, 160, 480};
-    for (size_t i = 0; i < sizeof narrow / sizeof narrow[0]; i++) {
-        problem.head_dim = narrow[i];
-        expect_refused(&problem, "with kv_dtype nvfp4: it must be a multiple of 64", "whole words of 4 bytes");
-    }
-}
-
-/* Kernels copy the scales of a token in units of a power of two that divides them. */
-static void nvfp4_scales_lie_at_multiples_of_what_a_copy_takes(void **state) {
-    (void)state;
-    static const struct {
-        int32_t head_dim;
-        int64_t unit;
-    } cases[] = {{64, 4}, {128, 8}, {192, 4}, {256, 16}, {320, 4}, {384, 8}, {448, 4}, {512, 16}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        libdecode_problem problem = llama3_8b();
-        char of_unit[64];
-        (void)snprintf(of_unit, sizeof of_unit, "multiple of %d elements, which are %d bytes", (int)cases[i].unit,
-                       (int)cases[i].unit);
-        problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
-        problem.head_dim = cases[i].head_dim;
-        for (int step = 1; step <= 2; step++) {
-            const int64_t extra = cases[i].unit / step;
-            problem.k_sf_page_stride = problem.v_sf_page_stride = 16384 + extra;
-            problem.k_sf_head_stride = problem.v_sf_head_stride = 1024 + extra;
-            problem.k_sf_token_stride = problem.v_sf_token_stride = 32 + extra;
-            if (step == 1)
-                (void)expect_accepted(&problem);
-            int64_t *const strides[] = {&problem.k_sf_page_stride, &problem.k_sf_head_stride, &problem.k_sf_token_stride,
-                                        &problem.v_sf_page_stride, &problem.v_sf_head_stride, &problem.v_sf_token_stride};
-            static const char *const names[] = {"k_sf_page_stride", "k_sf_head_stride", "k_sf_token_stride",
-                                                "v_sf_page_stride", "v_sf_head_stride", "v_sf_token_stride"};
-            for (size_t at = 0; step == 2 && at < 6; at++) {
-                libdecode_problem one = problem;
-                for (size_t other = 0; other < 6; other++)
-                    if (other != at)
-                        *(int64_t *)((char *)&one + ((char *)strides[other] - (char *)&problem)) -= extra;
-                expect_refused(&one, names[at], of_unit);
-            }
-        }
-    }
-}
-
-/* Heads and pages of any number: a token's scales are copied by themselves. */
-static void dense_nvfp4_scales_are_always_accepted(void **state) {
-    (void)state;
-    for (int32_t head_dim = 64; head_dim <= 512; head_dim += 64) {
-        for (int32_t heads = 1; heads <= 5; heads++) {
-            for (int32_t page_size = 1; page_size <= 17; page_size++) {
-                libdecode_problem problem = llama3_8b();
-                problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
-                problem.head_dim = head_dim;
-                problem.num_qo_heads = problem.num_kv_heads = heads;
-                problem.page_size = page_size;
-                (void)expect_accepted(&problem);
-                problem.kv_layout = LIBDECODE_KV_NHD;
-                (void)expect_accepted(&problem);
-                problem.v_sf_layout = page_size % 4 == 0 ? LIBDECODE_SF_V_INTERLEAVE4 : LIBDECODE_SF_LINEAR;
-                (void)expect_accepted(&problem);
-            }
-        }
-    }
-}
-
-static libdecode_problem nvfp4_nhd_interleaved(void) {
-    libdecode_problem problem = llama3_8b();
-    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
-    problem.kv_layout = LIBDECODE_KV_NHD;
-    problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
-    return problem;
-}
-
-static void nvfp4_results_are_aligned_to_a_block_and_others_to_16_bytes(void **state) {
-    (void)state;
-    libdecode_problem problem = llama3_8b();
-    problem.query_dtype = LIBDECODE_DTYPE_E4M3;
-    problem.out_dtype = LIBDECODE_DTYPE_NVFP4;
-    problem.head_dim = 80; /* 40 bytes */
-    (void)expect_accepted(&problem);
-    problem.out_head_stride = 88;
-    expect_refused(&problem, "out_head_stride is 88", "multiple of 16 elements, which are 8 bytes");
-    problem.out_dtype = LIBDECODE_DTYPE_E4M3;
-    expect_refused(&problem, "out_head_stride is 88", "multiple of 16 elements, which are 16 bytes");
-    problem.out_head_stride = 96;
-    (void)expect_accepted(&problem);
-}
-
-static void pages_may_have_any_size(void **state) {
-    (void)state;
-    for (int32_t page_size = 1; page_size <= 1024; page_size++) {
-        libdecode_problem problem = llama3_8b();
-        problem.page_size = page_size;
-        struct problem checked = expect_accepted(&problem);
-        assert_int_equal(checked.given.page_table_request_stride, (4096 + page_size - 1) / page_size);
-    }
-}
-
-/* 16 tokens of 128 / 16 scales are one block, in which tokens are mixed: no other head may lie between them. */
-static void interleaved_v_scales_are_one_block_to_a_head_in_either_kv_layout(void **state) {
-    enum { ROW = 8, BLOCK = 16 * ROW, PAGE = 8 * BLOCK };
-    (void)state;
-    libdecode_problem problem = nvfp4_nhd_interleaved();
-    struct problem checked = expect_accepted(&problem);
-    assert_int_equal(checked.given.k_sf_head_stride, ROW);
-    assert_int_equal(checked.given.k_sf_token_stride, 8 * ROW);
-    assert_int_equal(checked.given.k_sf_page_stride, PAGE);
-    assert_int_equal(checked.given.v_sf_token_stride, ROW);
-    assert_int_equal(checked.given.v_sf_head_stride, BLOCK);
-    assert_int_equal(checked.given.v_sf_page_stride, PAGE);
-    problem.kv_layout = LIBDECODE_KV_HND;
-    checked = expect_accepted(&problem);
-    assert_int_equal(checked.given.v_sf_token_stride, ROW);
-    assert_int_equal(checked.given.v_sf_head_stride, BLOCK);
-    assert_int_equal(checked.given.v_sf_page_stride, PAGE);
-
-    problem = nvfp4_nhd_interleaved();
-    problem.k_sf_page_stride = 2 * PAGE; /* as where K's scales and V's take turns in one pool */
-    checked = expect_accepted(&problem);
-    assert_int_equal(checked.given.v_sf_head_stride, BLOCK);
-    assert_int_equal(checked.given.v_sf_page_stride, 2 * PAGE);
-}
-
-static void heads_whose_interleaved_v_scales_would_overlap_are_refused(void **state) {
-    (void)state;
-    libdecode_problem problem = nvfp4_nhd_interleaved();
-    problem.v_sf_head_stride = 8;
-    expect_refused(&problem, "v_sf_head_stride is 8", "128 or more");
-    problem.v_sf_head_stride = 120;
-    expect_refused(&problem, "v_sf_head_stride is 120", "128 or more");
-    problem.v_sf_head_stride = 132;
-    expect_refused(&problem, "v_sf_head_stride is 132", "multiple of 8 elements");
-    problem.v_sf_head_stride = 136;
-    (void)expect_accepted(&problem);
-    problem.v_sf_head_stride = 128;
-    (void)expect_accepted(&problem);
-    problem.v_sf_head_stride = -1;
-    expect_refused(&problem, "v_sf_head_stride is -1", "dense: 128");
-
-    problem = nvfp4_nhd_interleaved();
-    problem.kv_layout = LIBDECODE_KV_HND; /* by name alone: the strides of K's scales are those of NHD */
-    problem.k_sf_head_stride = 8;
-    problem.k_sf_token_stride = 64;
-    problem.k_sf_page_stride = 1024;
-    expect_refused(&problem, "v_sf_head_stride is 8", "128 or more");
-    problem.num_kv_heads = 1; /* nothing to overlap with */
-    (void)expect_accepted(&problem);
-    problem.num_kv_heads = 8;
-    problem.v_sf_layout = LIBDECODE_SF_LINEAR;
-    (void)expect_accepted(&problem);
-}
-
-static void a_checked_problem_checks_to_itself(void **state) {
-    (void)state;
-    libdecode_problem problem = llama3_8b();
-    struct problem once = expect_accepted(&problem), twice = expect_accepted(&once.given);
-    assert_memory_equal(&once, &twice, sizeof once);
-    problem = nvfp4_nhd_interleaved();
-    once = expect_accepted(&problem);
-    twice = expect_accepted(&once.given);
-    assert_memory_equal(&once, &twice, sizeof once);
-}
-
-static libdecode_problem contiguous(int32_t kv_capacity_tokens) {
-    libdecode_problem problem = llama3_8b();
-    problem.features |= LIBDECODE_FEATURE_CONTIGUOUS_KV;
-    problem.page_size = 0;
-    problem.num_pages = problem.page_table_request_stride = 0;
-    problem.max_seq_len = 0;
-    problem.kv_capacity_tokens = kv_capacity_tokens;
-    return problem;
-}
-
-static void contiguous_kv_is_a_page_for_each_request(void **state) {
-    (void)state;
-    libdecode_problem problem = contiguous(1237);
-    struct problem checked = expect_accepted(&problem);
-    assert_int_equal(checked.given.k_token_stride, 128);
-    assert_int_equal(checked.given.k_head_stride, 1237 * 128);
-    assert_int_equal(checked.given.v_page_stride, 8 * 1237 * 128);
-    assert_int_equal(checked.given.max_seq_len, 1237);
-    assert_int_equal(checked.max_tokens, 1237);
-    problem.kv_layout = LIBDECODE_KV_NHD;
-    problem.max_seq_len = 5000; /* a hint, and no more than there is room for */
-    checked = expect_accepted(&problem);
-    assert_int_equal(checked.given.k_head_stride, 128);
-    assert_int_equal(checked.given.k_token_stride, 8 * 128);
-    assert_int_equal(checked.given.max_seq_len, 1237);
-    problem = contiguous(INT32_MAX);
-    assert_int_equal(expect_accepted(&problem).max_tokens, INT32_MAX);
-    problem = contiguous(0);
-    assert_int_equal(expect_accepted(&problem).max_tokens, 0);
-}
-
-static void contiguous_kv_has_no_pages(void **state) {
-    (void)state;
-    libdecode_problem problem = contiguous(64);
-    problem.page_size = 16;
-    expect_refused(&problem, "problem.page_size is 16", "no pages");
-    problem = contiguous(64);
-    problem.num_pages = 9;
-    expect_refused(&problem, "problem.num_pages is 9", "no pages");
-    problem = contiguous(64);
-    problem.page_table_request_stride = 4;
-    expect_refused(&problem, "problem.page_table_request_stride is 4", "no pages");
-    problem = contiguous(64);
-    problem.features |= LIBDECODE_FEATURE_V_PAGE_TABLE;
-    expect_refused(&problem, "LIBDECODE_FEATURE_V_PAGE_TABLE", "leave one of the two out");
-    problem = contiguous(62);
-    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
-    problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
-    expect_refused(&problem, "kv_capacity_tokens 62", "multiple of 4");
-}
-
 static void what_follows_from_a_problem_is_derived_once(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
@@ -611,16 +352,6 @@ int main(void) {
         cmocka_unit_test(the_longest_sequence_follows_from_the_page_table),
         cmocka_unit_test(a_head_stride_of_lengths_gives_every_kv_head_its_own_sequence),
         cmocka_unit_test(everything_that_function_1_defines_is_accepted),
-        cmocka_unit_test(pages_may_have_any_size),
-        cmocka_unit_test(nvfp4_scales_have_strides_of_their_own),
-        cmocka_unit_test(nvfp4_scales_lie_at_multiples_of_what_a_copy_takes),
-        cmocka_unit_test(dense_nvfp4_scales_are_always_accepted),
-        cmocka_unit_test(nvfp4_results_are_aligned_to_a_block_and_others_to_16_bytes),
-        cmocka_unit_test(interleaved_v_scales_are_one_block_to_a_head_in_either_kv_layout),
-        cmocka_unit_test(heads_whose_interleaved_v_scales_would_overlap_are_refused),
-        cmocka_unit_test(a_checked_problem_checks_to_itself),
-        cmocka_unit_test(contiguous_kv_is_a_page_for_each_request),
-        cmocka_unit_test(contiguous_kv_has_no_pages),
         cmocka_unit_test(what_follows_from_a_problem_is_derived_once),
         cmocka_unit_test(dtypes_have_names_and_widths),
     };

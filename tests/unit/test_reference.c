@@ -69,6 +69,24 @@ static void contiguous_requests_have_rows_one_after_the_other(void **state) {
     expect(1, 0, bf16_decode(bf16_encode(992.0 / 5)), 2, log2(5));
 }
 
+static void without_lengths_a_request_in_pages_has_its_capacity(void **state) {
+    (void)state;
+    scene_begin(3);
+    scene.problem.kv_capacity_tokens = 2;
+    scene.page_table[0] = 0;
+    put(0, 0, 0, 0, 8, 4);
+    put(0, 0, 1, 0, 4, 2); /* the rows behind stay NaN */
+    scene.tensors.seq_lens = NULL;
+    run();
+    expect(0, 0, 6, 3, log2(2));
+    scene.tensors.seq_lens = scene.seq_lens; /* 3, which counts as 2 */
+    run();
+    expect(0, 0, 6, 3, log2(2));
+    scene.problem.features |= LIBDECODE_FEATURE_HOST_SEQ_LENS; /* as all lengths here are */
+    run();
+    expect(0, 0, 6, 3, log2(2));
+}
+
 static void a_sink_takes_part_in_the_sum_and_not_in_the_values(void **state) {
     (void)state;
     scene_begin(1);
@@ -503,6 +521,7 @@ int main(void) {
         cmocka_unit_test(weights_and_lse_follow_the_logits),
         cmocka_unit_test(far_apart_and_infinite_logits_stay_finite),
         cmocka_unit_test(contiguous_requests_have_rows_one_after_the_other),
+        cmocka_unit_test(without_lengths_a_request_in_pages_has_its_capacity),
         cmocka_unit_test(a_sink_takes_part_in_the_sum_and_not_in_the_values),
         cmocka_unit_test(an_empty_sequence_gives_zero_and_minus_infinity_or_the_sink),
         cmocka_unit_test(scales_multiply_logits_and_results_and_device_scales_win),

@@ -271,6 +271,14 @@ const struct test_case test_cases[] = {
     {"contiguous_rope",   2,  4,   16,   0, CASE_CONTIGUOUS | CASE_ROPE | CASE_SOFT_CAP | CASE_LSE, MIXED_LENS, .soft_cap = 20},
     {"contiguous_narrow_head", 2, 4, 16, 0, CASE_CONTIGUOUS | CASE_NARROW_HEAD | CASE_LSE, MIXED_LENS},
     {"contiguous_programmatic", 2, 4, 16, 0, CASE_CONTIGUOUS | CASE_PROGRAMMATIC | CASE_LSE, LENS(5000, 1, 333, 2049)},
+    {"contiguous_batch_invariant", 2, 4, 16, 0, CASE_CONTIGUOUS | CASE_BATCH_INVARIANT | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"contiguous_batch_invariant_long", 2, 4, 24, 0, CASE_CONTIGUOUS | CASE_BATCH_INVARIANT | CASE_NHD | CASE_RAGGED_Q | CASE_LSE,
+     LENS(5000, 333, 2049, 0, 6145, 17), .q_len = 3},
+    {"contiguous_batch_invariant_padded", 3, 5, 8, 0, CASE_CONTIGUOUS | CASE_BATCH_INVARIANT | CASE_NO_LENGTHS | CASE_PADDED_STRIDES |
+     CASE_LSE, LENS(2100, 1, 1, 1)},
+    {"host_lengths",      2,  4,   16,   0, CASE_HOST_LENGTHS | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"host_lengths_beyond", 2, 4,  16, 100, CASE_HOST_LENGTHS | CASE_ODD_LENGTHS | CASE_WINDOW | CASE_REPEAT | CASE_LSE, ODD_LENS},
+    {"host_lengths_contiguous", 4, 4, 16, 0, CASE_HOST_LENGTHS | CASE_CONTIGUOUS | CASE_LSE, RAGGED_LENS},
     {"single_decode",     8,  4,    3,   0, CASE_CONTIGUOUS | CASE_NO_LENGTHS | CASE_NHD | CASE_LSE | CASE_QUICK, LENS(4000)},
     {"single_decode_one_token", 2, 4, 1, 0, CASE_CONTIGUOUS | CASE_NO_LENGTHS | CASE_NHD | CASE_LSE, LENS(0)},
     {"rope",              2,  8,   16,   0, CASE_ROPE | CASE_LSE | CASE_QUICK, MIXED_LENS},
@@ -296,6 +304,9 @@ const struct test_case test_cases[] = {
     {"heads_128",         1, 128,  64,   0, CASE_LSE | CASE_SINKS | CASE_REPEAT, RAGGED_LENS},
     {"heads_192_ragged",  1, 192,  64,   0, CASE_RAGGED_Q | CASE_LSE, LENS(100, 3, 700, 64), .q_len = 2},
     {"heads_96_long",     1, 96,  128,   0, CASE_LSE | CASE_SOFT_CAP, LENS(5000), .soft_cap = 30},
+    {"heads_16_batch_invariant", 1, 16, 64, 0, CASE_QUERY_ROPE | CASE_BATCH_INVARIANT | CASE_LSE | CASE_QUICK, LENS(3000, 0, 64, 2049, 5)},
+    {"heads_64_batch_invariant", 1, 64, 32, 0, CASE_QUERY_ROPE | CASE_BATCH_INVARIANT | CASE_PADDED_STRIDES | CASE_RAGGED_Q | CASE_LSE,
+     LENS(333, 2100, 0, 65), .q_len = 2},
     {"random_1",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_2",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_3",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
@@ -384,8 +395,8 @@ static uint64_t reconciled(uint64_t flags) {
         flags &= ~CASE_SKIP_SOFTMAX; /* which may pass over a NaN */
     if ((flags & CASE_CONTIGUOUS) == 0)
         flags &= ~CASE_NO_LENGTHS;
-    else /* check_neighbours.c makes its batches of rows of the page table */
-        flags &= ~(CASE_V_PAGE_TABLE | CASE_NEGATIVE_IDS | CASE_FOREIGN_IDS | CASE_UNKNOWN_POOL | CASE_BATCH_INVARIANT);
+    else
+        flags &= ~(CASE_V_PAGE_TABLE | CASE_NEGATIVE_IDS | CASE_FOREIGN_IDS | CASE_UNKNOWN_POOL);
     if ((flags & CASE_NO_LENGTHS) != 0)
         flags &= ~CASE_ODD_LENGTHS;
     return flags;
@@ -472,8 +483,6 @@ void make_mla_case(struct test_case *test) {
     test->num_kv_heads = 1;
     test->flags &= ~(CASE_COMBINED_POOL | CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_NARROW_HEAD | CASE_INTERLEAVED | CASE_ALIBI |
                      CASE_ROPE | CASE_CONTIGUOUS | CASE_NO_LENGTHS);
-    if ((test->flags & CASE_BATCH_INVARIANT) != 0)
-        test->flags &= ~CASE_QUERY_ROPE; /* check_neighbours.c makes its batches of one query tensor */
 }
 
 bool random_case_named(const char *name, struct test_case *ret_test) {

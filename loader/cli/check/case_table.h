@@ -66,6 +66,9 @@
     CASE_FLAG(49) /* no pages; room for page_size tokens behind the longest sequence, or with CASE_ODD_LENGTHS none */
 #define CASE_NO_LENGTHS CASE_FLAG(50) /* with CASE_CONTIGUOUS: every request is as long as there is room */
 
+#define CASE_HOST_LENGTHS                                                                                                        \
+    CASE_FLAG(54) /* lengths stay in host memory; not with CASE_PER_HEAD, CASE_GRAPH, CASE_BATCH_INVARIANT */
+
 /* Query tokens of a request that kernels take a draft mask for. */
 #define MAX_MASKED_TOKENS KERNEL_MAX_DRAFT_TOKENS
 

@@ -389,7 +389,8 @@ static void set_problem(struct making *making) {
                     {CASE_LSE_NATURAL, LIBDECODE_FEATURE_LSE_NATURAL},
                     {CASE_SKIP_SOFTMAX, LIBDECODE_FEATURE_SKIP_SOFTMAX},
                     {CASE_BATCH_INVARIANT, LIBDECODE_FEATURE_BATCH_INVARIANT},
-                    {CASE_QUERY_ROPE, LIBDECODE_FEATURE_QUERY_ROPE}};
+                    {CASE_QUERY_ROPE, LIBDECODE_FEATURE_QUERY_ROPE},
+                    {CASE_HOST_LENGTHS, LIBDECODE_FEATURE_HOST_SEQ_LENS}};
     for (size_t index = 0; index < sizeof features / sizeof features[0]; index++)
         problem->features |= has(making, features[index].flag) ? features[index].feature : 0u;
     problem->window_left = has(making, CASE_WINDOW) ? test->window_left : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_neighbours.c: a batch in, random batches of its requests out of the same KV cache, launched and compared bit by bit.
- * Before: check_run.c. Next: check.c.
+ * check_neighbours.c: a batch in, random batches of its requests out of the same KV cache, launched and compared bit by bit. In pages any
+ * requests make one, in any order; of contiguous KV such as lie one after the other. Before: check_run.c. Next: check.c.
  */
 #include "check_neighbours.h"
 
@@ -26,7 +26,7 @@ struct input {
     size_t unit_bytes;
     bool of_tokens;
 };
-#define MAX_INPUTS 5
+#define MAX_INPUTS 6
 
 /* What is written for a batch. */
 struct result_layout {
@@ -91,6 +91,8 @@ static void find_inputs(struct neighbours *run) {
     add_input(run, offsetof(libdecode_tensors, draft_mask), mask_words * sizeof(uint16_t), true);
     add_input(run, offsetof(libdecode_tensors, query),
               (size_t)problem->query_token_stride * (size_t)dtype_bits(problem->query_dtype) / 8, true);
+    add_input(run, offsetof(libdecode_tensors, query_rope),
+              (size_t)problem->query_rope_token_stride * (size_t)dtype_bits(problem->query_dtype) / 8, true);
 }
 
 static struct result_layout layout_of(const libdecode_problem *problem, const libdecode_tensors *tensors, int64_t tokens) {
@@ -124,15 +126,61 @@ static void choose_all(struct neighbours *run) {
     settle(run, &run->whole, count);
 }
 
+static void set_pointer(libdecode_tensors *tensors, size_t field, uint64_t address) {
+    void *pointer = gpu_pointer(address);
+    memcpy((char *)tensors + field, &pointer, sizeof pointer);
+}
+
+/* Of contiguous KV: the rows and scales of a batch begin with those of its first request. */
+static void begin_cache_at(const libdecode_problem *problem, int32_t request, libdecode_tensors *tensors) {
+    const struct {
+        size_t field;
+        int64_t stride;
+        int bits;
+    } caches[] = {{offsetof(libdecode_tensors, k_cache), problem->k_page_stride, dtype_bits(problem->kv_dtype)},
+                  {offsetof(libdecode_tensors, v_cache), problem->v_page_stride, dtype_bits(problem->kv_dtype)},
+                  {offsetof(libdecode_tensors, k_sf), problem->k_sf_page_stride, 8},
+                  {offsetof(libdecode_tensors, v_sf), problem->v_sf_page_stride, 8}};
+    for (size_t index = 0; index < sizeof caches / sizeof caches[0]; index++) {
+        const uint8_t *begin;
+        memcpy(&begin, (const char *)tensors + caches[index].field, sizeof begin);
+        if (begin != NULL)
+            set_pointer(tensors, caches[index].field,
+                        (uintptr_t)begin + (uint64_t)(request * caches[index].stride * caches[index].bits / 8));
+    }
+}
+
+/* Whether a batch may begin there: scales of a request lie at multiples of less than what a tensor must be aligned to. */
+static bool may_begin_at(const struct neighbours *run, int32_t request) {
+    const libdecode_problem *problem = &host_of(run)->problem;
+    return (request * problem->k_sf_page_stride | request * problem->v_sf_page_stride) % ROW_ALIGNMENT_BYTES == 0;
+}
+
+static int32_t choose_in_a_row(struct neighbours *run, uint32_t most) {
+    const uint32_t batch_size = (uint32_t)host_of(run)->problem.batch_size;
+    int32_t first = (int32_t)random_below(&run->random, batch_size);
+    while (!may_begin_at(run, first))
+        first--;
+    const uint32_t left = batch_size - (uint32_t)first;
+    const int32_t count = 1 + (int32_t)random_below(&run->random, most < left ? most : left);
+    for (int32_t place = 0; place < count; place++)
+        run->other.requests[place] = first + place;
+    return count;
+}
+
+static int32_t choose_any(struct neighbours *run, uint32_t most) {
+    const int32_t count = 1 + (int32_t)random_below(&run->random, most);
+    for (int32_t place = 0; place < count; place++)
+        run->other.requests[place] = (int32_t)random_below(&run->random, (uint32_t)host_of(run)->problem.batch_size);
+    return count;
+}
+
 /* One batch in three is a request alone. */
 static void choose_some(struct neighbours *run) {
     const libdecode_problem *given = &host_of(run)->problem;
     struct random *random = &run->random;
     const uint32_t most = random_below(random, 3) == 0 ? 1 : (uint32_t)run->most_requests;
-    const int32_t count = 1 + (int32_t)random_below(random, most);
-    for (int32_t place = 0; place < count; place++)
-        run->other.requests[place] = (int32_t)random_below(random, (uint32_t)given->batch_size);
-    settle(run, &run->other, count);
+    settle(run, &run->other, problem_is_contiguous(given) ? choose_in_a_row(run, most) : choose_any(run, most));
     run->other.problem.max_seq_len = 1 + (int32_t)random_below(random, (uint32_t)given->max_seq_len);
     run->other.problem.total_kv_tokens = random_below(random, 2) == 0 ? 0 : 1 + (int64_t)random_below(random, 1000000);
 }
@@ -144,15 +192,12 @@ static const uint8_t *units_at(const struct neighbours *run, const struct input 
     return units + (size_t)first * input->unit_bytes;
 }
 
-static void set_pointer(libdecode_tensors *tensors, size_t field, uint64_t address) {
-    void *pointer = gpu_pointer(address);
-    memcpy((char *)tensors + field, &pointer, sizeof pointer);
-}
-
 /* Gathers the inputs of the batch's requests, and says where on the device they come to lie. Their bytes. */
 static size_t gather(const struct neighbours *run, const struct batch *batch, libdecode_tensors *tensors) {
     const int32_t count = batch->problem.batch_size, *begins = host_of(run)->tensors.cum_seq_lens_q;
     size_t offset = 0;
+    if (problem_is_contiguous(&batch->problem))
+        begin_cache_at(&batch->problem, batch->requests[0], tensors);
     for (size_t index = 0; index < run->num_inputs; index++) {
         const struct input *input = &run->inputs[index];
         set_pointer(tensors, input->field, run->inputs_at + offset);

@@ -124,12 +124,14 @@ bool device_case_make(struct gpu *gpu, const struct host_case *host, const struc
     made->out_sf_bytes = out_sf_bytes(given, &host->tensors, num_tokens);
     if ((given->features & LIBDECODE_FEATURE_LSE) != 0)
         made->lse_bytes = extent(num_tokens, given->lse_token_stride, given->num_qo_heads, given->lse_head_stride, 1, 32);
+    const bool lens_on_host = (given->features & LIBDECODE_FEATURE_HOST_SEQ_LENS) != 0;
     for (size_t index = 0; index < host->num_buffers; index++) {
         const struct case_buffer *buffer = &host->buffers[index];
         if (!gpu_alloc(gpu, buffer->bytes, "a test case", &made->buffers[index]) ||
             !gpu_upload(gpu, made->buffers[index], buffer->data, buffer->bytes))
             return false;
-        set_pointer(&made->tensors, buffer->field, made->buffers[index]);
+        if (!lens_on_host || buffer->field != offsetof(libdecode_tensors, seq_lens))
+            set_pointer(&made->tensors, buffer->field, made->buffers[index]);
         if (buffer->second_field != 0)
             set_pointer(&made->tensors, buffer->second_field, made->buffers[index] + buffer->second_offset);
     }

@@ -162,17 +162,22 @@ class Call:
 
     # ------------------------------------------------------------------------------------------------------ which tokens
 
-    def tables(self, block_tables: Any, seq_lens: Any, max_seq_len: int, *, shared: bool, per_head: bool) -> None:
+    def tables(self, block_tables: Any, seq_lens: Any, max_seq_len: int, *, shared: bool, per_head: bool,
+               lens_may_be_on_host: bool = False) -> None:
         """block_tables i32 [batch, width]; not `shared` [batch, 2, width]; `per_head` [num_kv_heads, batch, width] and then
-        seq_lens [num_kv_heads, batch], else [batch]."""
+        seq_lens [num_kv_heads, batch], else [batch]. seq_lens None: every request has max_seq_len tokens."""
         problem = self.problem
-        table, lens = self._see(block_tables, "block_tables"), self._see(seq_lens, "seq_lens")
+        table, lens = self._see(block_tables, "block_tables"), None
         require_dtype(table, "i32")
-        require_dtype(lens, "i32")
         heads = (problem.num_kv_heads,) if per_head else ()
-        require_rank(lens, 1 + per_head, "[num_kv_heads, batch]" if per_head else "[batch]")
-        batch = lens.shape[-1]
-        require_shape(lens, (*heads, batch), "[num_kv_heads, batch]" if per_head else "[batch]")
+        if seq_lens is None:
+            batch, problem.kv_capacity_tokens = table.shape[len(heads)] if len(table.shape) > len(heads) else 0, max_seq_len
+        else:
+            lens = self._lengths(seq_lens, "seq_lens", lens_may_be_on_host)
+            require_dtype(lens, "i32")
+            require_rank(lens, 1 + per_head, "[num_kv_heads, batch]" if per_head else "[batch]")
+            batch = lens.shape[-1]
+            require_shape(lens, (*heads, batch), "[num_kv_heads, batch]" if per_head else "[batch]")
         parts = () if shared else (2,)
         axes = f"[{'num_kv_heads, ' if per_head else ''}batch, {'' if shared else '2, '}width]"
         require_rank(table, len(heads) + 1 + len(parts) + 1, axes)
@@ -188,10 +193,21 @@ class Call:
             problem.page_table_v_offset = table.stride(request + 1)
         problem.page_table_request_stride = table.stride(request) or width
         if per_head:
-            problem.page_table_head_stride, problem.seq_lens_head_stride = table.stride(0), lens.stride(0)
-        problem.seq_lens_request_stride = lens.stride(request)
+            problem.page_table_head_stride = table.stride(0)
         self._point("page_table", table)
-        self._point("seq_lens", lens)
+        if lens is not None:
+            problem.seq_lens_head_stride = lens.stride(0) if per_head else 0
+            problem.seq_lens_request_stride = lens.stride(request)
+            self._point("seq_lens", lens)
+
+    def _lengths(self, seq_lens: Any, name: str, may_be_on_host: bool) -> View:
+        """On the host beside a query on a GPU, where that may be, the launch copies them."""
+        seen = view(seq_lens, name)
+        if may_be_on_host and seen.device == HOST and self.query_view.device[0] == "cuda":
+            self.problem.features |= abi.FEATURE_HOST_SEQ_LENS
+        else:
+            self.views.append(seen)
+        return seen
 
     def contiguous_kv(self, k: View, v: View, kv_layout: str, kv_cache_sf: Any, v_sf_layout: str | None) -> None:
         """Of one request, all of whose tokens count: [tokens, num_kv_heads, head_dim], or in HND with the first two exchanged.
@@ -219,7 +235,11 @@ class Call:
         problem.batch_size, problem.kv_capacity_tokens = problem.num_pages, min(problem.page_size, most_tokens)
         problem.page_size = problem.num_pages = 0
         if seq_lens is not None:
-            self._vector("seq_lens", seq_lens, "actual_seq_lens_kv", "i32", "[batch]", problem.batch_size)
+            lens = self._lengths(seq_lens, "actual_seq_lens_kv", True)
+            require_dtype(lens, "i32")
+            require_shape(lens, (problem.batch_size,), "[batch]")
+            require_contiguous(lens)
+            self._point("seq_lens", lens)
 
     def query_tokens(self, q_len_per_req: int | None, max_q_len: int | None, cum_seq_lens_q: Any) -> None:
         """As many for each request, or i32 [batch + 1] that says which are whose, of which none has more than max_q_len."""

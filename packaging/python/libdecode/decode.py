@@ -5,7 +5,7 @@ What each parameter becomes is the table in parameters.md, beside this file; a t
 behind the bare `*` that FlashInfer does not have are ours.
 
 Tensors on a GPU: the call enqueues one kernel on the current stream and returns. It may be captured, once the same call was made
-outside; then nothing is allocated but results that are None, nothing copied, nothing waited for. Tensors on the host: the call
+outside; then nothing is allocated but results that are None, nothing copied (but lengths on the host), nothing waited for. Tensors on the host: the call
 computes in float64, slowly, what the kernels are tested against.
 
 Errors: ValueError for what is wrong, NotImplementedError for what libdecode has no kernel for, RuntimeError for the rest; each is
@@ -21,6 +21,7 @@ from libdecode.call import Call, refuse
 from libdecode.context import Context
 from libdecode.errors import InvalidArgumentError
 from libdecode.fp4 import FP4Tensor
+from libdecode.offsets import at_offsets, refuse_offsets
 from libdecode.remembered import remembered
 from libdecode.workspace import Workspace
 
@@ -152,44 +153,54 @@ def cudnn_batch_decode_with_kv_cache(
                         [batch, num_kv_heads, tokens, head_dim]
     scale               of the logits
     max_sequence_kv     a hint, as max_seq_len of `trtllm_batch_decode_with_kv_cache`; without block_tables no request is longer
-    actual_seq_lens_kv  i32 [batch] or [batch, 1, 1, 1], on the device of q; without block_tables also None: every request is
-                        max_sequence_kv long
+    actual_seq_lens_kv  i32 [batch] or [batch, 1, 1, 1]; None: every request is max_sequence_kv long. On the host beside a q on a GPU
+                        they are copied there by the call, which then cannot be captured; pinned, they must stay as they are until
+                        the stream has come so far
+    batch_offsets_*     i32 or i64 [batch] or [batch + 1], on the host: request b begins at that element of the tensor; evenly spaced
     block_tables        i32 [batch, pages of the longest], or with two axes of 1 between
     out                 as q; None: a new one
     lse, return_lse     f32 [tokens, num_qo_heads], base 2
 
-    Returns out, or (out, lse) with return_lse. Raises NotImplementedError for actual_seq_lens_kv that is None with block_tables or on
-    the host beside a q on a GPU, and for batch_offsets_*; else as this module says.
+    Returns out, or (out, lse) with return_lse. Raises NotImplementedError for batch_offsets_* that are on a GPU or not evenly spaced,
+    and for those of k and v with block_tables; else as this module says.
     """
-    del is_cuda_graph_compatible  # every call may be captured
-    for name, offsets in (("batch_offsets_q", batch_offsets_q), ("batch_offsets_o", batch_offsets_o),
-                          ("batch_offsets_k", batch_offsets_k), ("batch_offsets_v", batch_offsets_v)):
-        if offsets is not None:
-            raise refuse(_CUDNN, f"{name} (an offset for each request; requests lie one behind the other)")
-    if block_tables is not None and actual_seq_lens_kv is None:
-        raise refuse(_CUDNN, "actual_seq_lens_kv=None with block_tables (every request max_sequence_kv long); give the lengths")
+    del is_cuda_graph_compatible  # every call may be captured whose lengths are not on the host
     seen, lens = view(q, "q"), None
     if actual_seq_lens_kv is not None:
         lens = _without_axes_of_one(view(actual_seq_lens_kv, "actual_seq_lens_kv"), 1, "[batch] or [batch, 1, 1, 1]")
-    if lens is not None and seen.device != lens.device and lens.device[0] == "cpu":
-        raise refuse(_CUDNN, "actual_seq_lens_kv on the host (kernels read the lengths on the device)")
     k, v = view(k_cache, "k_cache"), view(v_cache, "v_cache")
+    table = None
+    if block_tables is not None:
+        table = _without_axes_of_one(view(block_tables, "block_tables"), 2, "[batch, width] or [batch, 1, width, 1]")
+    query = _without_axes_of_one(seen, 3, "[tokens, num_qo_heads, head_dim] or [batch, num_qo_heads, 1, head_dim]")
+    q_len = max(q_len_per_req, 1)
+    # Tensors with offsets may have more rows than there are requests.
+    batch = next((counted.shape[0] for counted in (lens, table) if counted is not None), None)
+    if batch is None:
+        batch = k.shape[0] if batch_offsets_k is None else query.shape[0] // q_len
+    if table is None:
+        k = at_offsets(_CUDNN, k, batch_offsets_k, "batch_offsets_k", batch)
+        v = at_offsets(_CUDNN, v, batch_offsets_v, "batch_offsets_v", batch)
+    else:
+        refuse_offsets(_CUDNN, batch_offsets_k, "batch_offsets_k")
+        refuse_offsets(_CUDNN, batch_offsets_v, "batch_offsets_v")
     if k.dtype == "u8":
         raise refuse(_CUDNN, "an NVFP4 KV cache (there is no parameter for its scales)")
+    query = at_offsets(_CUDNN, query, batch_offsets_q, "batch_offsets_q", batch, q_len)
     if out is None:
-        out = call.new(seen, seen.shape, seen.dtype, "out")
-    call.query(_without_axes_of_one(seen, 3, "[tokens, num_qo_heads, head_dim] or [batch, num_qo_heads, 1, head_dim]"))
+        out = call.new(seen, (query.shape[0], *seen.shape[1:]), seen.dtype, "out")
+    call.query(query)
     call.kv_cache((k, v), "HND")
-    if block_tables is None:
+    if table is None:
         call.requests_for_pages(lens, max_sequence_kv)
     else:
-        call.tables(_without_axes_of_one(view(block_tables, "block_tables"), 2, "[batch, width] or [batch, 1, width, 1]"), lens,
-                    max_sequence_kv, shared=True, per_head=False)
+        call.tables(table, lens, max_sequence_kv, shared=True, per_head=False, lens_may_be_on_host=True)
     call.query_tokens(q_len_per_req, None, None)
     call.window(window_left)
     call.scale("bmm1_scale", scale)
     call.sinks(sinks)
-    call.out(_without_axes_of_one(view(out, "out"), 3, f"as q, {seen.shape}"), None, None, None)
+    result = _without_axes_of_one(view(out, "out"), 3, f"as q, {seen.shape}")
+    call.out(at_offsets(_CUDNN, result, batch_offsets_o, "batch_offsets_o", batch, q_len), None, None, None)
     lse = call.lse(lse, return_lse)
     call.run(workspace_buffer, None, stream, context)
     return (out, lse) if return_lse else out

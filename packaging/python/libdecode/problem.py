@@ -22,8 +22,7 @@ _WORDS = {"op": OPERATIONS, "query_dtype": DTYPES, "kv_dtype": DTYPES, "out_dtyp
 # A field that means nothing without a feature brings it along.
 _IMPLIED = {"skip_softmax_threshold_scale_factor": abi.FEATURE_SKIP_SOFTMAX, "logits_soft_cap": abi.FEATURE_SOFT_CAP,
             "rope_scale": abi.FEATURE_ROPE, "rope_theta": abi.FEATURE_ROPE, "page_table_v_offset": abi.FEATURE_V_PAGE_TABLE,
-            "query_rope_token_stride": abi.FEATURE_QUERY_ROPE, "query_rope_head_stride": abi.FEATURE_QUERY_ROPE,
-            "kv_capacity_tokens": abi.FEATURE_CONTIGUOUS_KV}
+            "query_rope_token_stride": abi.FEATURE_QUERY_ROPE, "query_rope_head_stride": abi.FEATURE_QUERY_ROPE}
 
 
 def choice(name: str, value: Any, choices: dict[str, int]) -> int:
@@ -45,7 +44,8 @@ class Problem(abi.Problem):
     v_sf_layout   "linear" or "v_interleave4"
     features      names of LIBDECODE_FEATURE_*, in small letters ("sinks", "lse", "ragged_q", "draft_mask", ...), or their bits.
                   What another field says need not be named: window_left >= 0, skip_softmax_threshold_scale_factor,
-                  logits_soft_cap, rope_scale, rope_theta, page_table_v_offset, kv_capacity_tokens and the strides of query_rope
+                  logits_soft_cap, rope_scale, rope_theta, page_table_v_offset, the strides of query_rope, and kv_capacity_tokens
+                  without page_size
 
     Raises ValueError for a word that is none, TypeError for a field that is none. What does not hang together is refused by
     whoever gets the problem: `Plan`, `explain`.
@@ -63,6 +63,8 @@ class Problem(abi.Problem):
                 bits |= _IMPLIED[name]
         if fields.get("window_left", -1) >= 0:
             bits |= abi.FEATURE_WINDOW
+        if fields.get("kv_capacity_tokens") and not fields.get("page_size"):
+            bits |= abi.FEATURE_CONTIGUOUS_KV
         super().__init__(features=bits, **fields)
 
     def __repr__(self) -> str:
