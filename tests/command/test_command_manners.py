@@ -99,7 +99,7 @@ class Manual(CommandTest):
         self.assertEqual(self.complete("be"), ["bench"])
         self.assertEqual(self.complete("help", "ex"), ["explain"])
         self.assertEqual(self.complete("bench", "--cont"), ["--contiguous"])
-        self.assertEqual(self.complete("explain", "--kv", ""), ["bf16", "fp16", "e4m3", "fp8", "nvfp4"])
+        self.assertEqual(self.complete("explain", "--kv", ""), ["bf16", "fp16", "e4m3", "fp8", "e5m2", "nvfp4"])
         self.assertEqual(self.complete("list", "--gpu", "H1"), ["H100", "H100-NVL", "H100-PCIe"])
         self.assertEqual(self.complete("bench", "--batch", ""), [])
         with tempfile.TemporaryDirectory() as folder:
@@ -186,7 +186,7 @@ class Words(CommandTest):
             (["--kv", "bf16", "--query", "fp16"], "--kv is bf16 with --query fp16"), (["--out", "nvfp4"], "--out is nvfp4"),
             (["--sf-layout", "v_interleave4"], "--sf-layout"), (["--mla", "--head-dim", "128"], "--head-dim is 128 with --mla"),
             (["--mla", "--heads", "16/2"], "--heads (KV) is 2 with --mla"), (["--position-stride", "1048576"], "--position-stride is"),
-            (["--layout", "dhn"], "--layout dhn: hnd or nhd is accepted"), (["--kv", "bf15"], "bf16, fp16, e4m3, fp8 or nvfp4"),
+            (["--layout", "dhn"], "--layout dhn: hnd or nhd is accepted"), (["--kv", "bf15"], "bf16, fp16, e4m3, fp8, e5m2 or nvfp4"),
             (["--contiguous", "--page", "16"], "--contiguous and --page"), (["--contiguous", "--mla"], "--contiguous and --mla"),
         ]:
             with self.subTest(arguments):

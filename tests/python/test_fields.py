@@ -94,6 +94,15 @@ VARIED = {
 NEUTRAL = {"q_len_per_req": 1}
 
 
+def offsets(first, distance):
+    return np.arange(3) * distance + first
+
+
+def stretches(of_k, of_v):
+    """KV without pages, of as many requests."""
+    return {"block_tables": None, "k_cache": zeros(of_k, 2, 80, 64), "v_cache": zeros(of_v, 2, 80, 64)}
+
+
 # The same of the other three functions, whose arguments that are right are these.
 OTHERS = {
     MLA: ({
@@ -127,6 +136,10 @@ OTHERS = {
         "max_sequence_kv": ({}, 70, 71),
         "actual_seq_lens_kv": ({}, zeros(3, **INT), zeros(3, 1, 1, 1, **INT)),
         "block_tables": ({}, zeros(3, 5, **INT), zeros(3, 1, 9, 1, **INT)),
+        "batch_offsets_q": ({"q": zeros(6, 8, 64)}, offsets(0, 512), offsets(512, 1024)),
+        "batch_offsets_o": ({"out": zeros(6, 8, 64)}, offsets(0, 512), offsets(512, 1024)),
+        "batch_offsets_k": (stretches(6, 3), offsets(0, 10240), offsets(10240, 20480)),
+        "batch_offsets_v": (stretches(3, 6), offsets(0, 10240), offsets(10240, 20480)),
         "out": ({}, zeros(3, 8, 64), zeros(3, 8, 128)[..., :64]),
         "q_len_per_req": ({"actual_seq_lens_kv": zeros(1, **INT), "block_tables": zeros(1, 5, **INT)}, 3, 3),
         "window_left": ({}, -1, 7),
@@ -156,7 +169,8 @@ OTHERS = {
 FUNCTIONS = {TRTLLM: (base(), VARIED), **OTHERS}
 # Fields that the second value of a parameter does not set.
 ELSEWHERE = {"page_table_head_stride", "page_table_v_offset", "seq_lens_head_stride", "out_sf", "out_sf_start_token", "bmm1_scale_device",
-             "bmm1_scale", "kv_layout", "v_sf_layout", ("max_sequence_kv", "kv_capacity_tokens")}
+             "bmm1_scale", "kv_layout", "v_sf_layout", ("max_sequence_kv", "kv_capacity_tokens"),
+             ("actual_seq_lens_kv", "kv_capacity_tokens")}
 
 
 class FieldsTest(unittest.TestCase):

@@ -38,7 +38,7 @@ static int open_context(void **state) {
     }
     fake->reset();
     fake->set_parameter_bytes(sizeof(struct gqa_decode_params));
-    grid = grid_create_part(7, "_kvbf16_");
+    grid = grid_create_part(7, "*_kvbf16_*");
     grid_options(grid, &options);
     expect_ok(libdecode_open(&options.options, &context));
     return 0;
