@@ -86,6 +86,14 @@ static inline int end(void **state) {
     return fake->misuses() == 0 && fake->live_modules() == 0 ? 0 : -1;
 }
 
+/* For a group of tests that share one context. */
+static inline int begin_group(void **state) { return create_grid(state) == 0 ? begin(state) : -1; }
+static inline int end_group(void **state) {
+    const int result = context ? end(state) : -1;
+    (void)destroy_grid(state);
+    return result;
+}
+
 static inline libdecode_plan *plan_for(const libdecode_problem *problem, const libdecode_device *device) {
     libdecode_plan *plan = NULL;
     expect_ok(libdecode_plan_create(context, problem, device, &plan));

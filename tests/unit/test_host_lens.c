@@ -12,46 +12,11 @@
 
 #include <string.h>
 
-#include "abi.h"
-#include "decode_fixture.h"
-#include "fake_cuda.h"
+#include "decode_scene.h"
 #include "launch.h"
 
-static const struct fake_cuda *fake;
-static struct grid *grid;
-static libdecode_context *context;
 static const libdecode_stream stream = (libdecode_stream)(uintptr_t)0x77;
 static const int32_t lens[8 * 16] = {100, 37};
-
-static void expect_ok(libdecode_status status) {
-    if (status != LIBDECODE_OK)
-        fail_msg("status %d: %s", (int)status, libdecode_error_message());
-}
-
-static int open_context(void **state) {
-    (void)state;
-    struct grid_options options;
-    fake = fake_cuda();
-    if (!fake) {
-        print_error("the fake libcuda.so.1 is not the one that is found: set LD_LIBRARY_PATH to its folder\n");
-        return -1;
-    }
-    fake->reset();
-    fake->set_parameter_bytes(sizeof(struct gqa_decode_params));
-    grid = grid_create_part(7, "*_kvbf16_*");
-    grid_options(grid, &options);
-    expect_ok(libdecode_open(&options.options, &context));
-    return 0;
-}
-
-static int close_context(void **state) {
-    (void)state;
-    if (!fake)
-        return -1;
-    libdecode_close(context);
-    grid_destroy(grid);
-    return fake->misuses() == 0 ? 0 : -1;
-}
 
 static libdecode_problem with_host_lens(void) {
     libdecode_problem problem = llama3_8b();
@@ -60,8 +25,7 @@ static libdecode_problem with_host_lens(void) {
 }
 
 static libdecode_plan *plan_of(const libdecode_problem *problem) {
-    libdecode_plan *plan = NULL;
-    expect_ok(libdecode_plan_create(context, problem, NULL, &plan));
+    libdecode_plan *plan = plan_for(problem, NULL);
     expect_ok(libdecode_prepare(context, &plan, 1));
     fake->forget_calls();
     return plan;
@@ -235,5 +199,5 @@ int main(void) {
         cmocka_unit_test(every_driver_call_may_fail),
         cmocka_unit_test(without_lengths_every_request_has_its_capacity),
     };
-    return cmocka_run_group_tests_name("host_lens", tests, open_context, close_context);
+    return cmocka_run_group_tests_name("host_lens", tests, begin_group, end_group);
 }

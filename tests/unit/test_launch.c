@@ -13,44 +13,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "abi.h"
-#include "decode_fixture.h"
-#include "fake_cuda.h"
+#include "decode_scene.h"
 #include "launch.h"
-
-static const struct fake_cuda *fake;
-static struct grid *grid;
-static libdecode_context *context;
-
-static void expect_ok(libdecode_status status) {
-    if (status != LIBDECODE_OK)
-        fail_msg("status %d: %s", (int)status, libdecode_error_message());
-}
-
-static int open_context(void **state) {
-    (void)state;
-    struct grid_options options;
-    fake = fake_cuda();
-    if (!fake) {
-        print_error("the fake libcuda.so.1 is not the one that is found: set LD_LIBRARY_PATH to its folder\n");
-        return -1;
-    }
-    fake->reset();
-    fake->set_parameter_bytes(sizeof(struct gqa_decode_params));
-    grid = grid_create(7);
-    grid_options(grid, &options);
-    expect_ok(libdecode_open(&options.options, &context));
-    return 0;
-}
-
-static int close_context(void **state) {
-    (void)state;
-    if (!fake)
-        return -1;
-    libdecode_close(context);
-    grid_destroy(grid);
-    return fake->misuses() == 0 ? 0 : -1;
-}
 
 /* Launches once and gives the record and the parameter block. */
 static const struct fake_cuda_call *launch(const libdecode_problem *problem, const libdecode_tensors *tensors,
@@ -396,5 +360,5 @@ int main(void) {
         cmocka_unit_test(an_empty_batch_launches_nothing),
         cmocka_unit_test(a_workspace_that_is_missing_unaligned_or_small_is_refused),
     };
-    return cmocka_run_group_tests_name("launch", tests, open_context, close_context);
+    return cmocka_run_group_tests_name("launch", tests, begin_group, end_group);
 }
