@@ -60,11 +60,15 @@ static void stop(int number) {
     stopped = 1;
 }
 
-/* Interrupted or terminated, the launches at hand end, and the results so far are printed; another signal ends the program. */
+/*
+ * Interrupted or terminated, the launches at hand end, and the results so far are printed. Another Ctrl-C ends the program; another
+ * SIGTERM does not, as timeout(1) sends two: to its child, and to the group that both are in.
+ */
 static void stop_on_signals(void) {
-    const struct sigaction action = {.sa_handler = stop, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
+    struct sigaction action = {.sa_handler = stop, .sa_flags = SA_RESTART};
     sigaction(SIGTERM, &action, NULL);
+    action.sa_flags |= (int)SA_RESETHAND;
+    sigaction(SIGINT, &action, NULL);
 }
 
 /* -------------------------------------------------------------------------------------------------------- variants */
