@@ -74,6 +74,16 @@ class Check(CommandTest):
                                     HOST_GPU_DEFECT="unwritten"), PASSED)
         self.assertEqual(result.stderr.count("no late_copy kernel for sm_90, so launches with LIBDECODE_LAUNCH_HISTORY_FINAL"), 1)
 
+    def test_kernels_take_turns_at_random_problems(self):
+        def runs(*arguments):
+            report = self.check("*_kvbf16_d64_r8_p16_*", "--random", 8, "--seed", 5, "--repeat", 1, *arguments)
+            return [kernel["cases_passed"] for kernel in report["kernels"]]
+
+        of_all, in_turns = runs(), runs("--kernels-per-case", 1)
+        self.assertEqual(sum(in_turns), max(of_all), (of_all, in_turns))  # one kernel can do all that any of them can
+        self.assertGreater(sum(of_all), sum(in_turns))
+        self.assertLess(max(in_turns), sum(in_turns))
+
     def test_random_problems_pass_and_a_failure_says_how_to_see_it_again(self):
         report = self.check("*16_d64_r8_p16_c1_o1_*", "--random", 12, "--seed", 5)
         self.assertEqual((report["passed"], report["failed"]), (2, 0), report["failures"])
