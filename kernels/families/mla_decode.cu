@@ -12,21 +12,23 @@
  *
  *     producer warp   walks split_schedule.cuh and page_stream.cuh, one copy per box of rows into the ring (producer.cuh)
  *     announcer warp  walks the same schedule and hands the pieces to the consumers (piece_queue.cuh)
- *     consumer warps  eight, all at the same tile (latent_attention.cuh). Of 16 rows, a row of output has 512 elements: what one warp
- *                     would hold for its tokens alone is more than its registers. So the work of a tile is divided anew for each step,
- *                     with a barrier between:
+ *     consumer warps  eight (latent_attention.cuh). Of 16 rows, a row of output has 512 elements: what one warp would hold for its
+ *                     tokens alone is more than its registers. So the warps of a team are at the same tile, whose work is divided
+ *                     anew for each step, with a barrier between:
  *
- *         qk          warp = (half of the tokens, quarter of the dims)   scores, in four parts, to shared memory
+ *         qk          warp = (some of the tokens, a quarter of the dims)  scores, in four parts, to shared memory
  *         ----------  barrier
- *         weights     warp = an eighth of the rows                       adds the parts, mask, softmax; weights to shared memory
+ *         weights     warp = some of the rows                             adds the parts, mask, softmax; weights to shared memory
  *         ----------  barrier
- *         pv          warp = an eighth of the dims of V                  out of the tile that K was read from; gives it back
+ *         pv          warp = some of the dims of V                        out of the tile that K was read from; gives it back
  *
- *     at a unit's end partial.cuh: columns of the warps change hands, then the cluster's, then the workers that share the unit
+ *     of 16 rows two teams of four warps take turns at the tiles: while one waits, the other computes. Of 32 rows one team of eight
+ *     at a unit's end partial.cuh: columns of the warps change hands and the teams' sums fold, then the cluster's, then those of the
+ *     workers that share the unit
  *
- * The barriers cost little beside memory, which the ring keeps busy meanwhile: of 16 rows on bf16, a tile of 64 tokens is computed in
- * half the time in which it comes. Passes over one request run beside each other, on workers of one group, so that all but one read
- * the L2 cache (loader/families/mla_decode.c).
+ * A tile is computed in half the time in which it comes, where all SMs read bf16. Memory answers an SM in the order in which it was
+ * asked, so queries are asked for before KV. Passes over one request run beside each other, on workers of one group, so that all but
+ * one read the L2 cache (loader/families/mla_decode.c).
  *
  * Shared memory: struct SharedMemory below. Tiles first: the copy engine's swizzle wants them 1024-byte aligned. What a unit needs at
  * its beginning (query), during its tiles (scores) and at its end (columns) takes turns in one place.
@@ -39,11 +41,13 @@
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/column_fold.cuh"
 #include "pipeline/epilogue.cuh"
+#include "pipeline/history.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/page_stream.cuh"
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/producer.cuh"
 #include "pipeline/skip_votes.cuh"
+#include "pipeline/tile_walk.cuh"
 #include "pipeline/worker_fold.cuh"
 #include "tile/latent_attention.cuh"
 #include "tile/latent_query.cuh"
@@ -65,21 +69,27 @@ struct Traits {
 
     static constexpr bool small = variant::target_sm == 120; /* 99 KiB of shared memory, a fifth of the bandwidth */
     static constexpr int consumer_warps = 8, consumer_threads = consumer_warps * 32;
+    /* Two take turns at the tiles, where registers have the output of 16 rows twice and shared memory what each needs. */
+    static constexpr int teams = row_tile == 16 && !small ? 2 : 1;
+    static constexpr int team_warps = consumer_warps / teams, team_threads = team_warps * 32;
     static constexpr int producer_warp = consumer_warps, announcer_warp = producer_warp + 1;
     static constexpr int threads = (announcer_warp + 1) * 32;
 
-    /* Fewer where shared memory is small, and where a cluster exchanges 32 rows. */
-    static constexpr int tile_tokens = small || (row_tile == 32 && cluster_size > 1) ? 32 : 64;
-    static constexpr int token_groups = 2, dim_groups = consumer_warps / token_groups; /* of the warps of qk */
+    /* Fewer for teams, where shared memory is small, and where a cluster exchanges 32 rows. */
+    static constexpr int tile_tokens = teams > 1 || small || cluster_size > 1 ? 32 : 64;
+    static constexpr int dim_groups = 4, token_groups = team_warps / dim_groups; /* of the warps of qk */
     static constexpr int token_fragments = tile_tokens / token_groups / tile::fragment_tokens;
-    static constexpr int warp_rows = row_tile / consumer_warps;
-    static constexpr int warp_steps = v_dim / 16 / consumer_warps; /* over the dims of V */
+    static constexpr int warp_rows = row_tile / team_warps;
+    static constexpr int warp_steps = v_dim / 16 / team_warps;   /* over the dims of V */
+    static constexpr int query_rows = row_tile / consumer_warps; /* that a warp loads */
     /*
-     * Blocks of columns at a unit's end, of a vector or two for each thread. What is executed once for a unit is fetched from memory,
-     * instruction by instruction, and takes longer than a loop of more rounds.
+     * Columns change hands at a unit's end in blocks, every warp with some of each: as few as shared memory has room for beside the tiles
+     * and what a cluster exchanges, since a block takes as long as its barriers.
      */
-    static constexpr int block_vectors = row_tile / 16;
-    static constexpr int fold_blocks = std::max(row_tile * v_dim / (consumer_threads * 4 * block_vectors), small ? 2 : 1);
+    static constexpr int block_columns = teams == 1 ? 128 : cluster_size == 1 ? v_dim : 256;
+    static constexpr int block_steps = std::min(std::max(block_columns / 16 / team_warps, Format::pair_steps), warp_steps);
+    /* Of these a thread takes some vectors at a time: beside the output of 32 rows registers have room for few. */
+    static constexpr int taken_columns = std::min(teams == 1 ? 128 : v_dim, block_steps * 16 * team_warps);
     static constexpr int most_stages = 8;
     /* Beside the output of 32 rows, and the scores, registers hold no queries. */
     static constexpr bool keeps_query = row_tile == 16;
@@ -90,23 +100,23 @@ using TileLayout = tile::TileLayout<Format, Traits::tile_tokens>;
 using KeyTokens = tile::TokenFragments<Format, Traits::tile_tokens, Traits::token_fragments>;
 using ValueTokens = tile::TokenFragments<Format, Traits::tile_tokens, Traits::tile_tokens / tile::fragment_tokens>;
 using Tokens = tile::WarpTokens<Traits::row_tile, Traits::tile_tokens>;
-using Steps = tile::StepRange<Format, Traits::dim_groups>;
 using SharedQuery = tile::LatentQuery<Format, Traits::row_tile>;
 using Query = std::conditional_t<Traits::keeps_query, tile::LatentQueryFragment<Format, Traits::row_tile, Traits::dim_groups>,
                                  tile::LatentQueryReader<Format, Traits::row_tile, Traits::dim_groups>>;
 using Softmax = tile::RowSoftmax<Traits::warp_rows>;
+using Scores = tile::ScoreParts<Traits::row_tile, Traits::tile_tokens, Traits::dim_groups>;
+using Weights = tile::SharedWeights<Traits::row_tile, Traits::tile_tokens>;
 using Output = tile::OutputFragment<Traits::warp_steps, Traits::row_tile / 8>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
 
 constexpr int cta_columns = Traits::v_dim / Traits::cluster_size; /* that a CTA of a cluster folds and stores */
-using Columns =
-    pipeline::ColumnExchange<Format, Traits::row_tile, Traits::consumer_warps, Traits::warp_steps, Traits::fold_blocks>;
-using BlockSlice = pipeline::Slice<Traits::row_tile, Columns::block_columns, Traits::consumer_threads>;
+using Columns = pipeline::ColumnExchange<Format, Traits::row_tile, Traits::teams, Traits::team_warps, Traits::block_steps>;
+using BlockSlice = pipeline::Slice<Traits::row_tile, Traits::taken_columns, Traits::consumer_threads>;
 using ClusterSlice = pipeline::Slice<Traits::row_tile, cta_columns, Traits::consumer_threads>;
 constexpr bool has_cluster = Traits::cluster_size > 1;
 using Result = std::conditional_t<has_cluster, ClusterSlice, BlockSlice>;
 using Exchange = pipeline::ClusterExchange<BlockSlice, Result, Traits::row_tile, cta_columns, Traits::cluster_size>;
-constexpr int record_blocks = has_cluster ? 1 : Traits::fold_blocks;
+constexpr int record_blocks = has_cluster ? 1 : Traits::v_dim / Traits::taken_columns;
 using WorkerFold = pipeline::WorkerFold<Result, record_blocks>;
 
 struct Nothing {};
@@ -116,13 +126,13 @@ template <int stages>
 struct WorkMemory {
     union { /* one after the other */
         std::conditional_t<Traits::keeps_query, SharedQuery, Nothing> passing_query;
-        tile::ScoreParts<Traits::row_tile, Traits::tile_tokens, Traits::dim_groups> scores;
+        Scores scores[Traits::teams];
         Columns columns;
     };
     std::conditional_t<Traits::keeps_query, Nothing, SharedQuery> staying_query;
-    tile::SharedWeights<Traits::row_tile, Traits::tile_tokens> weights;
-    float scales[Traits::row_tile];        /* of the rows' products with K */
-    float statistics[Traits::row_tile][2]; /* reference and sum of the rows of a piece */
+    Weights weights[Traits::teams];
+    float scales[Traits::row_tile];                       /* of the rows' products with K */
+    float statistics[Traits::teams][Traits::row_tile][2]; /* reference and sum of the rows of a piece */
     Exchange exchange;
     pipeline::KvRingBarriers<stages, 1> barriers;
     pipeline::PieceQueue<Traits::row_tile> pieces;
@@ -135,9 +145,11 @@ struct WorkMemory {
     static __device__ __forceinline__ SharedQuery &one_of(Nothing &, SharedQuery &query) { return query; }
 };
 
+/* So many for every team: the next tile in a stage is then its own, and no phase of the barriers passes it by. */
 constexpr int stages =
     std::min((variant::max_shared_bytes - static_cast<int>(sizeof(WorkMemory<Traits::most_stages>))) / TileLayout::bytes,
-             Traits::most_stages);
+             Traits::most_stages) /
+    Traits::teams * Traits::teams;
 static_assert(stages >= 2, "shared memory of a CTA");
 
 struct SharedMemory {
@@ -149,15 +161,23 @@ constexpr int shared_bytes = offsetof(SharedMemory, work) + sizeof(WorkMemory<st
 static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA");
 
 using Ring = pipeline::KvRing<stages, TileLayout::bytes, false, 1>;
+using TileWalk = pipeline::TileWalk<Traits::row_tile, Traits::tile_tokens, Traits::teams, Traits::keeps_query, Ring>;
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, Traits::cluster_size, pipeline::NoVotes>;
 
-/* Of every cluster size the largest, so that one workspace serves all of them: what a cluster has no CTA of has all. */
-constexpr size_t record_bytes = Traits::fold_blocks * sizeof(pipeline::WorkerRecord<BlockSlice>);
+/*
+ * Of every cluster size as much, so that one workspace serves all of them: all columns in one block, and the counts of as many blocks as
+ * there ever are.
+ */
+using WholeRecord = pipeline::WorkerRecord<pipeline::Slice<Traits::row_tile, Traits::v_dim, Traits::consumer_threads>>;
+constexpr size_t record_bytes = sizeof(WholeRecord) + 4 * Traits::consumer_warps * sizeof(uint32_t);
 static_assert(record_blocks * sizeof(WorkerFold::Record) <= record_bytes, "the record that the contract announces");
 
-constexpr int consumer_barrier = 1; /* named barrier of the consumer warps; 0 is __syncthreads */
+/* Named barriers: of the consumer warps, of these and the producer, and from there on of each team; 0 is __syncthreads. */
+constexpr int consumer_barrier = 1, query_barrier = 2, team_barrier = 3;
+constexpr int query_barrier_threads = Traits::consumer_threads + 32;
 
 __device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
+__device__ __forceinline__ void meet_team(int team) { ptx::named_barrier<Traits::team_threads>(team_barrier + team); }
 
 __device__ __forceinline__ int cluster_rank() { return Traits::cluster_size > 1 ? static_cast<int>(ptx::cluster_rank()) : 0; }
 
@@ -165,13 +185,15 @@ __device__ __forceinline__ int cluster_rank() { return Traits::cluster_size > 1 
 
 /* What a consumer warp does in each step of a tile. */
 struct Place {
-    int warp, token_group, dim_group;
+    int team, warp; /* of the team */
+    int token_group, dim_group;
 
-    explicit __device__ __forceinline__ Place(int warp)
-        : warp(warp), token_group(warp / Traits::dim_groups), dim_group(warp % Traits::dim_groups) {}
+    explicit __device__ __forceinline__ Place(int consumer)
+        : team(consumer / Traits::team_warps), warp(consumer % Traits::team_warps), token_group(warp / Traits::dim_groups),
+          dim_group(warp % Traits::dim_groups) {}
     __device__ __forceinline__ int first_token() const { return token_group * (Traits::tile_tokens / Traits::token_groups); }
     __device__ __forceinline__ int first_row() const { return warp * Traits::warp_rows; }
-    __device__ __forceinline__ int first_value_step() const { return warp * Traits::warp_steps; }
+    __device__ __forceinline__ int first_query_row() const { return (team * Traits::team_warps + warp) * Traits::query_rows; }
 };
 
 /* What a consumer warp keeps over a piece. */
@@ -181,61 +203,77 @@ struct ConsumerState {
     Output output;
 };
 
-/* The unit's queries, by way of shared memory; complete before scores take their place. */
+/* Not where KV is read while the kernel ahead, whose query this is, still runs. */
+__device__ __forceinline__ bool sends_query_first(const mla_decode_params &params) {
+    return !pipeline::is_history_final(params.schedule);
+}
+
+/*
+ * The unit's queries, by way of shared memory; complete before scores take their place. Those of the first unit are sent for before the
+ * producer sends for KV, behind all of which they would come.
+ */
 __device__ __forceinline__ void load_query(const mla_decode_params &params, WorkMemory<stages> &work,
                                            const tile::UnitRows<Traits::row_tile> &unit, const pipeline::Piece &piece,
-                                           const Place &place, const Steps &steps, ConsumerState &state, int lane) {
+                                           bool is_first, const Place &place, ConsumerState &state, int lane) {
     const tile::RowMap rows(params.schedule.group_size, unit.first_query_token, piece.kv_head, piece.row_pass * Traits::row_tile);
     const float scale = tile::scale_log2(params.query) * Format::k_scale;
+    SharedQuery::Vectors vectors[Traits::query_rows];
+    SharedQuery::fetch(params, rows, place.first_query_row(), unit.live_rows, vectors, lane);
+    if (is_first && sends_query_first(params))
+        ptx::named_barrier_arrive<query_barrier_threads>(query_barrier);
+    float factors[Traits::query_rows];
+    work.query().store(params.query, place.first_query_row(), vectors, factors, lane);
+    if (lane == 0) {
 #pragma unroll
-    for (int r = 0; r < Traits::warp_rows; ++r) {
-        const int row = place.first_row() + r;
-        const float factor = work.query().load(params, rows, row, row < unit.live_rows, lane);
-        if (lane == 0)
-            work.scales[row] = scale * factor;
+        for (int r = 0; r < Traits::query_rows; ++r)
+            work.scales[place.first_query_row() + r] = scale * factors[r];
     }
     meet_consumers();
-    state.query.load(work.query(), steps, lane);
+    state.query.load(work.query(), place.dim_group, lane);
     meet_consumers();
 }
 
-/* Attention of all rows over the piece's tiles. */
+/* Attention of all rows over the tiles of the piece that are this team's. */
 __device__ __forceinline__ void attend(const mla_decode_params &params, WorkMemory<stages> &work,
-                                       const tile::UnitRows<Traits::row_tile> &unit, Ring &ring, const Place &place,
-                                       const Steps &steps, ConsumerState &state, int lane) {
+                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, Ring &ring,
+                                       const Place &place, ConsumerState &state, int lane) {
     const KeyTokens keys(place.first_token(), params.schedule.box_tokens, false, lane);
     const ValueTokens values(0, params.schedule.box_tokens, false, lane);
-    for (int token = unit.first_token; token < unit.end_token; token += Traits::tile_tokens) {
-        const Tokens tokens{unit, unit.are_alike, token, unit.end_token, unit.common};
+    Scores &shared_scores = work.scores[place.team];
+    Weights &weights = work.weights[place.team];
+    for (TileWalk walk(announced.rows, announced.first_team, place.team, ring); walk.has_tile(); walk.next()) {
+        const Tokens tokens = walk.tokens<Traits::tile_tokens>(0);
         ring.wait_full(pipeline::tensor_k);
         if (tokens.any_visible()) { /* alike for all warps */
             const uint32_t tile = ring.tile(pipeline::tensor_k);
             tile::ScoreFragment<Traits::token_fragments, Traits::row_tile / 8> scores;
-            tile::qk_part<Format>(scores, state.query, tile, keys, steps, lane);
-            work.scores.store(scores, place.dim_group, place.first_token(), lane);
-            meet_consumers();
-            state.softmax.update<Format::matrix_dtype>(work.scores, work.scales, params.query.soft_cap, tokens, place.first_row(),
-                                                       work.weights, lane);
-            meet_consumers();
-            tile::shrink_output(state.output, work.weights, lane);
+            tile::qk_part<Format, Traits::dim_groups>(scores, state.query, tile, keys, place.dim_group, lane);
+            shared_scores.store(scores, place.dim_group, place.first_token(), lane);
+            meet_team(place.team);
+            state.softmax.update<Format::matrix_dtype>(shared_scores, work.scales, params.query.soft_cap, tokens,
+                                                       place.first_row(), weights, lane);
+            meet_team(place.team);
+            tile::shrink_output(state.output, weights, lane);
             if (tokens.all_visible())
-                tile::pv_part<false>(state.output, work.weights, tile, values, tokens, place.first_value_step(), lane);
+                tile::pv_part<false, Traits::team_warps>(state.output, weights, tile, values, tokens, place.warp, lane);
             else
-                tile::pv_part<true>(state.output, work.weights, tile, values, tokens, place.first_value_step(), lane);
+                tile::pv_part<true, Traits::team_warps>(state.output, weights, tile, values, tokens, place.warp, lane);
         }
         ring.release(pipeline::tensor_k, lane);
-        ring.advance();
     }
 }
 
 /* What a CTA has of a piece, the columns from `first_column` on: stored, or left for the workers that share the unit. */
 template <class FoldedSlice>
-__device__ __forceinline__ void hand_over(const mla_decode_params &params, const tile::UnitRows<Traits::row_tile> &unit,
-                                          const pipeline::Piece &piece, int block, int first_column, FoldedSlice &result) {
+__device__ __forceinline__ void hand_over(const mla_decode_params &params,
+                                          const pipeline::AnnouncedPiece<Traits::row_tile> &announced, int block,
+                                          int first_column, FoldedSlice &result) {
+    const pipeline::Piece &piece = announced.piece;
     const bool is_part = piece.num_parts > 1;
     if (is_part && !WorkerFold(params.records, piece, block).run(result))
         return;
-    const tile::RowMap rows(params.schedule.group_size, unit.first_query_token, piece.kv_head, piece.row_pass * Traits::row_tile);
+    const tile::RowMap rows(params.schedule.group_size, announced.rows.first_query_token, piece.kv_head,
+                            piece.row_pass * Traits::row_tile);
     pipeline::store_unit<Format>(params.output, rows, result, first_column, params.v_head_dim);
     if (is_part)
         WorkerFold(params.records, piece, block).clear(result);
@@ -245,38 +283,59 @@ __device__ __forceinline__ void hand_over(const mla_decode_params &params, const
 template <class Exchange>
 __device__ __forceinline__ void finish(const mla_decode_params &params, WorkMemory<stages> &work, Exchange &exchange,
                                        const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const ConsumerState &state) {
-    const int rank = cluster_rank(), live_rows = announced.rows.live_rows;
-    const int lane = ptx::thread_index_here() % 32;
+    const int rank = cluster_rank(), lane = ptx::thread_index_here() % 32;
     const Place place(ptx::thread_index_here() / 32);
-#pragma unroll
-    for (int r = 0; r < Traits::warp_rows; ++r) {
-        const float sum = state.softmax.row_sum(r);
-        if (lane == 0) {
-            work.statistics[place.first_row() + r][0] = state.softmax.reference[r];
-            work.statistics[place.first_row() + r][1] = sum;
-        }
+    const float sum = state.softmax.row_sum();
+    if (lane % Softmax::row_lanes == 0) {
+        float(&statistics)[2] = work.statistics[place.team][place.first_row() + Softmax::row(lane)];
+        statistics[0] = state.softmax.reference;
+        statistics[1] = sum;
     }
+    if (Traits::teams > 1)
+        meet_consumers(); /* the other team is done with its scores */
 #pragma unroll 1
-    for (int block = 0; block < Traits::fold_blocks; ++block) {
-        BlockSlice own(live_rows);
-        work.columns.template run<consumer_barrier>(block, state.output, work.statistics, place.warp, lane, own);
+    for (int first_column = 0; first_column < Traits::v_dim; first_column += Traits::taken_columns) {
+        const int block = first_column / Columns::block_columns, of_block = first_column % Columns::block_columns;
+        if (of_block == 0)
+            work.columns.template put<consumer_barrier, Traits::consumer_threads>(block, state.output, place.team, place.warp,
+                                                                                  lane);
+        BlockSlice own(announced.rows.live_rows);
+        work.columns.take(of_block, work.statistics, announced.first_team, own);
         if constexpr (has_cluster) {
-            if (block == 0)
+            if (first_column == 0)
                 exchange.begin(own, announced.number);
-            exchange.push(own, block * Columns::block_columns, rank);
+            exchange.push(own, first_column, rank);
         } else {
-            hand_over(params, announced.rows, announced.piece, block, block * Columns::block_columns, own);
+            hand_over(params, announced, first_column / Traits::taken_columns, first_column, own);
         }
     }
     if constexpr (has_cluster) {
-        Result result(live_rows);
+        Result result(announced.rows.live_rows);
         exchange.template finish<consumer_barrier>(result, rank, announced.number, announced.piece.is_last);
-        hand_over(params, announced.rows, announced.piece, 0, rank * cta_columns, result);
+        hand_over(params, announced, 0, rank * cta_columns, result);
     }
+}
+
+/*
+ * The queries of the unit that is this worker's first where all requests are alike, while the schedule is still on its way: once it is
+ * known KV is read, and a query from memory would come behind that.
+ */
+__device__ __forceinline__ void prefetch_query(const mla_decode_params &params, int worker) {
+    const schedule_params &schedule = params.schedule;
+    if (schedule.cum_seq_lens_q != nullptr)
+        return;
+    const int passes = schedule.row_passes;
+    const int unit = tile::quotient(worker * schedule.batch_size * passes, schedule.num_workers);
+    const int request = passes == 1 ? unit : static_cast<int>(pipeline::divide(unit, passes));
+    const int first_row = (unit - request * passes) * Traits::row_tile;
+    const int live_rows = min(schedule.q_len * static_cast<int>(schedule.group_size.value) - first_row, Traits::row_tile);
+    SharedQuery::prefetch(params, tile::RowMap(schedule.group_size, request * schedule.q_len, 0, first_row), live_rows,
+                          static_cast<int>(ptx::thread_index_here()), Traits::consumer_threads);
 }
 
 __device__ __forceinline__ void consume(const mla_decode_params &params, SharedMemory &shared, Ring ring) {
     WorkMemory<stages> &work = shared.work;
+    prefetch_query(params, blockIdx.x / Traits::cluster_size);
     pipeline::meet_cluster<Traits::cluster_size>();
     for (uint32_t number = 0;; ++number) {
         const auto &announced = work.pieces.wait_named(number);
@@ -287,13 +346,12 @@ __device__ __forceinline__ void consume(const mla_decode_params &params, SharedM
         /* Anew for every piece: kept from piece to piece they would take registers from its end. */
         const int lane = ptx::thread_index_here() % 32;
         const Place place(ptx::thread_index_here() / 32);
-        const Steps steps(place.dim_group);
         ConsumerState state;
-        load_query(params, work, announced.rows, announced.piece, place, steps, state, lane);
+        load_query(params, work, announced.rows, announced.piece, number == 0, place, state, lane);
         work.pieces.wait_described(number);
         state.softmax.clear();
         state.output.clear();
-        attend(params, work, announced.rows, ring, place, steps, state, lane);
+        attend(params, work, announced, ring, place, state, lane);
         finish(params, work, work.exchange, announced, state);
         number = announced.number;
         work.pieces.pop(number);
@@ -317,7 +375,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         ptx::prefetch_tensor_map(&params.map);
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         work.sequences = pipeline::Sequences(params.schedule);
-        Ring::initialise(work.barriers, 1, Traits::consumer_warps);
+        Ring::initialise(work.barriers, 1, Traits::team_warps);
         work.pieces.initialise(Traits::consumer_threads);
         work.exchange.initialise();
         ptx::fence_mbarrier_init();
@@ -332,10 +390,13 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     if (warp < Traits::consumer_warps) {
         consume(params, shared, ring);
     } else if (warp == Traits::announcer_warp) {
-        pipeline::announce<false, Traits::tile_tokens, 1>(params.schedule, params.query, schedule, work.pieces, lane);
+        pipeline::announce<false, Traits::tile_tokens, Traits::teams>(params.schedule, params.query, schedule, work.pieces, lane);
     } else {
         pipeline::NoVotes votes;
-        Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes).run(schedule, lane);
+        Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes).run(schedule, lane, [&] {
+            if (sends_query_first(params))
+                ptx::named_barrier<query_barrier, query_barrier_threads>();
+        });
     }
 }
 

@@ -39,11 +39,19 @@ class Producer {
           waits_for_votes_(Votes::exist && tensor == tensor_v && skip_factor > 0.f), votes_(votes) {}
 
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
+        run(schedule, lane, [] {});
+    }
+
+    /* `before_first_copy` is called once, where there is anything to copy. */
+    template <class BeforeFirstCopy>
+    __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane, BeforeFirstCopy before_first_copy) {
         schedule.begin();
         PageStream<cluster_size, tile_tokens> stream(params_, schedule, tensor_ == tensor_v ? params_.page_table_v_offset : 0);
         const int boxes_per_tile = tile_tokens >> (__ffs(params_.box_tokens) - 1);
         PageBatch batch = stream.next();
         meet_cluster<cluster_size>(); /* while the page ids are on their way */
+        if (!batch.piece.end_of_work)
+            before_first_copy();
         while (!batch.piece.end_of_work) {
             if (rarely(batch.has_newest))
                 ptx::wait_for_preceding_kernel();

@@ -23,8 +23,9 @@ struct KvFormat16Bit {
     struct KeyReader {
         const uint32_t address, line_stride_bytes;
         template <class Tokens>
-        __device__ __forceinline__ KeyReader(uint32_t tile, const Tokens &tokens, int fragment, int lane)
-            : address(Rows::first_pair(tile + tokens.offset[fragment], lane & 15, lane >> 4)),
+        __device__ __forceinline__ KeyReader(uint32_t tile, const Tokens &tokens, int fragment, int lane, int first_step = 0)
+            : address(Rows::pair(Rows::first_pair(tile + tokens.offset[fragment], lane & 15, lane >> 4), tokens.line_stride_bytes,
+                                 first_step)),
               line_stride_bytes(tokens.line_stride_bytes) {}
         __device__ __forceinline__ void operand(uint32_t (&keys)[4], int step, int first = 0) {
             ptx::ldmatrix_x4(keys, Rows::pair(address, line_stride_bytes, first + step));
