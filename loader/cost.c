@@ -138,8 +138,8 @@ struct launch {
     int64_t copy_permille; /* of that time, by what a copy brings */
     int64_t fixed_ns;      /* from the start of the kernel to the first byte, and from the last byte to the end */
     int64_t part_ns;       /* of each worker that shares a unit, to add up its record */
+    int64_t round_ns;      /* of every unit of a worker, which nothing hides; 0: by the constants above */
     int64_t sm_pairs;
-    int64_t split_ns; /* where workers share a unit, beside the constants above */
 };
 
 static int64_t min_tiles(int64_t cluster) { return cluster == 1 ? CTA_MIN_TILES : CLUSTER_MIN_TILES; }
@@ -188,16 +188,18 @@ static int64_t reading_ns(const struct launch *launch, int64_t workers) {
     return scaled(launch->memory_ns, launch->copy_permille, permille);
 }
 
-/* `units`, or pieces that are as much work as one each to begin and to hand over, of so many bytes. */
-static int64_t rounds_ns(const struct launch *launch, int64_t workers, int64_t units, int64_t unit_bytes) {
+/* `units`, or pieces that are as much work as one each to begin and to hand over, of so many bytes; cut evenly, or a worker has one more. */
+static int64_t rounds_ns(const struct launch *launch, int64_t workers, int64_t units, int64_t unit_bytes, bool evenly) {
     int64_t further = quotient_up(units, workers) - 1;
+    if (launch->round_ns > 0)
+        return product(further + (evenly ? 1 : 2), launch->round_ns);
     int64_t bytes = smaller(unit_bytes / launch->cluster, INT64_MAX / 2);
     int64_t round_ns = launch->cluster > 1 ? CLUSTER_ROUND_NS : CTA_ROUND_NS;
     return product(further, round_ns * HIDING_BYTES / (HIDING_BYTES + bytes));
 }
 
 static int64_t split_ns(const struct launch *launch, int64_t parts) {
-    return parts > 1 ? SPLIT_NS + launch->split_ns + product(parts, launch->part_ns) : 0;
+    return parts > 1 ? SPLIT_NS + product(parts, launch->part_ns) : 0;
 }
 
 /* Of all units; as many as can be doubled. */
@@ -211,7 +213,7 @@ static int64_t predicted_ns_of_chunks(const struct launch *launch, int64_t worke
     int64_t chunks = all_chunks(launch);
     int64_t most_halves = launch->even ? quotient_up(chunks, workers) * 2 : chunks * 2 / workers + 1;
     int64_t reading = scaled(reading_ns(launch, workers), product(most_halves, workers), chunks * 2);
-    int64_t rounds = rounds_ns(launch, workers, chunks, launch->unit_bytes / launch->chunks);
+    int64_t rounds = rounds_ns(launch, workers, chunks, launch->unit_bytes / launch->chunks, true);
     return sum(sum(reading, rounds), sum(launch->fixed_ns, split_ns(launch, launch->chunks)));
 }
 
@@ -225,7 +227,7 @@ static int64_t predicted_ns(const struct launch *launch, int64_t workers) {
         ns = sum(ns, CLUSTER_REDUCTION_NS);
     if (!evenly)
         ns = sum(ns, UNEVEN_NS);
-    return sum(sum(reading_ns(launch, workers), rounds_ns(launch, workers, launch->units, launch->unit_bytes)), ns);
+    return sum(sum(reading_ns(launch, workers), rounds_ns(launch, workers, launch->units, launch->unit_bytes, evenly)), ns);
 }
 
 /* Whether adding up takes half as long as reading. */
@@ -340,9 +342,9 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                                                         : cta_ns(contract, unit_tokens, work->computed_token_bytes),
                            .copy_permille = contract->flags & CONTRACT_FLAG_ROW_GATHER ? ROW_GATHER_PERMILLE : 1000,
                            .fixed_ns = LAUNCH_NS + format_of(contract->kv_dtype)->end_ns,
-                           .part_ns = part_ns(contract->row_tile),
-                           .sm_pairs = device->sm_count / 2,
-                           .split_ns = work->split_ns};
+                           .part_ns = work->part_ns > 0 ? work->part_ns : part_ns(contract->row_tile),
+                           .round_ns = work->round_ns,
+                           .sm_pairs = device->sm_count / 2};
 }
 
 int64_t cost_predicted_ns(const struct workload *work, const libdecode_device *device,

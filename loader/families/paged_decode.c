@@ -144,15 +144,14 @@ static int64_t visible_tokens(const libdecode_problem *given, int64_t tokens) {
     return smaller(tokens, (int64_t)given->window_left / given->position_stride + given->q_len);
 }
 
-/* Records of MLA are eight times as large as those of 128 elements; a CTA of a cluster has its part of each. */
-enum { MLA_SPLIT_NS = 8000 };
-
 /*
- * Of an MLA kernel, whose warps compute one tile together, step by step: measured on an H200 with 576 elements, 16 rows in tiles of 64
- * tokens; in proportion for others.
+ * Of an MLA kernel: measured on an H200 with 576 elements, 16 rows in tiles of 32 tokens; in proportion for others. A unit's query and
+ * columns take their time whatever its length; of its records, each eight times as large as those of 128 elements, a CTA of a cluster
+ * has its part.
  */
+enum { MLA_ROUND_NS = 3500, MLA_PART_NS = 2000 };
 static int64_t mla_token_ps(const struct problem *problem, const contract_t *contract) {
-    enum { TILE_PS = 600000, TOKEN_16_BIT_PS = 13000, TOKEN_E4M3_PS = 14500, HEAD_DIM = 576 };
+    enum { TILE_PS = 160000, TOKEN_16_BIT_PS = 13300, TOKEN_E4M3_PS = 18000, HEAD_DIM = 576 };
     const int64_t token = contract->kv_dtype == KERNEL_DTYPE_E4M3 ? TOKEN_E4M3_PS : TOKEN_16_BIT_PS;
     return TILE_PS / contract->tile_tokens + token * problem->qk_dim / HEAD_DIM * contract->row_tile / 16;
 }
@@ -165,15 +164,16 @@ bool paged_cost(const struct problem *problem, const libdecode_device *device, c
     int64_t total; /* of 2^62 tokens, and 2^16 heads */
     if (__builtin_mul_overflow(smaller(problem->planned_kv_tokens, given->batch_size * longest), units.num_kv_heads, &total))
         total = INT64_MAX;
+    const bool is_mla = given->op == LIBDECODE_OP_MLA_DECODE;
     const struct workload work = {.num_sequences = (int64_t)given->batch_size * units.num_kv_heads,
                                   .row_passes = units.row_passes,
                                   .tokens = longest,
                                   .total_tokens = total,
                                   .max_chunks = max_chunks(given),
                                   .min_chunk_tokens = MIN_CHUNK_TOKENS,
-                                  .token_ps = given->op == LIBDECODE_OP_MLA_DECODE ? mla_token_ps(problem, contract) : 0,
-                                  .split_ns =
-                                      given->op == LIBDECODE_OP_MLA_DECODE ? MLA_SPLIT_NS / (int64_t)contract->cluster_size : 0,
+                                  .token_ps = is_mla ? mla_token_ps(problem, contract) : 0,
+                                  .round_ns = is_mla ? MLA_ROUND_NS : 0,
+                                  .part_ns = is_mla ? MLA_PART_NS / (int64_t)contract->cluster_size : 0,
                                   .token_bytes = problem->kv_token_bytes,
                                   .computed_token_bytes = problem->kv_token_bytes * contract->head_dim / given->head_dim};
     if (!cost_estimate(&work, device, contract, ret_cost))
