@@ -21,7 +21,7 @@
  *         ----------  barrier
  *         pv          warp = an eighth of the dims of V                  out of the tile that K was read from; gives it back
  *
- *     at a unit's end partial.cuh: columns of the warps change hands, then the workers that share the unit
+ *     at a unit's end partial.cuh: columns of the warps change hands, then the cluster's, then the workers that share the unit
  *
  * Passes over one query token run beside each other, on workers of one group, so that all but one read the L2 cache.
  *
@@ -33,6 +33,7 @@
 #include <type_traits>
 
 #include "abi.h"
+#include "pipeline/cluster_exchange.cuh"
 #include "pipeline/column_fold.cuh"
 #include "pipeline/epilogue.cuh"
 #include "pipeline/kv_ring.cuh"
@@ -52,6 +53,7 @@ struct Traits {
     static constexpr int dtype = VARIANT_KV_DTYPE;
     static constexpr int head_dim = VARIANT_HEAD_DIM, v_dim = head_dim == 512 ? head_dim : head_dim - 64;
     static constexpr int row_tile = VARIANT_ROW_TILE;
+    static constexpr int cluster_size = VARIANT_CLUSTER_SIZE;
     using Format = tile::LatentRows<VARIANT_KV_ROW_FORMAT, dtype, head_dim>;
     static_assert(head_dim == 576 || head_dim == 512 || head_dim == 320, "head_dim in the .toml: 576, 512 or 320");
     static_assert(row_tile == 16 || row_tile == 32, "row_tile in the .toml: 16 or 32");
@@ -72,8 +74,8 @@ struct Traits {
     static constexpr int block_vectors = row_tile / 16;
     static constexpr int fold_blocks = std::max(row_tile * v_dim / (consumer_threads * 4 * block_vectors), small ? 2 : 1);
     static constexpr int most_stages = 8;
-    /* Beside the output of 32 rows, and the scores, registers hold no queries. */
-    static constexpr bool keeps_query = row_tile == 16 && !Format::has_block_scales;
+    /* Beside the output of 32 rows, and the scores, registers hold no queries; nor beside rows that are converted. */
+    static constexpr bool keeps_query = row_tile == 16 && !Format::converts_query;
 };
 
 using Format = Traits::Format;
@@ -87,17 +89,23 @@ using Query = std::conditional_t<Traits::keeps_query, tile::LatentQueryFragment<
                                  tile::LatentQueryReader<Format, Traits::row_tile, Traits::dim_groups>>;
 using Softmax = tile::RowSoftmax<Traits::warp_rows>;
 using Output = tile::OutputFragment<Traits::warp_steps, Traits::row_tile / 8>;
-using Schedule = pipeline::SplitSchedule<1>;
+using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
 
 /* Of the weights: a version for each block of V that has scales of its own. */
 constexpr int weight_blocks = Format::has_block_scales ? 4 : 1, block_warps = Traits::consumer_warps / weight_blocks;
 using Weights = tile::BlockWeights<Traits::row_tile, Traits::tile_tokens, weight_blocks>;
 using WeightWriter = tile::BlockWeightWriter<Format, Traits::row_tile, Traits::tile_tokens, weight_blocks>;
 
+constexpr int cta_columns = Traits::v_dim / Traits::cluster_size; /* that a CTA of a cluster folds and stores */
 using Columns =
     pipeline::ColumnExchange<Format, Traits::row_tile, Traits::consumer_warps, Traits::warp_steps, Traits::fold_blocks>;
-using Result = pipeline::Slice<Traits::row_tile, Columns::block_columns, Traits::consumer_threads>;
-using WorkerFold = pipeline::WorkerFold<Result, Traits::fold_blocks>;
+using BlockSlice = pipeline::Slice<Traits::row_tile, Columns::block_columns, Traits::consumer_threads>;
+using ClusterSlice = pipeline::Slice<Traits::row_tile, cta_columns, Traits::consumer_threads>;
+constexpr bool has_cluster = Traits::cluster_size > 1;
+using Result = std::conditional_t<has_cluster, ClusterSlice, BlockSlice>;
+using Exchange = pipeline::ClusterExchange<BlockSlice, Result, Traits::row_tile, cta_columns, Traits::cluster_size>;
+constexpr int record_blocks = has_cluster ? 1 : Traits::fold_blocks;
+using WorkerFold = pipeline::WorkerFold<Result, record_blocks>;
 
 struct Nothing {};
 
@@ -113,6 +121,7 @@ struct WorkMemory {
     Weights weights;
     float scales[Traits::row_tile];        /* of the rows' products with K */
     float statistics[Traits::row_tile][2]; /* reference and sum of the rows of a piece */
+    Exchange exchange;
     pipeline::TileBits<stages, Traits::tile_tokens, Traits::producer_warps> bits;
     pipeline::KvRingBarriers<stages, 1> barriers;
     pipeline::PieceQueue<Traits::row_tile> pieces;
@@ -139,13 +148,18 @@ constexpr int shared_bytes = offsetof(SharedMemory, work) + sizeof(WorkMemory<st
 static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA");
 
 using Ring = pipeline::KvRing<stages, TileLayout::bytes, false, 1>;
-using Gather = pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::bits), Traits::tile_tokens, Traits::producer_warps>;
+using Gather = pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::bits), Traits::tile_tokens, Traits::producer_warps,
+                                     Traits::cluster_size>;
 
-constexpr size_t record_bytes = Traits::fold_blocks * sizeof(WorkerFold::Record);
+/* Of every cluster size the largest, so that one workspace serves all of them: what a cluster has no CTA of has all. */
+constexpr size_t record_bytes = Traits::fold_blocks * sizeof(pipeline::WorkerRecord<BlockSlice>);
+static_assert(record_blocks * sizeof(WorkerFold::Record) <= record_bytes, "the record that the contract announces");
 
 constexpr int consumer_barrier = 1; /* named barrier of the consumer warps; 0 is __syncthreads */
 
 __device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
+
+__device__ __forceinline__ int cluster_rank() { return has_cluster ? static_cast<int>(ptx::cluster_rank()) : 0; }
 
 /* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
 
@@ -226,10 +240,24 @@ __device__ __forceinline__ void attend(const sparse_mla_decode_params &params, W
     }
 }
 
-/* The sums of all warps change hands, block by block: each is stored, or left for the workers that share the unit. */
-__device__ __forceinline__ void finish(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
-                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const ConsumerState &state) {
+/* What a CTA has of a piece, the columns from `first_column` on: stored, or left for the workers that share the unit. */
+__device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params,
+                                          const pipeline::AnnouncedPiece<Traits::row_tile> &announced, int block, int first_column,
+                                          Result &result) {
     const pipeline::Piece &piece = announced.piece;
+    const bool is_part = piece.num_parts > 1;
+    if (is_part && !WorkerFold(params.records, piece, block).run(result))
+        return;
+    pipeline::store_unit<Format>(params.output, map_rows(params, announced.rows, piece), result, first_column, params.v_head_dim);
+    if (is_part)
+        WorkerFold(params.records, piece, block).clear(result);
+}
+
+/* The sums of all warps change hands, block by block. */
+template <class Exchange>
+__device__ __forceinline__ void finish(const sparse_mla_decode_params &params, WorkMemory<stages> &work, Exchange &exchange,
+                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const ConsumerState &state) {
+    const int rank = cluster_rank(), live_rows = announced.rows.live_rows;
     const int lane = ptx::thread_index_here() % 32;
     const Place place(ptx::thread_index_here() / 32);
 #pragma unroll
@@ -242,20 +270,26 @@ __device__ __forceinline__ void finish(const sparse_mla_decode_params &params, W
     }
 #pragma unroll 1
     for (int block = 0; block < Traits::fold_blocks; ++block) {
-        Result result(announced.rows.live_rows);
-        work.columns.template run<consumer_barrier>(block, state.output, work.statistics, place.warp, lane, result);
-        const bool is_part = piece.num_parts > 1;
-        if (is_part && !WorkerFold(params.records, piece, block).run(result))
-            continue;
-        pipeline::store_unit<Format>(params.output, map_rows(params, announced.rows, piece), result,
-                                     block * Columns::block_columns, params.v_head_dim);
-        if (is_part)
-            WorkerFold(params.records, piece, block).clear(result);
+        BlockSlice own(live_rows);
+        work.columns.template run<consumer_barrier>(block, state.output, work.statistics, place.warp, lane, own);
+        if constexpr (has_cluster) {
+            if (block == 0)
+                exchange.begin(own, announced.number);
+            exchange.push(own, block * Columns::block_columns, rank);
+        } else {
+            hand_over(params, announced, block, block * Columns::block_columns, own);
+        }
+    }
+    if constexpr (has_cluster) {
+        Result result(live_rows);
+        exchange.template finish<consumer_barrier>(result, rank, announced.number, announced.piece.is_last);
+        hand_over(params, announced, 0, rank * cta_columns, result);
     }
 }
 
 __device__ __forceinline__ void consume(const sparse_mla_decode_params &params, SharedMemory &shared, Ring ring) {
     WorkMemory<stages> &work = shared.work;
+    pipeline::meet_cluster<Traits::cluster_size>();
     for (uint32_t number = 0;; ++number) {
         const auto &announced = work.pieces.wait_named(number);
         if (announced.piece.end_of_work)
@@ -271,7 +305,7 @@ __device__ __forceinline__ void consume(const sparse_mla_decode_params &params, 
         state.softmax.clear();
         state.output.clear();
         attend(params, work, announced.rows, ring, place, steps, state, lane);
-        finish(params, work, announced, state);
+        finish(params, work, work.exchange, announced, state);
         number = announced.number;
         work.pieces.pop(number);
     }
@@ -287,16 +321,19 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
     ptx::wait_for_preceding_kernel();
-    Schedule schedule(params.schedule, work.sequences, blockIdx.x, 0);
+    Schedule schedule(params.schedule, work.sequences, blockIdx.x / Traits::cluster_size, cluster_rank());
     if (warp >= Traits::consumer_warps) {
         schedule.issue_length_loads();
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         work.sequences = pipeline::Sequences(params.schedule);
         Ring::initialise(work.barriers, Traits::producer_warps, Traits::consumer_warps);
         work.pieces.initialise(Traits::consumer_threads);
+        work.exchange.initialise();
         ptx::fence_mbarrier_init();
     }
     __syncthreads();
+    if constexpr (has_cluster)
+        ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
 
     const Ring ring(work.barriers, shared.tiles);
     if (warp < Traits::consumer_warps)
@@ -315,7 +352,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .threads = Traits::threads,
     .dynamic_shared_bytes = shared_bytes,
     .ctas_per_sm = 1,
-    .cluster_size = 1,
+    .cluster_size = Traits::cluster_size,
     .query_dtypes = VARIANT_KV_ROW_FORMAT == KERNEL_KV_ROW_SCALED656 ? 1u << KERNEL_DTYPE_BF16
                     : Format::converts_query ? 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3
                                              : 1u << Traits::dtype,
@@ -330,8 +367,8 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .max_page_size = 1 << 20,
     .max_q_len = 1024,
     .features = CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q | CONTRACT_FEATURE_SOFT_CAP |
-                CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_QUERY_ROPE | CONTRACT_FEATURE_BATCH_INVARIANT |
-                CONTRACT_FEATURE_SPARSE_TOP_K_LENS,
+                CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_QUERY_ROPE | CONTRACT_FEATURE_SPARSE_TOP_K_LENS |
+                (has_cluster ? 0u : CONTRACT_FEATURE_BATCH_INVARIANT),
     .flags = variant::contract_flags | CONTRACT_FLAG_ROW_GATHER,
     .record_bytes = record_bytes,
     .consumer_warps = Traits::consumer_warps,

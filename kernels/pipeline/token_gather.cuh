@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "abi.h"
+#include "pipeline/cluster_exchange.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/split_schedule.cuh"
@@ -35,10 +36,11 @@ struct PieceQuery {
 };
 
 /* The announcer warp: every piece of this worker in order, then the end of work. Consumers see what there is to see of a tile with it. */
-template <int row_tile>
-__device__ __forceinline__ void announce_query_tokens(const schedule_params &params, SplitSchedule<1> &schedule,
+template <int row_tile, int cluster_size>
+__device__ __forceinline__ void announce_query_tokens(const schedule_params &params, SplitSchedule<cluster_size> &schedule,
                                                       PieceQueue<row_tile> &pieces, int lane) {
     schedule.begin();
+    meet_cluster<cluster_size>();
     for (uint32_t number = 0;; ++number) {
         Piece piece = schedule.next();
         if (!piece.end_of_work)
@@ -76,7 +78,7 @@ struct TileBits {
     __device__ __forceinline__ Whole of(uint32_t stage) const { return *reinterpret_cast<const Whole *>(part[stage]); }
 };
 
-template <class Format, class Ring, class Bits, int tile_tokens, int warps>
+template <class Format, class Ring, class Bits, int tile_tokens, int warps, int cluster_size>
 class TokenGather {
     static constexpr int warp_tokens = tile_tokens / warps;
     static_assert(warp_tokens <= 32, "a lane for each");
@@ -87,10 +89,11 @@ class TokenGather {
                                            Bits &bits)
         : schedule_params_(schedule), params_(params), warp_(warp), ring_(ring), bits_(bits) {}
 
-    __device__ __forceinline__ void run(SplitSchedule<1> &schedule, int lane) {
+    __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
         schedule.begin();
         /* Two tiles ahead: where memory is busy, one tile is over before the ids come. */
         Batch batch = next(schedule, lane), second = next(schedule, lane);
+        meet_cluster<cluster_size>(); /* while the ids are on their way */
         while (!batch.end_of_work) {
             const Batch upcoming = next(schedule, lane);
             load_tile(batch.id, lane);
@@ -106,7 +109,7 @@ class TokenGather {
         int id; /* of this lane's row; may be none: negative, or beyond the last */
     };
 
-    __device__ __forceinline__ Batch next(SplitSchedule<1> &schedule, int lane) {
+    __device__ __forceinline__ Batch next(SplitSchedule<cluster_size> &schedule, int lane) {
         while (column_ >= end_column_) {
             const Piece piece = schedule.next();
             if (piece.end_of_work)

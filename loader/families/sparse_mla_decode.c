@@ -13,7 +13,10 @@
 typedef struct libdecode_launch_contract contract_t;
 
 _Static_assert(sizeof(struct sparse_mla_decode_params) <= FAMILY_MAX_PARAMETER_BYTES, "raise FAMILY_MAX_PARAMETER_BYTES");
-_Static_assert((int)KERNEL_KV_ROW_PLAIN == (int)LIBDECODE_KV_ROW_PLAIN, "kernels/abi.h and libdecode.h");
+_Static_assert((int)KERNEL_KV_ROW_PLAIN == (int)LIBDECODE_KV_ROW_PLAIN &&
+                   (int)KERNEL_KV_ROW_SCALED656 == (int)LIBDECODE_KV_ROW_FP8_SCALED_656 &&
+                   (int)KERNEL_KV_ROW_NVFP352 == (int)LIBDECODE_KV_ROW_NVFP4_352,
+               "kernels/abi.h and libdecode.h");
 
 enum { BOX_COLUMNS = 32, MAX_PAGE_SIZE = 1 << 20, MAX_Q_LEN = 1024 };
 
@@ -43,8 +46,8 @@ static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYT
                     contract->head_dim, contract->kv_dtype);
     else if ((box & (box - 1)) != 0 || box > contract->tile_tokens)
         text_append(ret_reason, FAMILY_REASON_BYTES, "divides tiles of %u columns by %u", contract->tile_tokens, box);
-    else if (contract->cluster_size != 1)
-        text_append(ret_reason, FAMILY_REASON_BYTES, "runs in clusters of %u", contract->cluster_size);
+    else if (contract->cluster_size > 1 && (contract->features & CONTRACT_FEATURE_BATCH_INVARIANT) != 0)
+        text_append(ret_reason, FAMILY_REASON_BYTES, "is batch-invariant in clusters of %u", contract->cluster_size);
     else
         return true;
     return false;
@@ -53,8 +56,9 @@ static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYT
 /* As the Traits of the kernel have it. */
 static void narrow(const struct grid_variant *variant, contract_t *contract) {
     (void)variant;
-    contract->cluster_size = 1;
     contract->min_page_size = 1;
+    if (contract->cluster_size > 1)
+        contract->features &= ~(uint32_t)CONTRACT_FEATURE_BATCH_INVARIANT;
     if (contract->kv_row_format == KERNEL_KV_ROW_SCALED656)
         contract->query_dtypes = 1u << KERNEL_DTYPE_BF16;
     if (is_16_bit(contract->kv_dtype)) {
@@ -65,14 +69,19 @@ static void narrow(const struct grid_variant *variant, contract_t *contract) {
 
 /* ------------------------------------------------------------------------------------------------------------- axes */
 
+static const char *row_words(uint32_t format) {
+    static const char *const words[] = {"plain rows", "rows of 656 bytes", "rows of 352 bytes"};
+    return format < sizeof words / sizeof words[0] ? words[format] : "other rows";
+}
+
 static bool fits_rows(const struct problem *problem, const contract_t *contract) {
-    return contract->head_dim == (uint32_t)problem->qk_dim && contract->kv_row_format == kernel_row_format(problem);
+    return contract->head_dim == (uint32_t)problem->qk_dim && contract->kv_row_format == (uint32_t)problem->given.kv_row_format;
 }
 static void asks_rows(const struct problem *problem, char *text) {
-    text_append(text, AXIS_TEXT_BYTES, "%d elements in %s", problem->qk_dim, row_words[kernel_row_format(problem)]);
+    text_append(text, AXIS_TEXT_BYTES, "%d elements in %s", problem->qk_dim, row_words((uint32_t)problem->given.kv_row_format));
 }
 static void offers_rows(const contract_t *contract, char *text) {
-    text_append(text, AXIS_TEXT_BYTES, "%u elements in %s", contract->head_dim, row_words[contract->kv_row_format]);
+    text_append(text, AXIS_TEXT_BYTES, "%u elements in %s", contract->head_dim, row_words(contract->kv_row_format));
 }
 static const struct axis axis_rows = {"row", fits_rows, asks_rows, offers_rows};
 
