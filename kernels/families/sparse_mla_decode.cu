@@ -241,9 +241,10 @@ __device__ __forceinline__ void attend(const sparse_mla_decode_params &params, W
 }
 
 /* What a CTA has of a piece, the columns from `first_column` on: stored, or left for the workers that share the unit. */
+template <class FoldedSlice>
 __device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params,
                                           const pipeline::AnnouncedPiece<Traits::row_tile> &announced, int block, int first_column,
-                                          Result &result) {
+                                          FoldedSlice &result) {
     const pipeline::Piece &piece = announced.piece;
     const bool is_part = piece.num_parts > 1;
     if (is_part && !WorkerFold(params.records, piece, block).run(result))
