@@ -58,7 +58,8 @@ static void offers_head_dim(const contract_t *contract, char *text) {
 }
 static const struct axis axis_latent_head_dim = {"head_dim", fits_head_dim, asks_head_dim, offers_head_dim};
 
-static const struct axis *const axes[] = {&axis_query_dtype,
+static const struct axis *const axes[] = {&axis_sparse,
+                                          &axis_query_dtype,
                                           &axis_kv_dtype,
                                           &axis_out_dtype,
                                           &axis_latent_head_dim,
