@@ -42,8 +42,8 @@ static bool has_known_rows(const contract_t *contract) {
 static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYTES]) {
     const uint32_t box = contract->max_box_tokens;
     if (!has_known_rows(contract))
-        text_append(ret_reason, FAMILY_REASON_BYTES, "copies rows of format %u and %u elements of dtype %u", contract->kv_row_format,
-                    contract->head_dim, contract->kv_dtype);
+        text_append(ret_reason, FAMILY_REASON_BYTES, "copies rows of format %u and %u elements of dtype %u",
+                    contract->kv_row_format, contract->head_dim, contract->kv_dtype);
     else if ((box & (box - 1)) != 0 || box > contract->tile_tokens)
         text_append(ret_reason, FAMILY_REASON_BYTES, "divides tiles of %u columns by %u", contract->tile_tokens, box);
     else if (contract->cluster_size > 1 && (contract->features & CONTRACT_FEATURE_BATCH_INVARIANT) != 0)
@@ -85,8 +85,8 @@ static void offers_rows(const contract_t *contract, char *text) {
 }
 static const struct axis axis_rows = {"row", fits_rows, asks_rows, offers_rows};
 
-static const struct axis *const axes[] = {&axis_sparse, &axis_query_dtype, &axis_kv_dtype,  &axis_out_dtype, &axis_rows,
-                                          &axis_page_size, &axis_q_len,    &axis_features, &axis_boxes,     NULL};
+static const struct axis *const axes[] = {&axis_sparse,    &axis_query_dtype, &axis_kv_dtype, &axis_out_dtype, &axis_rows,
+                                          &axis_page_size, &axis_q_len,       &axis_features, &axis_boxes,     NULL};
 
 /* ------------------------------------------------------------------------------------------------------- parameters */
 
@@ -94,7 +94,8 @@ static const struct axis *const axes[] = {&axis_sparse, &axis_query_dtype, &axis
  * Sequences are query tokens. Where each has a length of its own in memory, the schedule reads these; else it makes them of the
  * request's.
  */
-static void describe_sequences(const struct problem *problem, const libdecode_tensors *tensors, struct schedule_params *schedule) {
+static void describe_sequences(const struct problem *problem, const libdecode_tensors *tensors,
+                               struct schedule_params *schedule) {
     const libdecode_problem *given = &problem->given;
     const int32_t *const lens = tensors->sparse_top_k_lens;
     schedule->page_table = NULL;
@@ -102,16 +103,17 @@ static void describe_sequences(const struct problem *problem, const libdecode_te
     schedule->top_k = given->sparse_top_k;
     schedule->window_reach = INT32_MAX;
     if (tensors->cum_seq_lens_q == NULL && (given->q_len == 1 || lens != NULL)) {
-        schedule->max_tokens = given->sparse_top_k;
+        if (schedule->max_tokens > given->sparse_top_k)
+            schedule->max_tokens = given->sparse_top_k;
         schedule->batch_size = given->batch_size * given->q_len;
         schedule->q_len = 1;
         if (lens != NULL) {
             schedule->seq_lens = lens;
             schedule->seq_lens_request_stride = 1;
+            schedule->max_tokens = given->sparse_top_k;
         }
     } else {
         schedule->rare |= SCHEDULE_EXACT_RANGES;
-        schedule->max_tokens = INT32_MAX;
         schedule->sequences_per_request = divisor(given->q_len);
         schedule->seq_lens_head_stride = 0;
         schedule->top_k_lens = lens;
