@@ -102,16 +102,17 @@ static void describe_sequences(const struct problem *problem, const libdecode_te
     schedule->top_k = given->sparse_top_k;
     schedule->window_reach = INT32_MAX;
     if (tensors->cum_seq_lens_q == NULL && (given->q_len == 1 || lens != NULL)) {
-        schedule->max_tokens = given->sparse_top_k;
+        if (schedule->max_tokens > given->sparse_top_k)
+            schedule->max_tokens = given->sparse_top_k;
         schedule->batch_size = given->batch_size * given->q_len;
         schedule->q_len = 1;
         if (lens != NULL) {
             schedule->seq_lens = lens;
             schedule->seq_lens_request_stride = 1;
+            schedule->max_tokens = given->sparse_top_k;
         }
     } else {
         schedule->rare |= SCHEDULE_EXACT_RANGES;
-        schedule->max_tokens = INT32_MAX;
         schedule->sequences_per_request = divisor(given->q_len);
         schedule->seq_lens_head_stride = 0;
         schedule->top_k_lens = lens;
