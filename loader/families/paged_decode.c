@@ -144,7 +144,14 @@ const struct axis axis_draft_tokens = {"draft_mask", fits_draft_tokens, asks_dra
  * have more chunks than its records should take memory. Requests of few KV heads have fewer units to fill a GPU with; records of MLA
  * are large. What a query token selects is as short as a chunk: of that a unit has more.
  */
-enum { MIN_CHUNK_TOKENS = 2048, MIN_CHUNK_COLUMNS = 256, MAX_CHUNKS = 16, MAX_CHUNKS_OF_FEW_HEADS = 32, FEW_KV_HEADS = 4, MAX_CHUNKS_OF_MLA = 8 };
+enum {
+    MIN_CHUNK_TOKENS = 2048,
+    MIN_CHUNK_COLUMNS = 256,
+    MAX_CHUNKS = 16,
+    MAX_CHUNKS_OF_FEW_HEADS = 32,
+    FEW_KV_HEADS = 4,
+    MAX_CHUNKS_OF_MLA = 8
+};
 _Static_assert((int)MAX_CHUNKS_OF_FEW_HEADS <= (int)KERNEL_MAX_CHUNKS && (int)MIN_CHUNK_TOKENS >= (int)TENSOR_MAP_MAX_BOX,
                "chunks of whole boxes, a lane for each");
 

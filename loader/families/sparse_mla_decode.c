@@ -42,8 +42,8 @@ static bool has_known_rows(const contract_t *contract) {
 static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYTES]) {
     const uint32_t box = contract->max_box_tokens;
     if (!has_known_rows(contract))
-        text_append(ret_reason, FAMILY_REASON_BYTES, "copies rows of format %u and %u elements of dtype %u", contract->kv_row_format,
-                    contract->head_dim, contract->kv_dtype);
+        text_append(ret_reason, FAMILY_REASON_BYTES, "copies rows of format %u and %u elements of dtype %u",
+                    contract->kv_row_format, contract->head_dim, contract->kv_dtype);
     else if ((box & (box - 1)) != 0 || box > contract->tile_tokens)
         text_append(ret_reason, FAMILY_REASON_BYTES, "divides tiles of %u columns by %u", contract->tile_tokens, box);
     else if (contract->cluster_size > 1 && (contract->features & CONTRACT_FEATURE_BATCH_INVARIANT) != 0)
@@ -85,8 +85,8 @@ static void offers_rows(const contract_t *contract, char *text) {
 }
 static const struct axis axis_rows = {"row", fits_rows, asks_rows, offers_rows};
 
-static const struct axis *const axes[] = {&axis_sparse, &axis_query_dtype, &axis_kv_dtype,  &axis_out_dtype, &axis_rows,
-                                          &axis_page_size, &axis_q_len,    &axis_features, &axis_boxes,     NULL};
+static const struct axis *const axes[] = {&axis_sparse,    &axis_query_dtype, &axis_kv_dtype, &axis_out_dtype, &axis_rows,
+                                          &axis_page_size, &axis_q_len,       &axis_features, &axis_boxes,     NULL};
 
 /* ------------------------------------------------------------------------------------------------------- parameters */
 
@@ -94,7 +94,8 @@ static const struct axis *const axes[] = {&axis_sparse, &axis_query_dtype, &axis
  * Sequences are query tokens. Where each has a length of its own in memory, the schedule reads these; else it makes them of the
  * request's.
  */
-static void describe_sequences(const struct problem *problem, const libdecode_tensors *tensors, struct schedule_params *schedule) {
+static void describe_sequences(const struct problem *problem, const libdecode_tensors *tensors,
+                               struct schedule_params *schedule) {
     const libdecode_problem *given = &problem->given;
     const int32_t *const lens = tensors->sparse_top_k_lens;
     schedule->page_table = NULL;
