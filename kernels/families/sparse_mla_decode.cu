@@ -150,8 +150,8 @@ constexpr int shared_bytes = offsetof(SharedMemory, work) + sizeof(WorkMemory<st
 static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA");
 
 using Ring = pipeline::KvRing<stages, TileLayout::bytes, false, 1>;
-using Gather = pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::bits), Traits::tile_tokens, Traits::producer_warps,
-                                     Traits::cluster_size>;
+using Gather = pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::bits), Traits::tile_tokens,
+                                     Traits::producer_warps, Traits::cluster_size>;
 
 /* Of every cluster size the largest, so that one workspace serves all of them: what a cluster has no CTA of has all. */
 constexpr size_t record_bytes = Traits::fold_blocks * sizeof(pipeline::WorkerRecord<BlockSlice>);
@@ -245,8 +245,8 @@ __device__ __forceinline__ void attend(const sparse_mla_decode_params &params, W
 /* What a CTA has of a piece, the columns from `first_column` on: stored, or left for the workers that share the unit. */
 template <class FoldedSlice>
 __device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params,
-                                          const pipeline::AnnouncedPiece<Traits::row_tile> &announced, int block, int first_column,
-                                          FoldedSlice &result) {
+                                          const pipeline::AnnouncedPiece<Traits::row_tile> &announced, int block,
+                                          int first_column, FoldedSlice &result) {
     const pipeline::Piece &piece = announced.piece;
     const bool is_part = piece.num_parts > 1;
     if (is_part && !WorkerFold(params.records, piece, block).run(result))

@@ -59,7 +59,8 @@ static void rows_and_kernels_fit_each_other(void **state) {
     libdecode_problem problem = some_problem;
     struct libdecode_launch_contract contract = some_contract;
     assert_null(misfit(&family_sparse_mla_decode, &problem, &contract));
-    assert_string_equal(misfit(&family_mla_decode, &problem, &(struct libdecode_launch_contract){.head_dim = 576}), "sparse_top_k");
+    assert_string_equal(misfit(&family_mla_decode, &problem, &(struct libdecode_launch_contract){.head_dim = 576}),
+                        "sparse_top_k");
     problem.sparse_top_k = 0;
     problem.max_seq_len = 1000;
     assert_string_equal(misfit(&family_sparse_mla_decode, &problem, &contract), "sparse_top_k");
@@ -80,11 +81,12 @@ static void contracts_name_rows_that_are_known(void **state) {
     static const struct {
         uint32_t row_format, kv_dtype, head_dim;
         bool is_known;
-    } cases[] = {{KERNEL_KV_ROW_PLAIN, KERNEL_DTYPE_FP16, 512, true},      {KERNEL_KV_ROW_PLAIN, KERNEL_DTYPE_E4M3, 320, true},
-                 {KERNEL_KV_ROW_PLAIN, KERNEL_DTYPE_NVFP4, 576, false},    {KERNEL_KV_ROW_PLAIN, KERNEL_DTYPE_BF16, 256, false},
-                 {KERNEL_KV_ROW_SCALED656, KERNEL_DTYPE_E4M3, 576, true},  {KERNEL_KV_ROW_SCALED656, KERNEL_DTYPE_BF16, 576, false},
-                 {KERNEL_KV_ROW_NVFP352, KERNEL_DTYPE_NVFP4, 576, true},   {KERNEL_KV_ROW_NVFP352, KERNEL_DTYPE_NVFP4, 320, false},
-                 {KERNEL_KV_ROW_NVFP352 + 1, KERNEL_DTYPE_E4M3, 576, false}};
+    } cases[] = {
+        {KERNEL_KV_ROW_PLAIN, KERNEL_DTYPE_FP16, 512, true},       {KERNEL_KV_ROW_PLAIN, KERNEL_DTYPE_E4M3, 320, true},
+        {KERNEL_KV_ROW_PLAIN, KERNEL_DTYPE_NVFP4, 576, false},     {KERNEL_KV_ROW_PLAIN, KERNEL_DTYPE_BF16, 256, false},
+        {KERNEL_KV_ROW_SCALED656, KERNEL_DTYPE_E4M3, 576, true},   {KERNEL_KV_ROW_SCALED656, KERNEL_DTYPE_BF16, 576, false},
+        {KERNEL_KV_ROW_NVFP352, KERNEL_DTYPE_NVFP4, 576, true},    {KERNEL_KV_ROW_NVFP352, KERNEL_DTYPE_NVFP4, 320, false},
+        {KERNEL_KV_ROW_NVFP352 + 1, KERNEL_DTYPE_E4M3, 576, false}};
     char reason[FAMILY_REASON_BYTES] = "";
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct libdecode_launch_contract contract = some_contract;
