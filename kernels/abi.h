@@ -33,7 +33,8 @@ enum {
 enum {
     KERNEL_KV_ROW_PLAIN = 0,
     KERNEL_KV_ROW_SCALED656 = 1, /* 512 e4m3, 4 float32 scales of 128 each, 64 bf16 */
-    KERNEL_KV_ROW_NVFP352 = 2    /* 512 e2m1, 64 e4m3, 32 e4m3 scales of 16 each: that of block b is byte 8 (b % 4) + b / 4 of them */
+    KERNEL_KV_ROW_NVFP352 =
+        2 /* 512 e2m1, 64 e4m3, 32 e4m3 scales of 16 each: that of block b is byte 8 (b % 4) + b / 4 of them */
 };
 
 /* Numbers are permanent: they stand in bundles. */

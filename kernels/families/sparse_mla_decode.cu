@@ -12,14 +12,14 @@
  *     producer warps  each walks split_schedule.cuh and copies its part of the rows of every tile, a bulk copy each
  *                     (token_gather.cuh)
  *     announcer warp  walks the same schedule and hands the pieces to the consumers
- *     consumer warps  eight, all at the same tile, as in mla_decode.cu:
+ *     consumer warps  eight or sixteen, all at the same tile, as in mla_decode.cu:
  *
- *         qk          warp = (half of the tokens, quarter of the dims)   scores, in four parts, to shared memory
+ *         qk          warp = (some of the tokens, quarter of the dims)   scores, in four parts, to shared memory
  *         ----------  barrier
- *         weights     warp = an eighth of the rows                       adds the parts, masks what is missing, softmax; weights to
+ *         weights     warp = its part of the rows                        adds the parts, masks what is missing, softmax; weights to
  *                                                                        shared memory
  *         ----------  barrier
- *         pv          warp = an eighth of the dims of V                  out of the tile that K was read from; gives it back
+ *         pv          warp = its part of the dims of V                   out of the tile that K was read from; gives it back
  *
  *     at a unit's end partial.cuh: columns of the warps change hands, then the cluster's, then the workers that share the unit
  *
@@ -59,14 +59,16 @@ struct Traits {
     static_assert(row_tile == 16 || row_tile == 32, "row_tile in the .toml: 16 or 32");
 
     static constexpr bool small = variant::target_sm == 120; /* 99 KiB of shared memory, a fifth of the bandwidth */
-    static constexpr int consumer_warps = 8, consumer_threads = consumer_warps * 32;
-    /* Beside 32 rows, which take longer to compute than to come, fewer: registers of all warps are alike. */
-    static constexpr int producer_warps = row_tile == 16 ? 4 : 2;
+    /* Sixteen where their registers have room, and the output of a warp is no less than what its format reads at a time. */
+    static constexpr bool is_wide = !small && row_tile == 16 && v_dim == 512 && dtype != KERNEL_DTYPE_NVFP4;
+    static constexpr int consumer_warps = is_wide ? 16 : 8, consumer_threads = consumer_warps * 32;
+    /* Registers of all warps are alike: fewer beside sixteen, and beside 32 rows, which take longer to compute than to come. */
+    static constexpr int producer_warps = row_tile == 32 || is_wide ? 2 : 4;
     static constexpr int announcer_warp = consumer_warps + producer_warps;
     static constexpr int threads = (announcer_warp + 1) * 32;
 
     static constexpr int tile_tokens = small ? 32 : 64;
-    static constexpr int token_groups = 2, dim_groups = consumer_warps / token_groups; /* of the warps of qk */
+    static constexpr int dim_groups = 4, token_groups = consumer_warps / dim_groups; /* of the warps of qk */
     static constexpr int token_fragments = tile_tokens / token_groups / tile::fragment_tokens;
     static constexpr int warp_rows = row_tile / consumer_warps;
     static constexpr int warp_steps = v_dim / 16 / consumer_warps; /* over the dims of V */
@@ -148,8 +150,8 @@ constexpr int shared_bytes = offsetof(SharedMemory, work) + sizeof(WorkMemory<st
 static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA");
 
 using Ring = pipeline::KvRing<stages, TileLayout::bytes, false, 1>;
-using Gather = pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::bits), Traits::tile_tokens, Traits::producer_warps,
-                                     Traits::cluster_size>;
+using Gather = pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::bits), Traits::tile_tokens,
+                                     Traits::producer_warps, Traits::cluster_size>;
 
 /* Of every cluster size the largest, so that one workspace serves all of them: what a cluster has no CTA of has all. */
 constexpr size_t record_bytes = Traits::fold_blocks * sizeof(pipeline::WorkerRecord<BlockSlice>);
@@ -243,8 +245,8 @@ __device__ __forceinline__ void attend(const sparse_mla_decode_params &params, W
 /* What a CTA has of a piece, the columns from `first_column` on: stored, or left for the workers that share the unit. */
 template <class FoldedSlice>
 __device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params,
-                                          const pipeline::AnnouncedPiece<Traits::row_tile> &announced, int block, int first_column,
-                                          FoldedSlice &result) {
+                                          const pipeline::AnnouncedPiece<Traits::row_tile> &announced, int block,
+                                          int first_column, FoldedSlice &result) {
     const pipeline::Piece &piece = announced.piece;
     const bool is_part = piece.num_parts > 1;
     if (is_part && !WorkerFold(params.records, piece, block).run(result))

@@ -50,8 +50,8 @@ struct Sequences {
           count(params.batch_size * params.sequences_per_request.value), max_tokens(params.max_tokens),
           window_reach(params.window_reach), row_passes(params.row_passes), q_len(params.q_len),
           rows_per_token(params.group_size.value), row_tile(params.row_tile), window_left(params.window_left),
-          position_offset(params.position_offset), top_k(params.top_k), rare(params.rare), has_draft_mask(params.draft_mask != nullptr),
-          position_stride(params.position_stride) {}
+          position_offset(params.position_offset), top_k(params.top_k), rare(params.rare),
+          has_draft_mask(params.draft_mask != nullptr), position_stride(params.position_stride) {}
 
     __device__ __forceinline__ int request_of(int sequence) const { return quotient(sequence, per_request); }
     __device__ __forceinline__ int first_head_of(int sequence, int request) const {

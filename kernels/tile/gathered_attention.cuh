@@ -55,8 +55,8 @@ __device__ __forceinline__ void qk_part(ScoreFragment<token_fragments, row_fragm
 #pragma unroll
     for (int fragment = 0; fragment < token_fragments; ++fragment) {
         Format::scale_latent(scores.value[fragment], k_tile + tokens.offset[fragment], steps.group, lane);
-        typename Format::Rope::KeyReader reader(k_tile + Format::rope_byte + steps.group * Format::rope_step_bytes, tokens, fragment,
-                                                lane);
+        typename Format::Rope::KeyReader reader(k_tile + Format::rope_byte + steps.group * Format::rope_step_bytes, tokens,
+                                                fragment, lane);
         uint32_t keys[4];
         reader.operand(keys, 0);
 #pragma unroll

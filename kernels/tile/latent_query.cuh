@@ -40,13 +40,16 @@ struct StepRange {
 
 /* Rows of two kinds of elements: those of V, Format::Latent, and behind them those that carry the position, Format::Rope. */
 template <class Format>
-concept Mixed = requires { typename Format::Rope; };
+concept Mixed = requires {
+    typename Format::Rope;
+};
 
 /* Of these a group takes a part of each: `latent` steps, and one. */
 template <Mixed Format, int groups>
 struct StepRange<Format, groups> {
     static constexpr int latent = Format::latent_steps / groups, most = latent + 1;
-    static_assert(Format::latent_steps % groups == 0 && Format::steps == Format::latent_steps + groups, "one more for each group");
+    static_assert(Format::latent_steps % groups == 0 && Format::steps == Format::latent_steps + groups,
+                  "one more for each group");
 
     const int group, first;
 
