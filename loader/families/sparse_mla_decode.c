@@ -147,6 +147,7 @@ static void fill(const struct problem *problem, const struct selection *selectio
                                               .v_head_dim = problem->v_dim,
                                               .sparse = sparse_params(problem, tensors)};
     describe_sequences(problem, tensors, &params.schedule);
+    ret->num_maps = 0;
     memcpy(ret->block, &params, sizeof params);
 }
 

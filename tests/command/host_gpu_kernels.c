@@ -29,6 +29,8 @@ size_t host_gpu_parameter_bytes(const char *kernel) {
         return sizeof(struct merge_states_params);
     if (strncmp(kernel, "mla_decode_", 11) == 0)
         return sizeof(struct mla_decode_params);
+    if (strncmp(kernel, "sparse_mla_decode_", 18) == 0)
+        return sizeof(struct sparse_mla_decode_params);
     if (strncmp(kernel, "read_ceiling_", 13) == 0)
         return sizeof(struct read_ceiling_params);
     if (strncmp(kernel, "late_copy_", 10) == 0)
