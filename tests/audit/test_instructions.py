@@ -84,11 +84,13 @@ class InstructionsTest(unittest.TestCase):
                     if int(fields[4]) > 1:
                         wanted, unwanted = wanted | CLUSTER_BARRIER, unwanted - CLUSTER_BARRIER
                     fields = None
-                if rows := re.search(r"^sparse_mla_decode_kv(\w+?)_rows(\w+?)_d\d+_r\d+_c(\d+)_", name):
+                if rows := re.search(r"^sparse_mla_decode_kv(\w+?)_rows(\w+?)_d\d+_r(\d+)_c(\d+)_sm(\d+)$", name):
                     wanted = wanted | (OF_KV[rows[1]] - {"LDGSTS"}) | OF_ROWS[rows[2]]
                     unwanted = unwanted | (OF_KV["bf16"] | {"LDGSTS", "UTMALDG"}) - wanted
-                    if int(rows[3]) > 1:
+                    if int(rows[4]) > 1:
                         wanted, unwanted = wanted | CLUSTER, unwanted - CLUSTER
+                    if rows[2] != "plain" and rows[3] == "32" and rows[5] == "100":  # as the grid declares
+                        unwanted = unwanted - LOCAL
                     fields = None
                 if fields:
                     kv_dtype, row_tile, min_page_size, cluster_size, options = fields.groups()

@@ -112,7 +112,9 @@ static struct sparse_mla_decode_params filled(const libdecode_problem *given, co
     const struct kernel_record record = {.kernel = &kernel};
     const struct selection selection = {.record = &record, .row_passes = 8, .num_workers = 128, .min_tiles_per_worker = 2};
     memset(&arguments, 0, sizeof arguments);
+    arguments.num_maps = 99; /* only the block comes zeroed */
     family_sparse_mla_decode.fill(&problem, &selection, tensors, &arguments);
+    assert_int_equal(arguments.num_maps, 0);
     struct sparse_mla_decode_params params;
     memcpy(&params, arguments.block, sizeof params);
     return params;
