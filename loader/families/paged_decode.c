@@ -183,7 +183,7 @@ enum { MLA_SPLIT_NS = 8000 };
  * Of sparse MLA, measured on an H200 with 2048 rows for each of 1 to 128 query tokens: its units are short, and so what happens at the
  * end of one shows: every record that the last worker adds up, and what a cluster exchanges.
  */
-enum { SPARSE_SPLIT_NS = 5000, SPARSE_PART_NS = 1600, SPARSE_UNEVEN_NS = 18000, SPARSE_CLUSTER_ROUND_NS = 5500 };
+enum { SPARSE_SPLIT_NS = 5000, SPARSE_PART_NS = 1600, SPARSE_UNEVEN_NS = 30000, SPARSE_CLUSTER_ROUND_NS = 5500 };
 
 /*
  * Of an MLA kernel, whose warps compute one tile together, step by step: measured on an H200 with 576 elements, 16 rows in tiles of 64
