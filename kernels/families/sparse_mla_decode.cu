@@ -67,7 +67,8 @@ struct Traits {
     static constexpr int announcer_warp = consumer_warps + producer_warps;
     static constexpr int threads = (announcer_warp + 1) * 32;
 
-    static constexpr int tile_tokens = small ? 32 : 64;
+    /* Fewer where shared memory is small, and where a cluster exchanges 32 rows. */
+    static constexpr int tile_tokens = small || (row_tile == 32 && cluster_size > 1) ? 32 : 64;
     static constexpr int dim_groups = 4, token_groups = consumer_warps / dim_groups; /* of the warps of qk */
     static constexpr int token_fragments = tile_tokens / token_groups / tile::fragment_tokens;
     static constexpr int warp_rows = row_tile / consumer_warps;

@@ -179,16 +179,31 @@ static int64_t visible_tokens(const libdecode_problem *given, int64_t tokens) {
 
 /* Records of MLA are eight times as large as those of 128 elements; a CTA of a cluster has its part of each. */
 enum { MLA_SPLIT_NS = 8000 };
+/*
+ * Of sparse MLA, measured on an H200 with 2048 rows for each of 1 to 128 query tokens: its units are short, and so what happens at the
+ * end of one shows: every record that the last worker adds up, and what a cluster exchanges.
+ */
+enum { SPARSE_SPLIT_NS = 5000, SPARSE_PART_NS = 1600, SPARSE_UNEVEN_NS = 30000, SPARSE_CLUSTER_ROUND_NS = 5500 };
 
 /*
  * Of an MLA kernel, whose warps compute one tile together, step by step: measured on an H200 with 576 elements, 16 rows in tiles of 64
  * tokens; in proportion for others.
  */
 static int64_t mla_token_ps(const struct problem *problem, const contract_t *contract) {
-    enum { TILE_PS = 600000, TOKEN_16_BIT_PS = 13000, TOKEN_E4M3_PS = 14500, HEAD_DIM = 576 };
+    enum { TILE_PS = 600000, TOKEN_16_BIT_PS = 13000, TOKEN_E4M3_PS = 14500, TOKEN_SCALED656_PS = 29000, HEAD_DIM = 576 };
+    enum { TOKEN_NVFP352_PS = 22000 };
     const bool is_16_bit = contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16;
-    const int64_t token = is_16_bit ? TOKEN_16_BIT_PS : TOKEN_E4M3_PS;
+    const int64_t token = contract->kv_row_format == KERNEL_KV_ROW_SCALED656 ? TOKEN_SCALED656_PS
+                          : contract->kv_row_format == KERNEL_KV_ROW_NVFP352 ? TOKEN_NVFP352_PS
+                          : is_16_bit                                        ? TOKEN_16_BIT_PS
+                                                                             : TOKEN_E4M3_PS;
     return TILE_PS / contract->tile_tokens + token * problem->qk_dim / HEAD_DIM * contract->row_tile / 16;
+}
+
+static int64_t split_ns(const libdecode_problem *given) {
+    if (given->op != LIBDECODE_OP_MLA_DECODE)
+        return 0;
+    return given->sparse_top_k > 0 ? SPARSE_SPLIT_NS : MLA_SPLIT_NS;
 }
 
 bool paged_cost(const struct problem *problem, const libdecode_device *device, const contract_t *contract,
@@ -211,8 +226,10 @@ bool paged_cost(const struct problem *problem, const libdecode_device *device, c
                                   .max_chunks = max_chunks(given),
                                   .min_chunk_tokens = min_chunk_tokens(problem),
                                   .token_ps = given->op == LIBDECODE_OP_MLA_DECODE ? mla_token_ps(problem, contract) : 0,
-                                  .split_ns =
-                                      given->op == LIBDECODE_OP_MLA_DECODE ? MLA_SPLIT_NS / (int64_t)contract->cluster_size : 0,
+                                  .split_ns = split_ns(given) / (int64_t)contract->cluster_size,
+                                  .part_ns = is_sparse(problem) ? SPARSE_PART_NS / (int64_t)contract->cluster_size : 0,
+                                  .uneven_ns = is_sparse(problem) ? SPARSE_UNEVEN_NS / (int64_t)contract->cluster_size : 0,
+                                  .cluster_round_ns = is_sparse(problem) ? SPARSE_CLUSTER_ROUND_NS : 0,
                                   .token_bytes = problem->kv_token_bytes,
                                   .computed_token_bytes = problem->kv_token_bytes * contract->head_dim / given->head_dim};
     if (!cost_estimate(&work, device, contract, ret_cost))
