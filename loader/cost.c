@@ -138,8 +138,11 @@ struct launch {
     int64_t copy_permille; /* of that time, by what a copy brings */
     int64_t fixed_ns;      /* from the start of the kernel to the first byte, and from the last byte to the end */
     int64_t part_ns;       /* of each worker that shares a unit, to add up its record */
-    int64_t round_ns;      /* of every unit of a worker, which nothing hides; 0: by the constants above */
     int64_t sm_pairs;
+    int64_t split_ns;  /* where workers share a unit, beside the constants above */
+    int64_t round_ns;  /* of every further unit of a worker, */
+    int64_t unit_ns;   /* or of every one, which nothing hides; 0: rounds */
+    int64_t uneven_ns; /* where cuts lie beside the ends of units */
 };
 
 static int64_t min_tiles(int64_t cluster) { return cluster == 1 ? CTA_MIN_TILES : CLUSTER_MIN_TILES; }
@@ -188,18 +191,17 @@ static int64_t reading_ns(const struct launch *launch, int64_t workers) {
     return scaled(launch->memory_ns, launch->copy_permille, permille);
 }
 
-/* `units`, or pieces that are as much work as one each to begin and to hand over, of so many bytes; cut evenly, or a worker has one more. */
+/* `units`, or pieces that are as much work as one each to begin and to hand over, of so many bytes. Not cut evenly, a worker has one more. */
 static int64_t rounds_ns(const struct launch *launch, int64_t workers, int64_t units, int64_t unit_bytes, bool evenly) {
     int64_t further = quotient_up(units, workers) - 1;
-    if (launch->round_ns > 0)
-        return product(further + (evenly ? 1 : 2), launch->round_ns);
+    if (launch->unit_ns > 0)
+        return product(further + (evenly ? 1 : 2), launch->unit_ns);
     int64_t bytes = smaller(unit_bytes / launch->cluster, INT64_MAX / 2);
-    int64_t round_ns = launch->cluster > 1 ? CLUSTER_ROUND_NS : CTA_ROUND_NS;
-    return product(further, round_ns * HIDING_BYTES / (HIDING_BYTES + bytes));
+    return product(further, launch->round_ns * HIDING_BYTES / (HIDING_BYTES + bytes));
 }
 
 static int64_t split_ns(const struct launch *launch, int64_t parts) {
-    return parts > 1 ? SPLIT_NS + product(parts, launch->part_ns) : 0;
+    return parts > 1 ? SPLIT_NS + launch->split_ns + product(parts, launch->part_ns) : 0;
 }
 
 /* Of all units; as many as can be doubled. */
@@ -226,7 +228,7 @@ static int64_t predicted_ns(const struct launch *launch, int64_t workers) {
     if (launch->cluster > 1)
         ns = sum(ns, CLUSTER_REDUCTION_NS);
     if (!evenly)
-        ns = sum(ns, UNEVEN_NS);
+        ns = sum(ns, launch->uneven_ns);
     return sum(sum(reading_ns(launch, workers), rounds_ns(launch, workers, launch->units, launch->unit_bytes, evenly)), ns);
 }
 
@@ -297,6 +299,12 @@ static int64_t part_ns(uint32_t row_tile) {
     return SPLIT_PART_NS;
 }
 
+static int64_t round_ns(const struct workload *work, uint32_t cluster_size) {
+    if (cluster_size == 1)
+        return CTA_ROUND_NS;
+    return work->cluster_round_ns > 0 ? work->cluster_round_ns : CLUSTER_ROUND_NS;
+}
+
 /* For `tokens` tokens of one KV head and pass, one CTA alone. */
 static int64_t cta_ns(const struct libdecode_launch_contract *contract, int64_t tokens, int64_t token_bytes) {
     int64_t ps = token_ps(contract, token_bytes);
@@ -343,8 +351,11 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .copy_permille = contract->flags & CONTRACT_FLAG_ROW_GATHER ? ROW_GATHER_PERMILLE : 1000,
                            .fixed_ns = LAUNCH_NS + format_of(contract->kv_dtype)->end_ns,
                            .part_ns = work->part_ns > 0 ? work->part_ns : part_ns(contract->row_tile),
-                           .round_ns = work->round_ns,
-                           .sm_pairs = device->sm_count / 2};
+                           .sm_pairs = device->sm_count / 2,
+                           .split_ns = work->split_ns,
+                           .uneven_ns = work->uneven_ns > 0 ? work->uneven_ns : UNEVEN_NS,
+                           .round_ns = round_ns(work, contract->cluster_size),
+                           .unit_ns = work->unit_ns};
 }
 
 int64_t cost_predicted_ns(const struct workload *work, const libdecode_device *device,

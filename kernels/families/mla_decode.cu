@@ -39,7 +39,6 @@
 
 #include "abi.h"
 #include "pipeline/cluster_exchange.cuh"
-#include "pipeline/column_fold.cuh"
 #include "pipeline/epilogue.cuh"
 #include "pipeline/history.cuh"
 #include "pipeline/kv_ring.cuh"
@@ -47,11 +46,12 @@
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/producer.cuh"
 #include "pipeline/skip_votes.cuh"
+#include "pipeline/team_columns.cuh"
 #include "pipeline/tile_walk.cuh"
 #include "pipeline/worker_fold.cuh"
-#include "tile/latent_attention.cuh"
 #include "tile/latent_query.cuh"
 #include "tile/row_map.cuh"
+#include "tile/team_attention.cuh"
 #include "variant.cuh"
 
 namespace {
@@ -101,16 +101,18 @@ using KeyTokens = tile::TokenFragments<Format, Traits::tile_tokens, Traits::toke
 using ValueTokens = tile::TokenFragments<Format, Traits::tile_tokens, Traits::tile_tokens / tile::fragment_tokens>;
 using Tokens = tile::WarpTokens<Traits::row_tile, Traits::tile_tokens>;
 using SharedQuery = tile::LatentQuery<Format, Traits::row_tile>;
-using Query = std::conditional_t<Traits::keeps_query, tile::LatentQueryFragment<Format, Traits::row_tile, Traits::dim_groups>,
-                                 tile::LatentQueryReader<Format, Traits::row_tile, Traits::dim_groups>>;
-using Softmax = tile::RowSoftmax<Traits::warp_rows>;
+using Steps = tile::DimSteps<Format, Traits::dim_groups>;
+using Query =
+    std::conditional_t<Traits::keeps_query, tile::LatentQueryFragment<Format, Traits::row_tile, Traits::dim_groups, Steps>,
+                       tile::LatentQueryReader<Format, Traits::row_tile, Traits::dim_groups, Steps>>;
+using Softmax = tile::RowsSoftmax<Traits::warp_rows>;
 using Scores = tile::ScoreParts<Traits::row_tile, Traits::tile_tokens, Traits::dim_groups>;
 using Weights = tile::SharedWeights<Traits::row_tile, Traits::tile_tokens>;
 using Output = tile::OutputFragment<Traits::warp_steps, Traits::row_tile / 8>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
 
 constexpr int cta_columns = Traits::v_dim / Traits::cluster_size; /* that a CTA of a cluster folds and stores */
-using Columns = pipeline::ColumnExchange<Format, Traits::row_tile, Traits::teams, Traits::team_warps, Traits::block_steps>;
+using Columns = pipeline::TeamColumns<Format, Traits::row_tile, Traits::teams, Traits::team_warps, Traits::block_steps>;
 using BlockSlice = pipeline::Slice<Traits::row_tile, Traits::taken_columns, Traits::consumer_threads>;
 using ClusterSlice = pipeline::Slice<Traits::row_tile, cta_columns, Traits::consumer_threads>;
 constexpr bool has_cluster = Traits::cluster_size > 1;
@@ -126,7 +128,7 @@ template <int stages>
 struct WorkMemory {
     union { /* one after the other */
         std::conditional_t<Traits::keeps_query, SharedQuery, Nothing> passing_query;
-        Scores scores[Traits::teams];
+        alignas(16) Scores scores[Traits::teams];
         Columns columns;
     };
     std::conditional_t<Traits::keeps_query, Nothing, SharedQuery> staying_query;
@@ -218,18 +220,22 @@ __device__ __forceinline__ void load_query(const mla_decode_params &params, Work
     const tile::RowMap rows(params.schedule.group_size, unit.first_query_token, piece.kv_head, piece.row_pass * Traits::row_tile);
     const float scale = tile::scale_log2(params.query) * Format::k_scale;
     SharedQuery::Vectors vectors[Traits::query_rows];
-    SharedQuery::fetch(params, rows, place.first_query_row(), unit.live_rows, vectors, lane);
+#pragma unroll
+    for (int r = 0; r < Traits::query_rows; ++r) {
+        const int row = place.first_query_row() + r;
+        SharedQuery::fetch(params, rows, row, row < unit.live_rows, lane, vectors[r]);
+    }
     if (is_first && sends_query_first(params))
         ptx::named_barrier_arrive<query_barrier_threads>(query_barrier);
-    float factors[Traits::query_rows];
-    work.query().store(params.query, place.first_query_row(), vectors, factors, lane);
-    if (lane == 0) {
 #pragma unroll
-        for (int r = 0; r < Traits::query_rows; ++r)
-            work.scales[place.first_query_row() + r] = scale * factors[r];
+    for (int r = 0; r < Traits::query_rows; ++r) {
+        const int row = place.first_query_row() + r;
+        const float factor = work.query().put(params.query, row, vectors[r], lane);
+        if (lane == 0)
+            work.scales[row] = scale * factor;
     }
     meet_consumers();
-    state.query.load(work.query(), place.dim_group, lane);
+    state.query.load(work.query(), Steps(place.dim_group), lane);
     meet_consumers();
 }
 
@@ -247,7 +253,7 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, WorkMemo
         if (tokens.any_visible()) { /* alike for all warps */
             const uint32_t tile = ring.tile(pipeline::tensor_k);
             tile::ScoreFragment<Traits::token_fragments, Traits::row_tile / 8> scores;
-            tile::qk_part<Format, Traits::dim_groups>(scores, state.query, tile, keys, place.dim_group, lane);
+            tile::qk_in_turns<Format, Traits::dim_groups>(scores, state.query, tile, keys, Steps(place.dim_group), lane);
             shared_scores.store(scores, place.dim_group, place.first_token(), lane);
             meet_team(place.team);
             state.softmax.update<Format::matrix_dtype>(shared_scores, work.scales, params.query.soft_cap, tokens,
@@ -255,9 +261,9 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, WorkMemo
             meet_team(place.team);
             tile::shrink_output(state.output, weights, lane);
             if (tokens.all_visible())
-                tile::pv_part<false, Traits::team_warps>(state.output, weights, tile, values, tokens, place.warp, lane);
+                tile::pv_in_turns<false, Traits::team_warps>(state.output, weights, tile, values, tokens, place.warp, lane);
             else
-                tile::pv_part<true, Traits::team_warps>(state.output, weights, tile, values, tokens, place.warp, lane);
+                tile::pv_in_turns<true, Traits::team_warps>(state.output, weights, tile, values, tokens, place.warp, lane);
         }
         ring.release(pipeline::tensor_k, lane);
     }

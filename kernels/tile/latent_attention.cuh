@@ -14,7 +14,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <type_traits>
 
 #include "ptx/matrix.cuh"
 #include "ptx/memory.cuh"
@@ -31,7 +30,7 @@ namespace tile {
 template <int row_tile, int tile_tokens, int groups>
 struct ScoreParts {
     static constexpr int pitch = tile_tokens + 4; /* 4 more: the lanes of a fragment then fall into different banks */
-    alignas(16) float part[groups][row_tile][pitch];
+    float part[groups][row_tile][pitch];
 
     template <int token_fragments, int row_fragments>
     __device__ __forceinline__ void store(const ScoreFragment<token_fragments, row_fragments> &scores, int group, int first_token,
@@ -53,19 +52,14 @@ struct ScoreParts {
     /* Of neighbouring tokens of a row, all parts together. */
     template <int count>
     __device__ __forceinline__ void sum(int row, int first_token, float (&scores)[count]) const {
-        using Vector = std::conditional_t<count % 4 == 0, float4, float2>;
-        constexpr int width = sizeof(Vector) / sizeof(float);
-        static_assert(count % width == 0, "tokens of a lane in whole vectors");
 #pragma unroll
-        for (int group = 0; group < groups; ++group) {
+        for (int i = 0; i < count; ++i)
+            scores[i] = part[0][row][first_token + i];
 #pragma unroll
-            for (int first = 0; first < count; first += width) {
-                const Vector vector = *reinterpret_cast<const Vector *>(&part[group][row][first_token + first]);
-                const float *const value = reinterpret_cast<const float *>(&vector);
+        for (int group = 1; group < groups; ++group) {
 #pragma unroll
-                for (int i = 0; i < width; ++i)
-                    scores[first + i] = group == 0 ? value[i] : scores[first + i] + value[i];
-            }
+            for (int i = 0; i < count; ++i)
+                scores[i] += part[group][row][first_token + i];
         }
     }
 };
@@ -77,17 +71,21 @@ struct SharedWeights {
     alignas(16) uint16_t weight[row_tile][pitch];
     alignas(8) float shrink[row_tile]; /* the output of the row is multiplied by it first */
 
-    /* Of neighbouring tokens of a row, two in a word. */
-    template <int words>
-    __device__ __forceinline__ void store(int row, int first_token, const uint32_t (&packed)[words]) {
+    /* Of neighbouring tokens of a row. */
+    template <int dtype, int count>
+    __device__ __forceinline__ void store(int row, int first_token, const float (&weights)[count]) {
         uint16_t *const to = &weight[row][first_token];
-        if constexpr (words == 1)
-            *reinterpret_cast<uint32_t *>(to) = packed[0];
-        else if constexpr (words == 2)
-            *reinterpret_cast<uint2 *>(to) = make_uint2(packed[0], packed[1]);
-        else
-            *reinterpret_cast<uint4 *>(to) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
-        static_assert(words == 1 || words == 2 || words == 4, "a vector");
+        if constexpr (count == 1) {
+            *to = static_cast<uint16_t>(Element<dtype>::pack(weights[0], 0.f));
+        } else if constexpr (count == 2) {
+            *reinterpret_cast<uint32_t *>(to) = Element<dtype>::pack(weights[0], weights[1]);
+        } else {
+            static_assert(count % 4 == 0, "whole vectors");
+#pragma unroll
+            for (int i = 0; i < count; i += 4)
+                *reinterpret_cast<uint2 *>(to + i) = make_uint2(Element<dtype>::pack(weights[i], weights[i + 1]),
+                                                                Element<dtype>::pack(weights[i + 2], weights[i + 3]));
+        }
     }
 
     /* B operands of pv, of 16 tokens and two fragments of rows from `n` on. */
@@ -106,149 +104,128 @@ __device__ __forceinline__ void mma_rows(float (&sums)[row_fragments][4], const 
         Matrix::mma(sums[n * 2 + i], values, {of_rows[i * 2], of_rows[i * 2 + 1]});
 }
 
-/* This warp's tokens, and the steps of its group. */
-template <class Format, int groups, class Query, int tile_tokens, int token_fragments, int row_fragments>
+/* This warp's tokens and steps. */
+template <class Format, class Query, int tile_tokens, int token_fragments, int row_fragments, int groups>
 __device__ __forceinline__ void qk_part(ScoreFragment<token_fragments, row_fragments> &scores, const Query &query,
                                         uint32_t k_tile, const TokenFragments<Format, tile_tokens, token_fragments> &tokens,
-                                        int group, int lane) {
+                                        const StepRange<Format, groups> &steps, int lane) {
     using Reader = typename Format::KeyReader;
-    using Steps = DimSteps<Format, groups>;
-    constexpr int chains =
-        token_fragments == 1 && row_fragments == 2 ? 2 : 1; /* shorter ones, of instructions that wait for each other */
-    ScoreFragment<token_fragments, row_fragments> part[chains];
-#pragma unroll
-    for (int chain = 0; chain < chains; ++chain)
-        part[chain].clear();
-    Reader first(k_tile, tokens, 0, lane, Steps::first(group)),
-        second(k_tile, tokens, token_fragments - 1, lane, Steps::first(group));
+    scores.clear();
+    Reader first(k_tile, tokens, 0, lane), second(k_tile, tokens, token_fragments - 1, lane);
     static_assert(token_fragments <= 2, "a reader for each");
 #pragma unroll
-    for (int i = 0; i < Steps::most; ++i) {
-        if (!Steps::has(group, i))
+    for (int i = 0; i < StepRange<Format, groups>::most; ++i) {
+        if (!steps.has(i))
             continue;
         uint32_t keys[token_fragments][4];
-        first.operand(keys[0], Steps::further(i));
+        first.operand(keys[0], i, steps.first);
         if constexpr (token_fragments == 2)
-            second.operand(keys[1], Steps::further(i));
+            second.operand(keys[1], i, steps.first);
 #pragma unroll
         for (int n = 0; n < row_fragments / 2; ++n) {
             uint32_t words[4];
             const uint32_t(&of_rows)[4] = query.operands(i, n, words);
 #pragma unroll
             for (int fragment = 0; fragment < token_fragments; ++fragment)
-                mma_rows<Element<Format::matrix_dtype>>(part[i % chains].value[fragment], keys[fragment], n, of_rows);
-        }
-    }
-#pragma unroll
-    for (int fragment = 0; fragment < token_fragments; ++fragment) {
-#pragma unroll
-        for (int n = 0; n < row_fragments; ++n) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                scores.value[fragment][n][i] = chains == 1
-                                                   ? part[0].value[fragment][n][i]
-                                                   : part[0].value[fragment][n][i] + part[chains - 1].value[fragment][n][i];
+                mma_rows<Element<Format::matrix_dtype>>(scores.value[fragment], keys[fragment], n, of_rows);
         }
     }
 }
 
 /*
- * The running softmax of the rows of one warp, as OnlineSoftmax has it, all rows at once: some lanes for a row, some neighbouring tokens
- * of the tile for a lane.
+ * The running softmax of the rows of one warp, as OnlineSoftmax has it: a lane for some tokens of the tile, all lanes for a row.
+ * `Tokens` say who sees which, as WarpTokens do; `Weights` take them, as SharedWeights do.
  */
 template <int rows>
 struct RowSoftmax {
-    static constexpr int row_lanes = 32 / rows;
-    float reference; /* of this lane's row; alike for all lanes of a row */
-    float sum;       /* of this lane's tokens only */
-
-    static __device__ __forceinline__ int row(int lane) { return lane / row_lanes; } /* of the warp's */
+    float reference[rows]; /* alike for all lanes */
+    float sum[rows];       /* of this lane's tokens only */
 
     __device__ __forceinline__ void clear() {
-        reference = -INFINITY;
-        sum = 0.f;
+#pragma unroll
+        for (int r = 0; r < rows; ++r) {
+            reference[r] = -INFINITY;
+            sum[r] = 0.f;
+        }
     }
 
     /* `scales`: of the rows' products, by which they become base 2. `cap`: a soft cap of natural logits, or 0. */
-    template <int dtype, int row_tile, int tile_tokens, int groups>
+    template <int dtype, int row_tile, int tile_tokens, int groups, class Tokens, class Weights>
     __device__ __forceinline__ void update(const ScoreParts<row_tile, tile_tokens, groups> &parts, const float *scales, float cap,
-                                           const WarpTokens<row_tile, tile_tokens> &tokens, int first_row,
-                                           SharedWeights<row_tile, tile_tokens> &weights, int lane) {
-        constexpr int count = tile_tokens / row_lanes;
-        const int its_row = first_row + row(lane), first_token = lane % row_lanes * count;
-        float score[count], largest = -INFINITY;
-        parts.sum(its_row, first_token, score);
-        const float scale = scales[its_row];
+                                           const Tokens &tokens, int first_row, Weights &weights, int lane) {
+        constexpr int count = tile_tokens / 32;
+        const int first_token = lane * count;
+        const bool all_visible = tokens.all_visible();
+        const float cap_log2 = cap * log2_e, cap_factor = cap > 0.f ? __fdividef(1.f, cap_log2) : 0.f;
 #pragma unroll
-        for (int i = 0; i < count; ++i)
-            score[i] *= scale;
-        if (cap > 0.f) {
-            const float cap_log2 = cap * log2_e, cap_factor = __fdividef(1.f, cap_log2);
+        for (int r = 0; r < rows; ++r) {
+            float score[count], largest = -INFINITY;
+            parts.sum(first_row + r, first_token, score);
 #pragma unroll
             for (int i = 0; i < count; ++i)
-                score[i] = tanh_of(score[i] * cap_factor) * cap_log2;
-        }
-        if (!tokens.all_visible()) {
-            const auto seen = tokens.seen_by(its_row) >> first_token;
+                score[i] *= scales[first_row + r];
+            if (cap > 0.f) {
+#pragma unroll
+                for (int i = 0; i < count; ++i)
+                    score[i] = tanh_of(score[i] * cap_factor) * cap_log2;
+            }
+            if (!all_visible) {
+                const auto seen = tokens.seen_by(first_row + r) >> first_token;
+#pragma unroll
+                for (int i = 0; i < count; ++i)
+                    score[i] = (seen >> i & 1) != 0 ? score[i] : -INFINITY;
+            }
 #pragma unroll
             for (int i = 0; i < count; ++i)
-                score[i] = (seen >> i & 1) != 0 ? score[i] : -INFINITY;
+                largest = fmaxf(largest, score[i]);
+            float shrink = 1.f;
+            if (__any_sync(full_warp, largest - reference[r] > OnlineSoftmax<1>::rescale_threshold))
+                shrink = raise(r, largest);
+            const float common = finite_reference(reference[r]);
+#pragma unroll
+            for (int i = 0; i < count; ++i) {
+                score[i] = ptx::exp2_approx(score[i] - common);
+                sum[r] += score[i];
+            }
+            weights.template store<dtype>(first_row + r, first_token, score);
+            if (lane == 0)
+                weights.shrink[first_row + r] = shrink;
         }
-#pragma unroll
-        for (int i = 0; i < count; ++i)
-            largest = fmaxf(largest, score[i]);
-        float shrink = 1.f;
-        if (__any_sync(full_warp, largest - reference > OnlineSoftmax<1>::rescale_threshold))
-            shrink = raise(largest);
-        const float common = finite_reference(reference);
-        uint32_t packed[count / 2];
-#pragma unroll
-        for (int i = 0; i < count; ++i) {
-            score[i] = ptx::exp2_approx(score[i] - common);
-            sum += score[i];
-        }
-#pragma unroll
-        for (int i = 0; i < count / 2; ++i)
-            packed[i] = Element<dtype>::pack(score[i * 2], score[i * 2 + 1]);
-        weights.store(its_row, first_token, packed);
-        if (lane % row_lanes == 0)
-            weights.shrink[its_row] = shrink;
     }
 
-    /* Of the lane's row, in every lane. */
-    __device__ __forceinline__ float row_sum() const {
-        float total = sum;
+    /* In every lane. */
+    __device__ __forceinline__ float row_sum(int r) const {
+        float total = sum[r];
 #pragma unroll
-        for (int distance = 1; distance < row_lanes; distance *= 2)
+        for (int distance = 1; distance < 32; distance *= 2)
             total += __shfl_xor_sync(full_warp, total, distance);
         return total;
     }
 
   private:
-    /* Of all rows of the warp, where one exceeds. Returns what the sums so far shrink by. */
-    __device__ __forceinline__ float raise(float largest) {
+    /* Returns what the sums so far shrink by. */
+    __device__ __forceinline__ float raise(int r, float largest) {
 #pragma unroll
-        for (int distance = 1; distance < row_lanes; distance *= 2)
+        for (int distance = 1; distance < 32; distance *= 2)
             largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));
-        const float raised = fmaxf(reference, largest);
-        const float shrink = ptx::exp2_approx(reference - finite_reference(raised));
-        reference = raised;
-        sum *= shrink;
+        const float raised = fmaxf(reference[r], largest);
+        const float shrink = ptx::exp2_approx(reference[r] - finite_reference(raised));
+        reference[r] = raised;
+        sum[r] *= shrink;
         return shrink;
     }
 };
 
-/* This warp's steps over the dims of V, as it has columns of the output. `masked` as in attention.cuh. */
-template <bool masked, int warps, class Format, int steps, int row_tile, int tile_tokens>
+/* This warp's steps over the dims of V, from `first_step` on. `masked` as in attention.cuh. */
+template <bool masked, class Format, int steps, int row_tile, int tile_tokens, class Tokens>
 __device__ __forceinline__ void pv_part(OutputFragment<steps, row_tile / 8> &output,
                                         const SharedWeights<row_tile, tile_tokens> &weights, uint32_t v_tile,
                                         const TokenFragments<Format, tile_tokens, tile_tokens / fragment_tokens> &fragments,
-                                        const WarpTokens<row_tile, tile_tokens> &tokens, int warp, int lane) {
-    using Steps = DimSteps<Format, warps>;
+                                        const Tokens &tokens, int first_step, int lane) {
     const auto seen = masked ? tokens.seen_by_any() : 0;
 #pragma unroll
     for (int fragment = 0; fragment < tile_tokens / fragment_tokens; ++fragment) {
-        typename Format::ValueReader reader(v_tile, fragments, fragment, lane, Steps::first(warp));
+        typename Format::ValueReader reader(v_tile, fragments, fragment, lane);
         uint32_t operand[row_tile / 16][4];
 #pragma unroll
         for (int n = 0; n < row_tile / 16; ++n)
@@ -259,7 +236,7 @@ __device__ __forceinline__ void pv_part(OutputFragment<steps, row_tile / 8> &out
 #pragma unroll
         for (int step = 0; step < steps; ++step) {
             uint32_t values[4];
-            reader.operand(values, Steps::further(step));
+            reader.operand(values, step, first_step);
             if constexpr (masked) {
                 values[0] &= visible.low;
                 values[1] &= visible.low;

@@ -14,15 +14,33 @@
 #include "ptx/matrix.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/scalar.cuh"
+#include "tile/element.cuh"
 #include "tile/kv_format.cuh"
 #include "tile/query.cuh"
 #include "tile/row_map.cuh"
 
 namespace tile {
 
+/* Which steps over the dims of a row a group of warps takes: whole pairs of chunks, as evenly as they can be dealt out. */
+template <class Format, int groups>
+struct StepRange {
+    static constexpr int pairs = Format::steps / Format::pair_steps;
+    static constexpr int most = (pairs + groups - 1) / groups * Format::pair_steps;
+    static constexpr bool is_even = pairs % groups == 0; /* every group takes `most` */
+
+    const int first, end;
+
+    explicit __device__ __forceinline__ StepRange(int group)
+        : first(group * pairs / groups * Format::pair_steps), end((group + 1) * pairs / groups * Format::pair_steps) {}
+    /* Whether the group has a step number `i`. */
+    __device__ __forceinline__ bool has(int i) const { return is_even || i < most - Format::pair_steps || first + i < end; }
+    /* Which step of the row that is. */
+    static __device__ __forceinline__ int number(int first, int i) { return first + i; }
+};
+
 /*
- * Which steps over the dims of a row one of `groups` takes: pairs of chunks in turns. So those of a group lie at the same place of every
- * line, or of every second one: one address and a stride.
+ * The same, pairs of chunks in turns. So those of a group lie at the same place of every line, or of every second one: one address and a
+ * stride.
  */
 template <class Format, int groups>
 struct DimSteps {
@@ -31,14 +49,36 @@ struct DimSteps {
     static constexpr bool is_even = pairs % groups == 0; /* every group takes `most` */
     static_assert(groups % (Format::Rows::line_bytes / 32) == 0, "whole lines from a group's pair to its next");
 
-    static __device__ __forceinline__ constexpr int first(int group) { return group * pair_steps; }
+    const int group, first;
+
+    explicit __device__ __forceinline__ DimSteps(int group) : group(group), first(group * pair_steps) {}
+    __device__ __forceinline__ bool has(int i) const { return is_even || i < most - pair_steps || group < pairs % groups; }
     /* From the group's first step to its step number `i`. */
     static __device__ __forceinline__ constexpr int further(int i) {
         return i / pair_steps * groups * pair_steps + i % pair_steps;
     }
-    /* Whether the group has a step number `i`. */
-    static __device__ __forceinline__ constexpr bool has(int group, int i) {
-        return is_even || i < most - pair_steps || group < pairs % groups;
+    static __device__ __forceinline__ int number(int first, int i) { return first + further(i); }
+};
+
+/* Rows of two kinds of elements: those of V, Format::Latent, and behind them those that carry the position, Format::Rope. */
+template <class Format>
+concept Mixed = requires {
+    typename Format::Rope;
+};
+
+/* Of these a group takes a part of each: `latent` steps, and one. */
+template <Mixed Format, int groups>
+struct StepRange<Format, groups> {
+    static constexpr int latent = Format::latent_steps / groups, most = latent + 1;
+    static_assert(Format::latent_steps % groups == 0 && Format::steps == Format::latent_steps + groups,
+                  "one more for each group");
+
+    const int group, first;
+
+    explicit __device__ __forceinline__ StepRange(int group) : group(group), first(group * latent) {}
+    __device__ __forceinline__ bool has(int) const { return true; }
+    static __device__ __forceinline__ int number(int first, int i) {
+        return i < latent ? first + i : Format::latent_steps + first / latent;
     }
 };
 
@@ -50,45 +90,76 @@ struct LatentQuery {
 
     alignas(16) uint16_t row[row_tile][pitch];
 
-    /* What a lane takes of a row. */
+    /* What a lane has of a row. */
     struct Vectors {
-        uint32_t pairs[lane_vectors][vector / 2];
+        uint32_t pairs[lane_vectors][vector / 2] = {};
     };
 
-    /* Rows from `first_row` on, by one warp, all on their way at once; zeros where they are not live. */
-    template <int count>
-    static __device__ __forceinline__ void fetch(const mla_decode_params &params, const RowMap &rows, int first_row,
-                                                 int live_rows, Vectors (&ret_vectors)[count], int lane) {
-#pragma unroll
-        for (int r = 0; r < count; ++r)
-            fetch_row(params, rows, first_row + r, first_row + r < live_rows, lane, ret_vectors[r]);
+    /* Row `r`, by one warp; zeros where it is not live. Returns what products of it are to be multiplied by. */
+    template <class Params>
+    __device__ __forceinline__ float load(const Params &params, const RowMap &rows, int r, bool is_live, int lane) {
+        Vectors vectors;
+        fetch(params, rows, r, is_live, lane, vectors);
+        return put(params.query, r, vectors, lane);
     }
 
-    /* These to shared memory. `ret_factors`: what products of each row are to be multiplied by. */
-    template <int count>
-    __device__ __forceinline__ void store(const query_params &query, int first_row, Vectors (&vectors)[count],
-                                          float (&ret_factors)[count], int lane) {
-        const bool is_scaled = Format::converts_query && query.dtype == KERNEL_DTYPE_BF16;
+    /* In two: from memory, where several rows may be on their way at once, */
+    template <class Params>
+    static __device__ __forceinline__ void fetch(const Params &params, const RowMap &rows, int r, bool is_live, int lane,
+                                                 Vectors &ret) {
+        uint32_t(&pairs)[lane_vectors][vector / 2] = ret.pairs;
+        const query_params &query = params.query;
+        const int64_t first = rows.query_offset(query, r);
+        const int64_t first_rope = rows.token(r) * params.query_rope_token_stride + rows.head(r) * params.query_rope_head_stride;
 #pragma unroll
-        for (int r = 0; r < count; ++r) {
-            ret_factors[r] = is_scaled ? 1.f / fp16_from_bf16(vectors[r].pairs) : 1.f;
+        for (int i = 0; i < lane_vectors; ++i) {
+            const int dim = (i * 32 + lane) * vector;
+            if (!is_live || dim >= head_dim)
+                continue;
+            const bool is_rope = dim >= params.query_dim;
+            const void *const from = is_rope ? params.query_rope : query.rows;
+            const int64_t element = is_rope ? first_rope + dim - params.query_dim : first + dim;
+            if (Format::converts_query && query.dtype == KERNEL_DTYPE_E4M3) {
+                uint32_t packed[2];
+                load_words(static_cast<const uint8_t *>(from) + element, packed);
 #pragma unroll
-            for (int i = 0; i < lane_vectors; ++i) {
-                const int dim = (i * 32 + lane) * vector;
-                if (dim < head_dim)
-                    store_pairs(&row[first_row + r][dim / 16 * 16], dim % 16 / vector, vectors[r].pairs[i]);
+                for (int word = 0; word < 2; ++word) {
+                    pairs[i][word * 2] = ptx::fp16x2_from_e4m3x2_low(packed[word]);
+                    pairs[i][word * 2 + 1] = ptx::fp16x2_from_e4m3x2_high(packed[word]);
+                }
+            } else {
+                load_words(static_cast<const uint16_t *>(from) + element, pairs[i]);
             }
         }
     }
+    /* and to shared memory. */
+    __device__ __forceinline__ float put(const query_params &query, int r, Vectors &vectors, int lane) {
+        uint32_t(&pairs)[lane_vectors][vector / 2] = vectors.pairs;
+        const bool is_scaled = Format::converts_query && query.dtype == KERNEL_DTYPE_BF16;
+        const float factor = is_scaled ? 1.f / fp16_from_bf16(pairs, lane) : 1.f;
+#pragma unroll
+        for (int i = 0; i < lane_vectors; ++i) {
+            const int dim = (i * 32 + lane) * vector;
+            if (dim < head_dim)
+                store(row[r], dim, pairs[i]);
+        }
+        return factor;
+    }
 
-    /* Asks for the lines of the rows in the second cache, all threads of `threads` together. */
-    static __device__ __forceinline__ void prefetch(const mla_decode_params &params, const RowMap &rows, int live_rows,
-                                                    int thread, int threads) {
+    /* Asks for the lines of rows in the second cache, by all of `threads` threads together. */
+    template <class Params>
+    static __device__ __forceinline__ void prefetch(const Params &params, const RowMap &rows, int live_rows, int thread,
+                                                    int threads) {
         const bool is_e4m3 = Format::converts_query && params.query.dtype == KERNEL_DTYPE_E4M3;
         const int line_dims = is_e4m3 ? 128 : 64, lines = (head_dim + line_dims - 1) / line_dims;
         for (int i = thread; i < live_rows * lines; i += threads) {
-            const int r = i / lines;
-            ptx::prefetch(element(params, rows, r, (i - r * lines) * line_dims, is_e4m3));
+            const int r = i / lines, dim = (i - r * lines) * line_dims;
+            const bool is_rope = dim >= params.query_dim;
+            const int64_t element = is_rope ? rows.token(r) * params.query_rope_token_stride +
+                                                  rows.head(r) * params.query_rope_head_stride + dim - params.query_dim
+                                            : rows.query_offset(params.query, r) + dim;
+            ptx::prefetch(static_cast<const uint8_t *>(is_rope ? params.query_rope : params.query.rows) +
+                          (is_e4m3 ? element : element * 2));
         }
     }
 
@@ -98,57 +169,49 @@ struct LatentQuery {
     }
 
   private:
-    static __device__ __forceinline__ void fetch_row(const mla_decode_params &params, const RowMap &rows, int r, bool is_live,
-                                                     int lane, Vectors &ret) {
-        ret = {};
-        const bool is_e4m3 = Format::converts_query && params.query.dtype == KERNEL_DTYPE_E4M3;
-#pragma unroll
-        for (int i = 0; i < lane_vectors; ++i) {
-            const int dim = (i * 32 + lane) * vector;
-            if (!is_live || dim >= head_dim)
-                continue;
-            const void *const from = element(params, rows, r, dim, is_e4m3);
-            if (is_e4m3) {
-                uint32_t packed[2];
-                load_words(from, packed);
-#pragma unroll
-                for (int word = 0; word < 2; ++word) {
-                    ret.pairs[i][word * 2] = ptx::fp16x2_from_e4m3x2_low(packed[word]);
-                    ret.pairs[i][word * 2 + 1] = ptx::fp16x2_from_e4m3x2_high(packed[word]);
-                }
-            } else {
-                load_words(from, ret.pairs[i]);
-            }
-        }
-    }
-
-    /* Where an element of row `r` is: of its own tensor, or of that of the RoPE part. */
-    static __device__ __forceinline__ const void *element(const mla_decode_params &params, const RowMap &rows, int r, int dim,
-                                                          bool is_e4m3) {
-        const bool is_rope = dim >= params.query_dim;
-        const int64_t first_rope = rows.token(r) * params.query_rope_token_stride + rows.head(r) * params.query_rope_head_stride;
-        const int64_t at = is_rope ? first_rope + dim - params.query_dim : rows.query_offset(params.query, r) + dim;
-        return static_cast<const uint8_t *>(is_rope ? params.query_rope : params.query.rows) + (is_e4m3 ? at : at * 2);
-    }
-
     /*
-     * Four pairs of neighbouring dims: those of half `half` of a step. Where the query is converted, a lane's registers are two
-     * neighbouring pairs, so even pairs stand in the first half, odd ones in the second.
+     * Four pairs of neighbouring dims, from `dim` on. Where the query is converted, the registers of a lane are neighbouring pairs: two,
+     * of which the first stands in the first half of the step and the other in the second, or four of two steps.
      */
-    static __device__ __forceinline__ void store_pairs(uint16_t *step, int half, const uint32_t (&pairs)[vector / 2]) {
-        if constexpr (Format::converts_query) {
+    template <class Order>
+    static __device__ __forceinline__ void store_as(uint16_t *row, int dim, const uint32_t (&pairs)[vector / 2]) {
+        uint16_t *const step = row + dim / 16 * 16;
+        const int half = dim % 16 / vector;
+        if constexpr (!Order::converts_query) {
+            *reinterpret_cast<uint4 *>(step + half * 8) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+        } else if constexpr (Order::query_vector == 4) {
             *reinterpret_cast<uint2 *>(step + half * 4) = make_uint2(pairs[0], pairs[2]);
             *reinterpret_cast<uint2 *>(step + 8 + half * 4) = make_uint2(pairs[1], pairs[3]);
         } else {
-            *reinterpret_cast<uint4 *>(step + half * 8) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+            uint32_t *const words = reinterpret_cast<uint32_t *>(row + dim / 32 * 32) + dim % 32 / vector;
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                words[i * 4] = Order::query_operand(pairs, i / 2, i % 2);
         }
+    }
+    static __device__ __forceinline__ void store(uint16_t *row, int dim, const uint32_t (&pairs)[vector / 2]) {
+        if constexpr (!Mixed<Format>)
+            store_as<Format>(row, dim, pairs);
+        else if (dim < Format::latent_steps * 16)
+            store_as<typename Format::Latent>(row, dim, pairs);
+        else
+            store_as<typename Format::Rope>(row, dim, pairs);
+    }
+
+    /* Two dims of those that begin at `dim`, as the matrix instructions there want them. */
+    static __device__ __forceinline__ uint32_t pack(int dim, float low, float high) {
+        if constexpr (Mixed<Format>) {
+            if (dim >= Format::latent_steps * 16)
+                return Element<Format::Rope::matrix_dtype>::pack(low, high);
+        }
+        return ptx::pack_fp16(low, high);
     }
 
     static __device__ __forceinline__ float low(uint32_t pair) { return __uint_as_float(pair << 16); }
     static __device__ __forceinline__ float high(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 
     /* In place; returns the power of two by which they are multiplied, alike for all lanes. */
-    static __device__ __forceinline__ float fp16_from_bf16(uint32_t (&pairs)[lane_vectors][vector / 2]) {
+    static __device__ __forceinline__ float fp16_from_bf16(uint32_t (&pairs)[lane_vectors][vector / 2], int lane) {
         float largest = 0.f;
 #pragma unroll
         for (int i = 0; i < lane_vectors; ++i) {
@@ -164,25 +227,24 @@ struct LatentQuery {
         for (int i = 0; i < lane_vectors; ++i) {
 #pragma unroll
             for (int j = 0; j < vector / 2; ++j)
-                pairs[i][j] = ptx::pack_fp16(low(pairs[i][j]) * multiplier, high(pairs[i][j]) * multiplier);
+                pairs[i][j] = pack((i * 32 + lane) * vector, low(pairs[i][j]) * multiplier, high(pairs[i][j]) * multiplier);
         }
         return multiplier;
     }
 };
 
 /* A group's part of all rows, in registers. */
-template <class Format, int row_tile, int groups>
+template <class Format, int row_tile, int groups, class Steps = StepRange<Format, groups>>
 struct LatentQueryFragment {
-    using Steps = DimSteps<Format, groups>;
     uint32_t operand[Steps::most][row_tile / 16][4];
 
-    __device__ __forceinline__ void load(const LatentQuery<Format, row_tile> &query, int group, int lane) {
+    __device__ __forceinline__ void load(const LatentQuery<Format, row_tile> &query, const Steps &steps, int lane) {
 #pragma unroll
         for (int i = 0; i < Steps::most; ++i) {
 #pragma unroll
             for (int n = 0; n < row_tile / 16; ++n) {
-                if (Steps::has(group, i))
-                    query.operands(operand[i][n], Steps::first(group) + Steps::further(i), n * 2, lane);
+                if (steps.has(i))
+                    query.operands(operand[i][n], Steps::number(steps.first, i), n * 2, lane);
             }
         }
     }
@@ -191,19 +253,18 @@ struct LatentQueryFragment {
 };
 
 /* The same, left in shared memory. */
-template <class Format, int row_tile, int groups>
+template <class Format, int row_tile, int groups, class Steps = StepRange<Format, groups>>
 struct LatentQueryReader {
-    using Steps = DimSteps<Format, groups>;
     const LatentQuery<Format, row_tile> *query;
     int first_step, lane;
 
-    __device__ __forceinline__ void load(const LatentQuery<Format, row_tile> &from, int group, int its_lane) {
+    __device__ __forceinline__ void load(const LatentQuery<Format, row_tile> &from, const Steps &steps, int its_lane) {
         query = &from;
-        first_step = Steps::first(group);
+        first_step = steps.first;
         lane = its_lane;
     }
     __device__ __forceinline__ const uint32_t (&operands(int i, int n, uint32_t (&words)[4]) const)[4] {
-        query->operands(words, first_step + Steps::further(i), n * 2, lane);
+        query->operands(words, Steps::number(first_step, i), n * 2, lane);
         return words;
     }
 };
