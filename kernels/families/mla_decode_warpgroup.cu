@@ -57,7 +57,8 @@ struct Traits {
     static_assert(group_columns == tile::latent_output_dims, "of a warpgroup");
     static constexpr int consumer_warps = groups * tile::group_warps, consumer_threads = consumer_warps * 32;
     static constexpr int producer_warp = consumer_warps, announcer_warp = producer_warp + 1;
-    static constexpr int warps = consumer_warps + tile::group_warps; /* the last two have nothing to do: warpgroups give registers */
+    static constexpr int warps =
+        consumer_warps + tile::group_warps; /* the last two have nothing to do: warpgroups give registers */
     static constexpr int threads = warps * 32;
     /* Of all threads at the start; then of those that compute, and of the others. */
     static constexpr int registers = 65536 / threads & -8, consumer_registers = 216, other_registers = 72;
@@ -104,7 +105,8 @@ struct SharedMemory {
 constexpr int shared_bytes = offsetof(SharedMemory, sequences) + sizeof(pipeline::Sequences);
 static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA");
 
-constexpr int consumer_barrier = 1; /* named barrier of the consumer warps; 0 is __syncthreads, from 2 on one for each warpgroup */
+constexpr int consumer_barrier =
+    1; /* named barrier of the consumer warps; 0 is __syncthreads, from 2 on one for each warpgroup */
 
 __device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
 
@@ -244,7 +246,8 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, SharedMe
             ring.release_half(other, place.group, place.lane);
         if (!all_visible) {
             place.meet_group(); /* all four warps have read K */
-            tile::clear_unseen_values(ring.tile(place.group), Ring::lines - 1, tokens.seen_by_any(), place.warp * 32 + place.lane);
+            tile::clear_unseen_values(ring.tile(place.group), Ring::lines - 1, tokens.seen_by_any(),
+                                      place.warp * 32 + place.lane);
             ptx::fence_async_proxy();
             place.meet_group();
         }
@@ -308,7 +311,9 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
 #pragma unroll 1
         for (int i = 0; i < Traits::blocks / Traits::rounds; ++i) {
             constexpr int group_blocks = Traits::round_columns / Traits::block_columns;
-            const int group = i / group_blocks, of_round = i % group_blocks * Traits::block_columns;
+            /* The parts of a unit begin with different blocks, so that each comes last to some, and folds them. */
+            const int of_both = (i + static_cast<int>(piece.part)) % (Traits::blocks / Traits::rounds);
+            const int group = of_both / group_blocks, of_round = of_both % group_blocks * Traits::block_columns;
             const int first_column = group * Traits::group_columns + round * Traits::round_columns + of_round;
             const int block = first_column / Traits::block_columns;
             Slice result(announced.rows.live_rows);

@@ -18,8 +18,9 @@ namespace pipeline {
 /* Lies in shared memory. */
 struct PartRingBarriers {
     static constexpr int stages = 2, parts = 5, releases = 3;
-    uint64_t full[stages][parts];     /* one arrival, of the producer, and the bytes of the part */
-    uint64_t empty[stages][releases]; /* of the last line and of either half: one arrival per warp of the warpgroup that reads it last */
+    uint64_t full[stages][parts]; /* one arrival, of the producer, and the bytes of the part */
+    uint64_t empty[stages]
+                  [releases]; /* of the last line and of either half: one arrival per warp of the warpgroup that reads it last */
 };
 
 /* One warp's place in the ring. `lines`: of a tile. */
