@@ -216,21 +216,24 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, SharedMe
     const uint32_t query = ptx::shared_address(shared.query), weights_address = ptx::shared_address(shared.weights);
     const uint32_t other = 1 - place.group, first_value = place.group * (Ring::half_lines * Ring::line_bytes);
     const float scale = tile::scale_log2(params.query) * Format::k_scale;
-    int token = unit.first_token;
-    bool follows = false; /* there is a tile before, of this piece */
-    if (token < unit.end_token && ring.stage() == other) {
+    /* Alike for all lanes, as the compiler then knows: matrix instructions in what it takes for a divergent path are serialised. */
+    int token = __shfl_sync(tile::full_warp, unit.first_token, 0);
+    const int end_token = __shfl_sync(tile::full_warp, unit.end_token, 0);
+    bool follows = __any_sync(tile::full_warp, token < end_token && ring.stage() == other); /* behind a tile of this piece */
+    if (follows) {
         ring.advance();
         token += Traits::tile_tokens;
-        follows = true;
     }
-    for (; token < unit.end_token; token += 2 * Traits::tile_tokens) {
+    for (; token < end_token; token += 2 * Traits::tile_tokens) {
         tile::LatentScores scores;
         begin_scores(scores, state.last_line, query, ring, place.group);
-        ptx::wgmma_wait();
-        ptx::accumulator_is_ready(scores.value);
-        ring.release_last_line(place.group, place.lane);
         if (follows)
             begin_others_output(shared, ring, ring.tile(other) + first_value, place, state);
+        else
+            ptx::wgmma_commit();
+        ptx::wgmma_wait_but<1>();
+        ptx::accumulator_is_ready(scores.value);
+        ring.release_last_line(place.group, place.lane);
 
         const TileTokens tokens{unit, unit.are_alike, token, unit.end_token, unit.common};
         const bool all_visible = tokens.all_visible();
@@ -264,9 +267,9 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, SharedMe
         ring.release_half(place.group, place.group, place.lane);
 
         follows = true;
-        ring.advance(token + Traits::tile_tokens < unit.end_token ? 2 : 1);
+        ring.advance(token + Traits::tile_tokens < end_token ? 2 : 1);
     }
-    if (follows && ring.stage() == place.group) { /* the last tile is the other's */
+    if (__any_sync(tile::full_warp, follows && ring.stage() == place.group)) { /* the last tile is the other's */
         begin_others_output(shared, ring, ring.tile(other) + first_value, place, state);
         finish_output(state);
         ring.release_half(other, place.group, place.lane);
@@ -311,23 +314,30 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
 #pragma unroll 1
         for (int i = 0; i < Traits::blocks / Traits::rounds; ++i) {
             constexpr int group_blocks = Traits::round_columns / Traits::block_columns;
-            /* The parts of a unit begin with different blocks, so that each comes last to some, and folds them. */
-            const int of_both = (i + static_cast<int>(piece.part)) % (Traits::blocks / Traits::rounds);
-            const int group = of_both / group_blocks, of_round = of_both % group_blocks * Traits::block_columns;
+            const int group = i / group_blocks, of_round = i % group_blocks * Traits::block_columns;
             const int first_column = group * Traits::group_columns + round * Traits::round_columns + of_round;
-            const int block = first_column / Traits::block_columns;
             Slice result(announced.rows.live_rows);
             result.fold_all<1>(0, [&](uint32_t row, uint32_t column, int) {
                 return pipeline::Partial{&shared.columns.row[group][row][of_round + column], shared.statistics[row]};
             });
-            const bool is_part = piece.num_parts > 1;
-            if (!is_part || WorkerFold(params.records, piece, block).run(result)) {
+            if (piece.num_parts > 1)
+                WorkerFold(params.records, piece, first_column / Traits::block_columns).leave(result);
+            else
                 pipeline::store_unit<Format>(params.output, rows, result, first_column, params.v_head_dim);
-                if (is_part)
-                    WorkerFold(params.records, piece, block).clear(result);
-            }
         }
         meet_consumers(); /* the columns have been taken */
+    }
+    if (piece.num_parts == 1)
+        return;
+    uint32_t to_fold = WorkerFold(params.records, piece).count_blocks(ptx::thread_index_here());
+#pragma unroll 1
+    for (; to_fold != 0; to_fold &= to_fold - 1) {
+        const int block = __ffs(to_fold) - 1;
+        WorkerFold fold(params.records, piece, block);
+        Slice result(announced.rows.live_rows);
+        fold.take(result);
+        pipeline::store_unit<Format>(params.output, rows, result, block * Traits::block_columns, params.v_head_dim);
+        fold.clear(result);
     }
 }
 

@@ -130,19 +130,52 @@ class WorkerFold {
                     *arrivals = 0u;
                 result.clear();
             }
+            fold_words(result, first, words);
+        }
+        return true;
+    }
+
+    /*
+     * The same where all blocks of the part are left first: one trip to memory for all counts, and then as many records on their way at
+     * a time as registers hold.
+     */
+    __device__ __forceinline__ void leave(const S &result) { record(piece_.part)->store(result); }
+
+    /* Of block 0: a bit for every block, by whether this warp left it last, and is to fold it. Behind leave() of all of them. */
+    __device__ __forceinline__ uint32_t count_blocks(uint32_t thread) {
+        static_assert(blocks <= 32, "a lane for each");
+        if (rarely(!piece_.ends_share))
+            return 0;
+        __syncwarp();
+        const uint32_t lane = thread % 32, others = piece_.num_workers - 1;
+        uint32_t *const arrivals = &(record(0) + (lane < blocks ? lane : 0))->arrivals[thread / 32];
+        uint32_t before = 0;
+        if (lane < blocks && others > 0)
+            before = ptx::atomic_add(arrivals, 1u);
+        const bool is_last = lane < blocks && before == others;
+        if (is_last)
+            *arrivals = 0u;
+        return __ballot_sync(tile::full_warp, is_last);
+    }
+
+    /* All parts of the block, in order. */
+    __device__ __forceinline__ void take(S &result) {
+        constexpr int together = 96 / (S::per_thread * (S::width + 2));
+        static_assert(together > 0, "registers");
+        result.clear();
+#pragma unroll 1
+        for (int first = 0; first < parts_; first += together) {
+            RecordWords<S::width> words[together][S::per_thread] = {};
 #pragma unroll
             for (int k = 0; k < together; ++k) {
 #pragma unroll
                 for (int i = 0; i < S::per_thread; ++i) {
-                    if (first + k >= parts_ || !result.live(i))
-                        continue;
-                    if (rarely(!words[k][i].is_complete()))
-                        words[k][i] = wait_for_words<Record, S::width>(record(first + k), i, result.thread);
-                    result.fold(i, words[k][i].output, words[k][i].statistics[0], words[k][i].statistics[1]);
+                    if (first + k < parts_ && result.live(i))
+                        record(first + k)->load(i, result.thread, words[k][i]);
                 }
             }
+            fold_words(result, first, words);
         }
-        return true;
     }
 
     /* Clears what this thread has read of the records. */
@@ -153,6 +186,22 @@ class WorkerFold {
     }
 
   private:
+    /* Parts from `first` on. */
+    template <int together>
+    __device__ __forceinline__ void fold_words(S &result, int first, RecordWords<S::width> (&words)[together][S::per_thread]) {
+#pragma unroll
+        for (int k = 0; k < together; ++k) {
+#pragma unroll
+            for (int i = 0; i < S::per_thread; ++i) {
+                if (first + k >= parts_ || !result.live(i))
+                    continue;
+                if (rarely(!words[k][i].is_complete()))
+                    words[k][i] = wait_for_words<Record, S::width>(record(first + k), i, result.thread);
+                result.fold(i, words[k][i].output, words[k][i].statistics[0], words[k][i].statistics[1]);
+            }
+        }
+    }
+
     __device__ __forceinline__ Record *record(int part) const { return records_ + piece_.records.of(part) * blocks; }
 
     Record *const records_;

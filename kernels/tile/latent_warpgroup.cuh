@@ -219,6 +219,8 @@ struct LatentSoftmax {
     __device__ __forceinline__ void move(const float (&to)[latent_lane_rows], LatentOutput &output) {
         if (!__any_sync(full_warp, to[0] != reference[0] || to[1] != reference[1]))
             return;
+        ptx::wgmma_wait();
+        ptx::accumulator_is_ready(output.value);
         float factors[latent_lane_rows];
 #pragma unroll
         for (int i = 0; i < latent_lane_rows; ++i) {
