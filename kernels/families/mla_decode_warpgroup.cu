@@ -244,16 +244,16 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, SharedMe
         tile::LatentWeights weights;
         float added[tile::latent_lane_rows];
         state.softmax.weigh<Traits::dtype>(scores, raised, weights, added);
-        finish_output(state); /* whether it was begun or not: the compiler does not see that both are decided alike */
-        if (follows)
-            ring.release_half(other, place.group, place.lane);
-        if (!all_visible) {
+        if (!all_visible) {     /* a branch between softmax and wait: the compiler moves the wait up to the nearest */
             place.meet_group(); /* all four warps have read K */
             tile::clear_unseen_values(ring.tile(place.group), Ring::lines - 1, tokens.seen_by_any(),
                                       place.warp * 32 + place.lane);
             ptx::fence_async_proxy();
             place.meet_group();
         }
+        finish_output(state); /* whether it was begun or not: the compiler does not see that both are decided alike */
+        if (follows)
+            ring.release_half(other, place.group, place.lane);
 
         state.softmax.move_to(raised, added, state.output);
         state.softmax.leave(shared.references + place.first_row(), place.lane);

@@ -196,6 +196,16 @@ struct LatentSoftmax {
                 weights.operand[n / 2][n % 2 * 2 + i] = Element<dtype>::pack(p0, p1);
             }
         }
+        /* Here, not where they are used: behind the wait for the instructions that run meanwhile. */
+#pragma unroll
+        for (int fragment = 0; fragment < group_token_fragments; ++fragment) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                weights.operand[fragment][i] = ptx::computed_here(weights.operand[fragment][i]);
+        }
+#pragma unroll
+        for (int i = 0; i < latent_lane_rows; ++i)
+            added[i] = __uint_as_float(ptx::computed_here(__float_as_uint(added[i])));
     }
 
     /* No matrix instruction is under way. */
