@@ -114,14 +114,15 @@ __device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_b
 
 /* Where a consumer warp stands: its warpgroup, and its place among the four. */
 struct Place {
-    int group, warp, lane;
+    int group, warp;
 
     explicit __device__ __forceinline__ Place(int thread) {
         const int of_all = __shfl_sync(tile::full_warp, thread / 32, 0); /* alike for all lanes, as the compiler then knows */
         group = of_all / tile::group_warps;
         warp = of_all % tile::group_warps;
-        lane = thread % 32;
     }
+    __device__ __forceinline__ int lane() const { return ptx::thread_index_here() % 32; } /* kept, it would take a register */
+    __device__ __forceinline__ int thread() const { return (group * tile::group_warps + warp) * 32 + lane(); }
     __device__ __forceinline__ int first_row() const { return warp * 16; }
     __device__ __forceinline__ void meet_group() const { ptx::named_barrier<tile::group_threads>(consumer_barrier + 1 + group); }
 };
@@ -200,7 +201,7 @@ __device__ __forceinline__ void begin_others_output(SharedMemory &shared, const 
     const uint32_t published = ptx::shared_address(&shared.published[1 - place.group]);
     while (!ptx::mbarrier_try_wait(published, ring.phase_before())) {
     }
-    state.softmax.follow(shared.references + place.first_row(), state.output, place.lane);
+    state.softmax.follow(shared.references + place.first_row(), state.output, place.lane());
     tile::begin_latent_pv<Traits::dtype>(state.output, ptx::shared_address(shared.weights), values);
 }
 
@@ -233,13 +234,13 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, SharedMe
             ptx::wgmma_commit();
         ptx::wgmma_wait_but<1>();
         ptx::accumulator_is_ready(scores.value);
-        ring.release_last_line(place.group, place.lane);
+        ring.release_last_line(place.group, place.lane());
 
         const TileTokens tokens{unit, unit.are_alike, token, unit.end_token, unit.common};
         const bool all_visible = tokens.all_visible();
         tile::scale_and_cap(scores, scale, params.query.soft_cap);
         if (!all_visible)
-            tile::mask(scores, tokens, place.first_row(), place.lane);
+            tile::mask(scores, tokens, place.first_row(), place.lane());
         const tile::LatentSoftmax::Raised raised = state.softmax.raised_by(scores);
         tile::LatentWeights weights;
         float added[tile::latent_lane_rows];
@@ -247,24 +248,24 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, SharedMe
         if (!all_visible) {     /* a branch between softmax and wait: the compiler moves the wait up to the nearest */
             place.meet_group(); /* all four warps have read K */
             tile::clear_unseen_values(ring.tile(place.group), Ring::lines - 1, tokens.seen_by_any(),
-                                      place.warp * 32 + place.lane);
+                                      place.warp * 32 + place.lane());
             ptx::fence_async_proxy();
             place.meet_group();
         }
         finish_output(state); /* whether it was begun or not: the compiler does not see that both are decided alike */
         if (follows)
-            ring.release_half(other, place.group, place.lane);
+            ring.release_half(other, place.group, place.lane());
 
         state.softmax.move_to(raised, added, state.output);
-        state.softmax.leave(shared.references + place.first_row(), place.lane);
-        weights.store(weights_address, place.warp, place.lane);
+        state.softmax.leave(shared.references + place.first_row(), place.lane());
+        weights.store(weights_address, place.warp, place.lane());
         ptx::fence_async_proxy();
         __syncwarp();
-        if (place.lane == 0)
+        if (place.lane() == 0)
             ptx::mbarrier_arrive(ptx::shared_address(&shared.published[place.group]));
         tile::begin_latent_pv<Traits::dtype>(state.output, weights, ring.tile(place.group) + first_value);
         finish_output(state);
-        ring.release_half(place.group, place.group, place.lane);
+        ring.release_half(place.group, place.group, place.lane());
 
         follows = true;
         ring.advance(token + Traits::tile_tokens < end_token ? 2 : 1);
@@ -272,8 +273,19 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, SharedMe
     if (__any_sync(tile::full_warp, follows && ring.stage() == place.group)) { /* the last tile is the other's */
         begin_others_output(shared, ring, ring.tile(other) + first_value, place, state);
         finish_output(state);
-        ring.release_half(other, place.group, place.lane);
+        ring.release_half(other, place.group, place.lane());
     }
+}
+
+/*
+ * The blocks of a round, in which both warpgroups have some of their columns in shared memory. The parts of a unit begin with different
+ * ones, so that each comes last to some of them, and folds these.
+ */
+constexpr int round_blocks = Traits::blocks / Traits::rounds;
+__device__ __forceinline__ int block_of(int round, int turn, uint32_t part) {
+    constexpr int of_group = round_blocks / Traits::groups, group_blocks = Traits::blocks / Traits::groups;
+    const int rotated = (turn + static_cast<int>(part)) % round_blocks;
+    return rotated / of_group * group_blocks + round * of_group + rotated % of_group;
 }
 
 /* The piece's result, from what the warpgroups have of it, and out with it: a block of columns after the other. */
@@ -282,24 +294,27 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
                                        const ConsumerState &state) {
     const Place place(ptx::thread_index_here());
     const pipeline::Piece &piece = announced.piece;
-    const int first_row = place.first_row() + place.lane / 4;
+    const int first_row = place.first_row() + place.lane() / 4;
     const bool is_first = place.group == 0;
     float sums[tile::latent_lane_rows];
 #pragma unroll
     for (int i = 0; i < tile::latent_lane_rows; ++i) {
         sums[i] = state.softmax.row_sum(i);
-        if (!is_first && place.lane % 4 == 0)
+        if (!is_first && place.lane() % 4 == 0)
             shared.statistics[first_row + i * 8][1] = sums[i];
     }
     meet_consumers(); /* and nobody reads query and weights any more */
 #pragma unroll
     for (int i = 0; i < tile::latent_lane_rows; ++i) {
-        if (is_first && place.lane % 4 == 0) {
+        if (is_first && place.lane() % 4 == 0) {
             float(&of_row)[2] = shared.statistics[first_row + i * 8];
             of_row[0] = state.softmax.reference[i] == tile::LatentSoftmax::lowest ? -INFINITY : state.softmax.reference[i];
             of_row[1] += sums[i];
         }
     }
+    const bool is_part = piece.num_parts > 1;
+    uint32_t to_fold = 0; /* a bit for every block */
+    uint32_t counted[Traits::rounds][round_blocks];
 #pragma unroll
     for (int round = 0; round < Traits::rounds; ++round) {
 #pragma unroll
@@ -307,29 +322,40 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
             const float(&values)[4] = state.output.value[round * (Traits::round_columns / 8) + n];
 #pragma unroll
             for (int i = 0; i < tile::latent_lane_rows; ++i)
-                *reinterpret_cast<float2 *>(&shared.columns.row[place.group][first_row + i * 8][n * 8 + place.lane % 4 * 2]) =
+                *reinterpret_cast<float2 *>(&shared.columns.row[place.group][first_row + i * 8][n * 8 + place.lane() % 4 * 2]) =
                     make_float2(values[i * 2], values[i * 2 + 1]);
         }
         meet_consumers();
 #pragma unroll 1
-        for (int i = 0; i < Traits::blocks / Traits::rounds; ++i) {
-            constexpr int group_blocks = Traits::round_columns / Traits::block_columns;
-            const int group = i / group_blocks, of_round = i % group_blocks * Traits::block_columns;
-            const int first_column = group * Traits::group_columns + round * Traits::round_columns + of_round;
+        for (int turn = 0; turn < round_blocks; ++turn) {
+            const int block = block_of(round, turn, piece.part), first_column = block * Traits::block_columns;
+            const int group = first_column / Traits::group_columns, of_round = first_column % Traits::round_columns;
             Slice result(announced.rows.live_rows);
             result.fold_all<1>(0, [&](uint32_t row, uint32_t column, int) {
                 return pipeline::Partial{&shared.columns.row[group][row][of_round + column], shared.statistics[row]};
             });
-            if (piece.num_parts > 1)
-                WorkerFold(params.records, piece, first_column / Traits::block_columns).leave(result);
-            else
+            if (!is_part) {
                 pipeline::store_unit<Format>(params.output, rows, result, first_column, params.v_head_dim);
+                continue;
+            }
+            WorkerFold fold(params.records, piece, block);
+            fold.leave(result);
+#pragma unroll
+            for (int i = 0; i < round_blocks; ++i) { /* each to a register of its own, which nobody waits for here */
+                if (i == turn)
+                    counted[round][i] = fold.count(result.thread);
+            }
         }
         meet_consumers(); /* the columns have been taken */
     }
-    if (piece.num_parts == 1)
+    if (!is_part)
         return;
-    uint32_t to_fold = WorkerFold(params.records, piece).count_blocks(ptx::thread_index_here());
+#pragma unroll
+    for (int i = 0; i < Traits::blocks; ++i) {
+        const int block = block_of(i / round_blocks, i % round_blocks, piece.part);
+        if (WorkerFold(params.records, piece, block).came_last(counted[i / round_blocks][i % round_blocks], place.thread()))
+            to_fold |= 1u << block;
+    }
 #pragma unroll 1
     for (; to_fold != 0; to_fold &= to_fold - 1) {
         const int block = __ffs(to_fold) - 1;
@@ -355,7 +381,7 @@ __device__ __forceinline__ void consume(const mla_decode_params &params, SharedM
         const Place place(ptx::thread_index_here());
         ConsumerState state;
         meet_consumers(); /* Q is there */
-        state.last_line.load(ptx::shared_address(shared.weights), place.warp, place.lane);
+        state.last_line.load(ptx::shared_address(shared.weights), place.warp, place.lane());
         state.softmax.clear();
         state.output.clear();
         shared.pieces.wait_described(number);

@@ -136,26 +136,23 @@ class WorkerFold {
     }
 
     /*
-     * The same where all blocks of the part are left first: one trip to memory for all counts, and then as many records on their way at
-     * a time as registers hold.
+     * The same in steps, where all blocks of the part are left before one is folded, so that trips to memory go side by side, and as many
+     * records are on their way at a time as registers hold. `count`: what was counted before this warp, in lane 0.
      */
     __device__ __forceinline__ void leave(const S &result) { record(piece_.part)->store(result); }
-
-    /* Of block 0: a bit for every block, by whether this warp left it last, and is to fold it. Behind leave() of all of them. */
-    __device__ __forceinline__ uint32_t count_blocks(uint32_t thread) {
-        static_assert(blocks <= 32, "a lane for each");
-        if (rarely(!piece_.ends_share))
-            return 0;
+    __device__ __forceinline__ uint32_t count(uint32_t thread) {
         __syncwarp();
-        const uint32_t lane = thread % 32, others = piece_.num_workers - 1;
-        uint32_t *const arrivals = &(record(0) + (lane < blocks ? lane : 0))->arrivals[thread / 32];
-        uint32_t before = 0;
-        if (lane < blocks && others > 0)
-            before = ptx::atomic_add(arrivals, 1u);
-        const bool is_last = lane < blocks && before == others;
-        if (is_last)
-            *arrivals = 0u;
-        return __ballot_sync(tile::full_warp, is_last);
+        return piece_.ends_share && piece_.num_workers > 1 && thread % 32 == 0
+                   ? ptx::atomic_add(&record(0)->arrivals[thread / 32], 1u)
+                   : 0u;
+    }
+    /* Whether this warp left it last, and is to fold it. */
+    __device__ __forceinline__ bool came_last(uint32_t counted, uint32_t thread) {
+        if (rarely(!piece_.ends_share) || __shfl_sync(tile::full_warp, counted, 0) != piece_.num_workers - 1)
+            return false;
+        if (thread % 32 == 0)
+            record(0)->arrivals[thread / 32] = 0u;
+        return true;
     }
 
     /* All parts of the block, in order. */
