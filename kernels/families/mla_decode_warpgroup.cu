@@ -114,16 +114,17 @@ __device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_b
 
 /* Where a consumer warp stands: its warpgroup, and its place among the four. */
 struct Place {
-    int group, warp;
+    int group;
 
     explicit __device__ __forceinline__ Place(int thread) {
-        const int of_all = __shfl_sync(tile::full_warp, thread / 32, 0); /* alike for all lanes, as the compiler then knows */
-        group = of_all / tile::group_warps;
-        warp = of_all % tile::group_warps;
+        group =
+            __shfl_sync(tile::full_warp, thread / tile::group_threads, 0); /* alike for all lanes, as the compiler then knows */
     }
-    __device__ __forceinline__ int lane() const { return ptx::thread_index_here() % 32; } /* kept, it would take a register */
-    __device__ __forceinline__ int thread() const { return (group * tile::group_warps + warp) * 32 + lane(); }
-    __device__ __forceinline__ int first_row() const { return warp * 16; }
+    /* Kept, they would take registers. */
+    __device__ __forceinline__ int lane() const { return ptx::thread_index_here() % 32; }
+    __device__ __forceinline__ int warp() const { return ptx::thread_index_here() / 32 % tile::group_warps; }
+    __device__ __forceinline__ int thread() const { return ptx::thread_index_here() % tile::group_threads; }
+    __device__ __forceinline__ int first_row() const { return warp() * 16; }
     __device__ __forceinline__ void meet_group() const { ptx::named_barrier<tile::group_threads>(consumer_barrier + 1 + group); }
 };
 
@@ -168,14 +169,15 @@ __device__ __forceinline__ void load_query(const mla_decode_params &params, Shar
     ptx::fence_async_proxy();
 }
 
-/* Begins the scores of the ring's tile, part by part. */
+/* Begins the scores of the ring's tile, or goes on with them: parts from `first_part` on. */
+template <int first_part, int end_part>
 __device__ __forceinline__ void begin_scores(tile::LatentScores &scores, const tile::LatentQueryLine &last_line, uint32_t query,
                                              const Ring &ring, int group) {
     query = ptx::computed_here(query); /* descriptors kept over the loop would take registers from it */
     const uint32_t tile = ptx::computed_here(ring.tile(group));
     ptx::wgmma_fence();
 #pragma unroll
-    for (int part = 0; part < Ring::parts; ++part) {
+    for (int part = first_part; part < end_part; ++part) {
         const int first_line = Ring::first_line(group, part);
         ring.wait_full(part);
 #pragma unroll
@@ -227,12 +229,16 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, SharedMe
     }
     for (; token < end_token; token += 2 * Traits::tile_tokens) {
         tile::LatentScores scores;
-        begin_scores(scores, state.last_line, query, ring, place.group);
+        begin_scores<0, Ring::second_half>(scores, state.last_line, query, ring, place.group);
         if (follows)
             begin_others_output(shared, ring, ring.tile(other) + first_value, place, state);
         else
             ptx::wgmma_commit();
+        begin_scores<Ring::second_half, Ring::parts>(scores, state.last_line, query, ring, place.group);
         ptx::wgmma_wait_but<1>();
+        if (follows)
+            ring.release_half(other, place.group, place.lane());
+        finish_output(state); /* the scores, too */
         ptx::accumulator_is_ready(scores.value);
         ring.release_last_line(place.group, place.lane());
 
@@ -245,20 +251,16 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, SharedMe
         tile::LatentWeights weights;
         float added[tile::latent_lane_rows];
         state.softmax.weigh<Traits::dtype>(scores, raised, weights, added);
-        if (!all_visible) {     /* a branch between softmax and wait: the compiler moves the wait up to the nearest */
+        if (!all_visible) {
             place.meet_group(); /* all four warps have read K */
-            tile::clear_unseen_values(ring.tile(place.group), Ring::lines - 1, tokens.seen_by_any(),
-                                      place.warp * 32 + place.lane());
+            tile::clear_unseen_values(ring.tile(place.group), Ring::lines - 1, tokens.seen_by_any(), place.thread());
             ptx::fence_async_proxy();
             place.meet_group();
         }
-        finish_output(state); /* whether it was begun or not: the compiler does not see that both are decided alike */
-        if (follows)
-            ring.release_half(other, place.group, place.lane());
 
         state.softmax.move_to(raised, added, state.output);
         state.softmax.leave(shared.references + place.first_row(), place.lane());
-        weights.store(weights_address, place.warp, place.lane());
+        weights.store(weights_address, place.warp(), place.lane());
         ptx::fence_async_proxy();
         __syncwarp();
         if (place.lane() == 0)
@@ -314,7 +316,7 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
     }
     const bool is_part = piece.num_parts > 1;
     uint32_t to_fold = 0; /* a bit for every block */
-    uint32_t counted[Traits::rounds][round_blocks];
+    uint32_t counted[round_blocks];
 #pragma unroll
     for (int round = 0; round < Traits::rounds; ++round) {
 #pragma unroll
@@ -340,10 +342,12 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
             }
             WorkerFold fold(params.records, piece, block);
             fold.leave(result);
+            if (round < Traits::rounds - 1) /* counted with that of the last round, for registers */
+                continue;
 #pragma unroll
             for (int i = 0; i < round_blocks; ++i) { /* each to a register of its own, which nobody waits for here */
                 if (i == turn)
-                    counted[round][i] = fold.count(result.thread);
+                    counted[i] = fold.count(result.thread);
             }
         }
         meet_consumers(); /* the columns have been taken */
@@ -351,10 +355,12 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
     if (!is_part)
         return;
 #pragma unroll
-    for (int i = 0; i < Traits::blocks; ++i) {
-        const int block = block_of(i / round_blocks, i % round_blocks, piece.part);
-        if (WorkerFold(params.records, piece, block).came_last(counted[i / round_blocks][i % round_blocks], place.thread()))
-            to_fold |= 1u << block;
+    for (int turn = 0; turn < round_blocks; ++turn) {
+        const int last_block = block_of(Traits::rounds - 1, turn, piece.part);
+        if (!WorkerFold(params.records, piece, last_block).came_last(counted[turn], ptx::thread_index_here()))
+            continue;
+        for (int round = 0; round < Traits::rounds; ++round)
+            to_fold |= 1u << block_of(round, turn, piece.part);
     }
 #pragma unroll 1
     for (; to_fold != 0; to_fold &= to_fold - 1) {
@@ -381,7 +387,7 @@ __device__ __forceinline__ void consume(const mla_decode_params &params, SharedM
         const Place place(ptx::thread_index_here());
         ConsumerState state;
         meet_consumers(); /* Q is there */
-        state.last_line.load(ptx::shared_address(shared.weights), place.warp, place.lane());
+        state.last_line.load(ptx::shared_address(shared.weights), place.warp(), place.lane());
         state.softmax.clear();
         state.output.clear();
         shared.pieces.wait_described(number);

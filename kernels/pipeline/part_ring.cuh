@@ -30,6 +30,7 @@ class PartRing {
     static constexpr int num_stages = PartRingBarriers::stages, num_tensors = 1, parts = PartRingBarriers::parts;
     static constexpr int lines = lines_, half_lines = (lines - 1) / 2, piece_lines = half_lines / 2;
     static constexpr int line_bytes = 64 * 128, tile_bytes = lines * line_bytes;
+    static constexpr int second_half = 3; /* the first part of it */
     static_assert(piece_lines * 4 + 1 == lines, "four pieces and a line");
 
     __device__ __forceinline__ PartRing(PartRingBarriers &barriers, const void *tiles)
@@ -47,7 +48,9 @@ class PartRing {
     }
 
     /* The half of V that part `part`, not 0, of a stage lies in; its first line; its lines. */
-    static __device__ __forceinline__ int half_of(uint32_t stage, int part) { return static_cast<int>(stage) ^ (part > 2); }
+    static __device__ __forceinline__ int half_of(uint32_t stage, int part) {
+        return static_cast<int>(stage) ^ (part >= second_half);
+    }
     static __device__ __forceinline__ int first_line(uint32_t stage, int part) {
         return part == 0 ? lines - 1 : half_of(stage, part) * half_lines + (part - 1) % 2 * piece_lines;
     }

@@ -44,7 +44,6 @@ class Producer {
         const int boxes_per_tile = tile_tokens >> (__ffs(params_.box_tokens) - 1);
         PageBatch batch = stream.next();
         meet_cluster<cluster_size>();                      /* while the page ids are on their way */
-        int asked_for = Ring::num_stages * boxes_per_tile; /* up to this box of the batch, where a tile comes in parts */
         while (!batch.piece.end_of_work) {
             if (rarely(batch.has_newest))
                 ptx::wait_for_preceding_kernel();
@@ -59,7 +58,7 @@ class Producer {
             do {
                 const int boxes = min(boxes_per_tile, batch.num_boxes - box);
                 if (boxes > 0) {
-                    if constexpr (comes_in_parts)
+                    if constexpr (requires { Ring::parts; })
                         load_parts(batch, box, boxes, lane);
                     else if (ring_.stage() % warps == warp_)
                         load_tile(batch, box, boxes, lane);
@@ -67,11 +66,8 @@ class Producer {
                 }
                 if (box == prefetch_at_box)
                     upcoming = stream.next();
-                if constexpr (comes_in_parts)
-                    ask_ahead(batch, upcoming, box >= prefetch_at_box, box, asked_for, lane);
                 box += boxes_per_tile;
             } while (box < batch.num_boxes);
-            asked_for = max(asked_for - box, boxes_per_tile);
             batch = upcoming;
         }
     }
@@ -107,39 +103,6 @@ class Producer {
         if (lane == 0)
             ptx::mbarrier_arrive_expect_tx(barrier, boxes * box_bytes_);
         __syncwarp();
-    }
-
-    /*
-     * Where there are places for few tiles, what is asked for when one is free comes late: from the second cache sooner than from memory. So
-     * a tile is asked for, there, as many tiles ahead as this.
-     */
-    static constexpr bool comes_in_parts = requires { Ring::parts; };
-    static constexpr int tiles_ahead = 4;
-
-    /* To tiles_ahead behind that at `box`, past the end of the batch into the next one, where that is known. */
-    __device__ __forceinline__ void ask_ahead(const PageBatch &batch, const PageBatch &upcoming, bool is_known, int box,
-                                              int &asked_for, int lane) {
-        const int boxes_per_tile = tile_tokens / params_.box_tokens;
-        const int end = (batch.num_boxes + boxes_per_tile - 1) & -boxes_per_tile;
-        for (; asked_for <= box + tiles_ahead * boxes_per_tile; asked_for += boxes_per_tile) {
-            if (asked_for < end)
-                ask_for_tile(batch, asked_for, lane);
-            else if (is_known && !upcoming.piece.end_of_work)
-                ask_for_tile(upcoming, asked_for - end, lane);
-            else
-                break;
-        }
-    }
-    __device__ __forceinline__ void ask_for_tile(const PageBatch &batch, int first, int lane) {
-        const int box_shift = __ffs(tile_tokens) - __ffs(params_.box_tokens), copies = Ring::lines << box_shift;
-#pragma unroll 1
-        for (int copy = lane; copy - lane < copies; copy += 32) {
-            const int box = first + (copy & ((1 << box_shift) - 1));
-            const int token_in_page = ((batch.first_box + box) * params_.box_tokens) & (params_.page_size.value - 1);
-            const int page = __shfl_sync(tile::full_warp, batch.page, box & 31);
-            if (copy < copies && box < batch.num_boxes)
-                ptx::prefetch_tensor_5d(map_, 0, token_in_page, copy >> box_shift, 0, page);
-        }
     }
 
     /* The same, part by part (part_ring.cuh): every line of a tile on its own, its boxes one behind the other. */

@@ -19,13 +19,6 @@ __device__ __forceinline__ void copy_tensor_5d(uint32_t destination, const void 
                  : "memory");
 }
 
-/* Asks for such a box in the second cache; waits for nothing. */
-__device__ __forceinline__ void prefetch_tensor_5d(const void *tensor_map, int x0, int x1, int x2, int x3, int x4) {
-    asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];" ::"l"(tensor_map), "r"(x0),
-                 "r"(x1), "r"(x2), "r"(x3), "r"(x4)
-                 : "memory");
-}
-
 /* Global to shared memory; everything 16-byte aligned. */
 __device__ __forceinline__ void copy_bulk(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier) {
     asm volatile("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(destination),

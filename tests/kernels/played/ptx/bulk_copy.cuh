@@ -46,8 +46,6 @@ inline void copy_tensor_5d(uint32_t destination, const void *tensor_map, int x0,
     });
 }
 
-inline void prefetch_tensor_5d(const void *, int, int, int, int, int) {}
-
 inline void copy_bulk(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier) {
     if (destination % 16 != 0 || reinterpret_cast<uintptr_t>(source) % 16 != 0 || bytes % 16 != 0)
         played::stop("a bulk copy that is not aligned to 16 bytes");
