@@ -22,12 +22,13 @@ class Check(CommandTest):
         self.assertTrue(result.stdout.endswith("\n1 passed, 0 failed\n"), result.stdout)
 
     def test_interrupted_it_says_what_it_found_and_what_it_did_not_finish(self):
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for numbers in ([signal.SIGINT], [signal.SIGTERM, signal.SIGTERM]):  # two: as timeout(1) sends them
             with subprocess.Popen([COMMAND, "check", ONE_KERNEL, ONE_KERNEL.replace("bf16", "fp16")], text=True,
                                   stdout=subprocess.PIPE, env=environment_of(True, bundles, {})) as process:
                 first = process.stdout.readline()
                 time.sleep(0.2)  # until the signal has its handler, and well before the end
-                process.send_signal(number)
+                for number in numbers:
+                    process.send_signal(number)
                 try:
                     output = process.communicate(timeout=50)[0]
                 finally:
@@ -72,6 +73,16 @@ class Check(CommandTest):
         result = self.check_run(run("check", ONE_KERNEL, "--case", "programmatic", "--repeat", 1, gpu=True, bundle=attention_only,
                                     HOST_GPU_DEFECT="unwritten"), PASSED)
         self.assertEqual(result.stderr.count("no late_copy kernel for sm_90, so launches with LIBDECODE_LAUNCH_HISTORY_FINAL"), 1)
+
+    def test_kernels_take_turns_at_random_problems(self):
+        def runs(*arguments):
+            report = self.check("*_kvbf16_d64_r8_p16_*", "--random", 8, "--seed", 5, "--repeat", 1, *arguments)
+            return [kernel["cases_passed"] for kernel in report["kernels"]]
+
+        of_all, in_turns = runs(), runs("--kernels-per-case", 1)
+        self.assertEqual(sum(in_turns), max(of_all), (of_all, in_turns))  # one kernel can do all that any of them can
+        self.assertGreater(sum(of_all), sum(in_turns))
+        self.assertLess(max(in_turns), sum(in_turns))
 
     def test_random_problems_pass_and_a_failure_says_how_to_see_it_again(self):
         report = self.check("*16_d64_r8_p16_c1_o1_*", "--random", 12, "--seed", 5)

@@ -21,6 +21,7 @@
 #include "bundle_fixture.h"
 #include "decode_scene.h"
 #include "failing_malloc.h"
+#include "run_again.h"
 
 /* ------------------------------------------------------------------------------------------- everything fails once */
 
@@ -336,16 +337,9 @@ static int use_without_driver(void) {
 
 static void without_a_driver_plans_and_explanations_work_and_launches_say_so(void **state) {
     (void)state;
-    pid_t child = fork();
-    if (child == 0) {
-        (void)unsetenv("LD_LIBRARY_PATH");
-        (void)execl("/proc/self/exe", "test_decode_failures", "--without-driver", (char *)NULL);
-        _exit(126);
-    }
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    FILE *child = run_again("", "--without-driver");
+    assert_non_null(child);
+    assert_int_equal(pclose(child), 0);
 }
 
 static int create_grid_and_file(void **state) {

@@ -22,6 +22,7 @@
 
 #include "driver.h"
 #include "fake_cuda.h"
+#include "run_again.h"
 
 #if defined(__has_include)
 #if __has_include(<cuda.h>)
@@ -113,12 +114,7 @@ static int run_probe(void) {
 /* Runs this program as a probe that looks for the driver in `folder` first. */
 static struct probe probe_in(const char *folder) {
     struct probe probe = {.status = -1};
-    char program[4096], command[9000];
-    ssize_t bytes = readlink("/proc/self/exe", program, sizeof program - 1);
-    assert_true(bytes > 0);
-    program[bytes] = '\0';
-    (void)snprintf(command, sizeof command, "LD_LIBRARY_PATH='%s' '%s' probe", folder, program);
-    FILE *output = popen(command, "r");
+    FILE *output = run_again(folder, "probe");
     assert_non_null(output);
     assert_int_equal(fscanf(output, "%d %d %1023[^\n]", &probe.has_library, &probe.status, probe.message) >= 2, 1);
     assert_int_equal(pclose(output), 0);

@@ -39,6 +39,8 @@ static const struct option check_options[] = {
      "only cases of that name (--list-cases shows them; random_N is one for every N)"},
     {"--random", "N", OPTION_INT, offsetof(struct check_args, random), 0, 1000000,
      "instead: the random cases 1 to N, dealt out over the kinds of kernel at hand"},
+    {"--kernels-per-case", "N", OPTION_INT, offsetof(struct check_args, kernels_per_case), 1, 100000,
+     "with --random: the kernels take turns, N of them run each case (default: all that can do it)"},
     {"--seed", "N", OPTION_INT, offsetof(struct check_args, seed), 0, INT32_MAX, "of all random data (default 1)"},
     {"--repeat", "N", OPTION_INT, offsetof(struct check_args, repeats), 0, 100000,
      "launches under load that must give the same bits, in the cases made for it (default 200)"},
@@ -60,11 +62,15 @@ static void stop(int number) {
     stopped = 1;
 }
 
-/* Interrupted or terminated, the launches at hand end, and the results so far are printed; another signal ends the program. */
+/*
+ * Interrupted or terminated, the launches at hand end, and the results so far are printed. Another Ctrl-C ends the program; another
+ * SIGTERM does not, as timeout(1) sends two: to its child, and to the group that both are in.
+ */
 static void stop_on_signals(void) {
-    const struct sigaction action = {.sa_handler = stop, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
+    struct sigaction action = {.sa_handler = stop, .sa_flags = SA_RESTART};
     sigaction(SIGTERM, &action, NULL);
+    action.sa_flags |= (int)SA_RESETHAND;
+    sigaction(SIGINT, &action, NULL);
 }
 
 /* -------------------------------------------------------------------------------------------------------- variants */
@@ -147,7 +153,8 @@ static int neighbourhoods_of(const struct checker *checker, const struct host_ca
     return (host->drawn.flags & CASE_RANDOM) != 0 ? (all + FEWER_OF_RANDOM_CASES - 1) / FEWER_OF_RANDOM_CASES : all;
 }
 
-static void run_variant(struct checker *checker, struct variant *variant, const struct device_case *device_case) {
+/* Returns whether it can do the problem. */
+static bool run_variant(struct checker *checker, struct variant *variant, const struct device_case *device_case) {
     libdecode_plan *plan = NULL;
     struct failure failure = {0};
     double worst = 0;
@@ -157,7 +164,7 @@ static void run_variant(struct checker *checker, struct variant *variant, const 
         if (variant->not_applicable++ == 0)
             snprintf(variant->why_not, sizeof variant->why_not, "%s: %s", device_case->host->test->name,
                      libdecode_error_message());
-        return;
+        return false;
     }
     if (status == LIBDECODE_OK) {
         check_run(&checker->rig, device_case, plan, checker->args->repeats, &failure, &worst);
@@ -173,15 +180,23 @@ static void run_variant(struct checker *checker, struct variant *variant, const 
         record_failure(checker, variant, device_case->host->test->name, &failure);
     else
         variant->passed++;
+    return true;
 }
 
 static void run_variants(struct checker *checker, const struct case_kind *kind, const struct device_case *device_case) {
+    const bool take_turns = checker->args->kernels_per_case > 0 && (device_case->host->drawn.flags & CASE_RANDOM) != 0;
+    const size_t first = take_turns ? checker->turn : 0, count = checker->num_variants;
+    size_t wanted = take_turns ? (size_t)checker->args->kernels_per_case : count;
     struct variant *last = NULL;
-    for (size_t index = 0; index < checker->num_variants && !checker->gpu.broken && !stopped; index++) {
+    for (size_t step = 0; step < count && wanted > 0 && !checker->gpu.broken && !stopped; step++) {
+        const size_t index = (first + step) % count;
         if (!of_kind(kind, &checker->variants[index]))
             continue;
         last = &checker->variants[index];
-        run_variant(checker, last, device_case);
+        if (!run_variant(checker, last, device_case))
+            continue;
+        checker->turn = index + 1;
+        wanted--;
     }
     const char *field = NULL;
     if (last != NULL && !checker->gpu.broken && !device_case_unchanged(&checker->gpu, device_case, &field)) {

@@ -7,7 +7,7 @@
 
 struct check_args {
     bool quick, list;
-    int32_t seed, repeats, neighbourhoods, random, patience;
+    int32_t seed, repeats, neighbourhoods, random, kernels_per_case, patience;
     const char *only;
 };
 
@@ -34,6 +34,7 @@ struct checker {
     libdecode_context *context;
     struct variant *variants;
     size_t num_variants;
+    size_t turn; /* of the variants: where those begin that run the next random case */
     struct check_rig rig;
     struct failure_record *failures;
     size_t num_failures;
