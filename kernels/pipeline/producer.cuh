@@ -43,7 +43,7 @@ class Producer {
         PageStream<cluster_size, tile_tokens> stream(params_, schedule, tensor_ == tensor_v ? params_.page_table_v_offset : 0);
         const int boxes_per_tile = tile_tokens >> (__ffs(params_.box_tokens) - 1);
         PageBatch batch = stream.next();
-        meet_cluster<cluster_size>();                      /* while the page ids are on their way */
+        meet_cluster<cluster_size>(); /* while the page ids are on their way */
         while (!batch.piece.end_of_work) {
             if (rarely(batch.has_newest))
                 ptx::wait_for_preceding_kernel();

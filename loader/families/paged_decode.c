@@ -152,6 +152,10 @@ enum { MLA_SPLIT_NS = 8000 };
  * tokens; in proportion for others.
  */
 static int64_t mla_token_ps(const struct problem *problem, const contract_t *contract) {
+    /* The widest tile of single warps; those of warpgroups (mla_decode_warpgroup.cu), 64 rows: 64 whole units of 4,096 tokens side by side. */
+    enum { MMA_ROWS = 32, ROWS_64_TOKEN_PS = 28000 };
+    if (contract->row_tile > MMA_ROWS)
+        return ROWS_64_TOKEN_PS;
     enum { TILE_PS = 600000, TOKEN_16_BIT_PS = 13000, TOKEN_E4M3_PS = 14500, HEAD_DIM = 576 };
     const int64_t token = contract->kv_dtype == KERNEL_DTYPE_E4M3 ? TOKEN_E4M3_PS : TOKEN_16_BIT_PS;
     return TILE_PS / contract->tile_tokens + token * problem->qk_dim / HEAD_DIM * contract->row_tile / 16;
