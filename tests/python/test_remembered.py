@@ -281,20 +281,38 @@ class RememberedTest(PlayedTorch):
 
 
 class LayoutTest(unittest.TestCase):
-    def test_pytorchs_own_check_of_a_layout(self):
+    def setUp(self):
         try:
             import torch
         except ImportError:
             self.skipTest("no torch")
+        self.torch = torch
         driver.torch_quick.cache_clear()
         self.addCleanup(driver.torch_quick.cache_clear)
-        tensor = torch.zeros(3, 4, 8)
-        for check in (driver.torch_quick().assert_layout, driver._assert_layout):
-            self.assertIs(check(tensor, (3, 4, 8), (32, 8, 1)), True)
-            for other in (tensor[:2], tensor[..., :4], tensor.transpose(0, 1), tensor[0], torch.zeros(3, 4, 16)[..., :8]):
-                with self.assertRaises(AssertionError):
-                    check(other, (3, 4, 8), (32, 8, 1))
-        self.assertEqual(tensor[:0].data_ptr(), 0)  # what has no elements passes that check, but not the next
+        self.tensors = [torch.zeros(3, 4, 8), torch.zeros(5, dtype=torch.int32)]
+
+    def test_pytorchs_own_check_of_layouts(self):
+        own = driver.torch_quick().check_of(self.tensors)
+        self.assertNotEqual(own.__qualname__, driver._plain_check_of(self.tensors).__qualname__)
+        first, second = self.tensors
+        for check in (own, driver._plain_check_of(self.tensors)):
+            self.assertIs(check(first, second), True)
+            self.assertIs(check(first.clone() + 1, second + 1), True)
+            for other in (first[:2], first[..., :4], first.transpose(0, 1), first[0], self.torch.zeros(3, 4, 16)[..., :8], first[:0],
+                          first.int(), first.to("meta"), self.torch.nn.Parameter(first)):
+                self.assertIs(check(other, second), False)
+            self.assertIs(check(first, second.long()), False)
+
+    def test_a_release_that_makes_its_guards_in_another_way(self):
+        def of_another_release(*_, **__):
+            raise TypeError("dynamic_dims_sizes is no keyword of mine")
+
+        never = mock.Mock(check=lambda *_: False)  # one that does not even know what it was made from
+        for made in (of_another_release, lambda *_, **__: never):
+            with mock.patch.object(self.torch._C._dynamo.guards, "TensorGuards", made):
+                check = driver.torch_quick().check_of(self.tensors)
+            self.assertIs(check(*self.tensors), True)
+            self.assertIs(check(*reversed(self.tensors)), False)
 
 
 unittest.main()

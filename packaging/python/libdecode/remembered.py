@@ -15,7 +15,7 @@ import struct
 import sys
 from collections.abc import Callable
 from ctypes import addressof, c_void_p
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from libdecode import abi, driver
@@ -28,7 +28,6 @@ _MOST_RECIPES = 8  # of a function: layers of a few kinds, steps of a few sizes
 _PLAIN = (type(None), bool, int, float, str)  # arguments that are compared
 # Those that are a tensor's of the caller: workspaces are found anew, slopes stay where they are.
 _POINTERS = [name for name, kind in abi.Tensors._fields_ if kind is c_void_p and name not in ("workspace", "alibi_slopes")]
-_kind = attrgetter("dtype", "device")
 _MISSED = object()  # the recipe is not for this call
 
 Parameters = ParamSpec("Parameters")
@@ -92,10 +91,8 @@ class Recipe:
         self._plain = self._get_plain(values)
         seen = self._get_tensors(values)
         self._address, self._empty, self._empty_like = torch.Tensor.data_ptr, torch.empty, torch.empty_like
-        self._assert_layout, self._current_ordinal = quick.assert_layout, quick.current_ordinal
+        self._are_alike, self._current_ordinal = quick.check_of(list(seen)), quick.current_ordinal
         self._current_stream, self._is_capturing = quick.stream, quick.is_capturing
-        self._kinds = list(map(_kind, seen))
-        self._shapes, self._strides = [tuple(tensor.shape) for tensor in seen], [tensor.stride() for tensor in seen]
         # What is like a tensor of the caller's is allocated in half the time by saying so.
         self._made = [(next((at for at, like in enumerate(seen) if _is_alike(made, like)), None), tuple(made.shape),
                        {"dtype": made.dtype, "device": made.device}) for made in call.made]
@@ -138,11 +135,7 @@ class Recipe:
             for pair in inner:
                 values += tuple(pair)
         tensors = self._get_tensors(values)
-        if self._get_plain(values) != self._plain or list(map(_kind, tensors)) != self._kinds:
-            return _MISSED
-        try:
-            all(map(self._assert_layout, tensors, self._shapes, self._strides))
-        except AssertionError:
+        if self._get_plain(values) != self._plain or not self._are_alike(*tensors):
             return _MISSED
         addresses = list(map(self._address, tensors))
         if 0 in addresses or self._current_ordinal() != self._ordinal:
