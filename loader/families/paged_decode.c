@@ -190,6 +190,10 @@ enum { SPARSE_SPLIT_NS = 5000, SPARSE_PART_NS = 1600, SPARSE_UNEVEN_NS = 30000, 
  * tokens; in proportion for others.
  */
 static int64_t mla_token_ps(const struct problem *problem, const contract_t *contract) {
+    /* The widest tile of single warps; those of warpgroups (mla_decode_warpgroup.cu), 64 rows: 64 whole units of 4,096 tokens side by side. */
+    enum { MMA_ROWS = 32, ROWS_64_TOKEN_PS = 28000 };
+    if (contract->row_tile > MMA_ROWS)
+        return ROWS_64_TOKEN_PS;
     enum { TILE_PS = 600000, TOKEN_16_BIT_PS = 13000, TOKEN_E4M3_PS = 14500, TOKEN_SCALED656_PS = 29000, HEAD_DIM = 576 };
     enum { TOKEN_NVFP352_PS = 22000 };
     const bool is_16_bit = contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16;
