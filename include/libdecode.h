@@ -255,6 +255,17 @@ typedef enum libdecode_sf_layout {
     LIBDECODE_SF_V_INTERLEAVE4 = 1
 } libdecode_sf_layout;
 
+/* What a row of MLA's KV cache is made of. */
+typedef enum libdecode_kv_row_format {
+    LIBDECODE_KV_ROW_PLAIN = 0, /* head_dim elements of kv_dtype */
+    /* FlashMLA's FP8 rows of 656 bytes: 512 e4m3, 4 float32 scales (one for each 128 of them), 64 bf16. Any finite scale; products are
+     * not rounded. kv_dtype e4m3, head_dim 576; strides count bytes */
+    LIBDECODE_KV_ROW_FP8_SCALED_656 = 1,
+    /* 352 bytes: 512 e2m1, 64 e4m3, 32 e4m3 scales of 16 e2m1 each; that of block b is number 8 * (b % 4) + b / 4. kv_dtype nvfp4,
+     * head_dim 576; strides count elements of half a byte, so a dense row has 704 */
+    LIBDECODE_KV_ROW_NVFP4_352 = 2
+} libdecode_kv_row_format;
+
 typedef enum libdecode_features {
     LIBDECODE_FEATURE_WINDOW = 1u << 0,   /* window_left applies */
     LIBDECODE_FEATURE_SINKS = 1u << 1,    /* tensors.sinks is given */
@@ -274,6 +285,8 @@ typedef enum libdecode_features {
     LIBDECODE_FEATURE_CONTIGUOUS_KV = 1u << 13,
     /* MLA_DECODE: the query comes in two tensors, its first v_head_dim elements and, as tensors.query_rope, the others */
     LIBDECODE_FEATURE_QUERY_ROPE = 1u << 14,
+    /* with sparse_top_k: tensors.sparse_top_k_lens is given, and seq_lens is not read */
+    LIBDECODE_FEATURE_SPARSE_TOP_K_LENS = 1u << 15,
     /*
      * tensors.seq_lens is host memory: every launch copies the lengths to the workspace before its kernel, asynchronously, and clears
      * them there after it. They lie side by side: seq_lens_request_stride 1, seq_lens_head_stride 0 or batch_size. The memory is the
@@ -288,13 +301,14 @@ typedef struct libdecode_problem {
     size_t struct_size;
     libdecode_op op;             /* default: LIBDECODE_OP_BATCH_DECODE */
     libdecode_dtype query_dtype; /* bf16, fp16, e4m3; no default */
-    libdecode_dtype kv_dtype;    /* the query's (default), e4m3, and not with MLA_DECODE nvfp4, e5m2 */
+    libdecode_dtype kv_dtype;    /* the query's (default), e4m3, and not with MLA_DECODE e5m2 or (but for kv_row_format) nvfp4 */
     libdecode_dtype out_dtype;   /* bf16, fp16, e4m3, nvfp4; default: query_dtype */
     uint32_t features;           /* LIBDECODE_FEATURE_* */
     int32_t batch_size;          /* requests; 0: nothing is launched */
     int32_t num_qo_heads;
     int32_t num_kv_heads; /* divides num_qo_heads; MLA_DECODE: 1, and by default */
-    /* a multiple of 16 up to 512; with NVFP4 KV of 64, and kernels exist up to 256, as with e5m2. MLA_DECODE: 576 or 320 */
+    /* a multiple of 16 up to 512; with NVFP4 KV of 64, and kernels exist up to 256, as with e5m2. MLA_DECODE: 576 or 320, and
+     * with sparse_top_k also 512, whose rows have nothing but V */
     int32_t head_dim;
     int32_t page_size;   /* KV tokens a page: 1 to 1024; powers of two from 16 on are copied whole, others row by row */
     int32_t q_len;       /* query tokens a request; default 1, and kernels exist up to 1024 */
@@ -309,7 +323,7 @@ typedef struct libdecode_problem {
      * factor >= S everything counts. libdecode_reference is dense.
      */
     float skip_softmax_threshold_scale_factor;
-    /* in the pool: ids outside give zero rows; default: not known, ids are valid or negative */
+    /* in the pool: ids outside give zero rows; default (not with sparse_top_k): not known, ids are valid or negative */
     int64_t num_pages;
     libdecode_kv_layout kv_layout;                 /* names the default strides of K and V, nothing else */
     libdecode_sf_layout v_sf_layout;               /* NVFP4 only */
@@ -342,7 +356,7 @@ typedef struct libdecode_problem {
      */
     float rope_scale; /* default 1 */
     float rope_theta; /* default 10000 */
-    /* elements of a row of V and of out; default head_dim, MLA_DECODE: head_dim - 64; nothing else is accepted */
+    /* elements of a row of V and of out; default head_dim, MLA_DECODE: head_dim - 64 (512 of 512); nothing else is accepted */
     int32_t v_head_dim;
     int64_t query_rope_token_stride, query_rope_head_stride; /* default [tokens, num_qo_heads, head_dim - v_head_dim] */
     /*
@@ -354,7 +368,18 @@ typedef struct libdecode_problem {
      * may not exceed.
      */
     int32_t kv_capacity_tokens;
-    uint32_t reserved; /* 0 */
+    /*
+     * MLA_DECODE: 0 for all KV tokens of a request, or sparse: how many token ids each query token has in tensors.sparse_token_ids. A
+     * token id says where a row lies, page * page_size + token of the page, whoever's it is. Query token t of request b attends to the
+     * rows of the first n ids of its own, n = min(max(S - q_len + t + 1, 0), sparse_top_k), or what tensors.sparse_top_k_lens says;
+     * ids below 0, or not below num_pages * page_size (which must be given), count as not seen, and nothing is read for them. An id
+     * that comes twice counts twice. There is no page table, nothing that goes by positions (window, draft mask, query positions) and
+     * no skip-softmax.
+     */
+    int32_t sparse_top_k;
+    int64_t sparse_token_ids_stride;       /* of a query token's ids; default sparse_top_k */
+    libdecode_kv_row_format kv_row_format; /* with sparse_top_k */
+    uint32_t reserved;                     /* 0 */
 } libdecode_problem;
 
 typedef enum libdecode_launch_flags {
@@ -384,7 +409,7 @@ typedef struct libdecode_tensors {
     const void *k_sf, *v_sf; /* NVFP4: e4m3 [pages, num_kv_heads, page_size, head_dim / 16] */
     /* [batch_size, page_table_request_stride]; a negative id gives zero rows; entries past the last live page are never
      * read */
-    const int32_t *page_table; /* NULL with FEATURE_CONTIGUOUS_KV */
+    const int32_t *page_table; /* NULL with FEATURE_CONTIGUOUS_KV, and with sparse_top_k */
     /* [batch_size] KV tokens of each request, the q_len new ones included. With FEATURE_CONTIGUOUS_KV, or with kv_capacity_tokens above 0,
      * it may be NULL: every request has kv_capacity_tokens of them, and no length is read. With FEATURE_HOST_SEQ_LENS host memory */
     const int32_t *seq_lens;
@@ -412,7 +437,10 @@ typedef struct libdecode_tensors {
     /* f32 [num_qo_heads]: of a KV token at position j and a query at p, slope * (j - p) is added to the natural-log logit, after
      * the soft cap */
     const float *alibi_slopes;
-    const void *query_rope; /* query_dtype [tokens, num_qo_heads, head_dim - v_head_dim] */
+    const void *query_rope;          /* query_dtype [tokens, num_qo_heads, head_dim - v_head_dim] */
+    const int32_t *sparse_token_ids; /* with sparse_top_k: [tokens, sparse_top_k] */
+    const int32_t
+        *sparse_top_k_lens; /* [tokens]: ids that count of each query token, from 0 (or below) to sparse_top_k (or more) */
 } libdecode_tensors;
 
 /* --------------------------------------------------------------------------------------------------------------- plan */

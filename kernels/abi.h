@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define LIBDECODE_KERNEL_ABI 7u
+#define LIBDECODE_KERNEL_ABI 8u
 #define LIBDECODE_CONTRACT_MAGIC 0x4345444cu  /* "LDEC" */
 #define LIBDECODE_CONTRACT_SUFFIX "_contract" /* symbol of a kernel's contract = kernel symbol + this */
 
@@ -29,12 +29,21 @@ enum {
     KERNEL_DTYPE_E5M2 = 6
 };
 
+/* How a latent row of MLA lies in memory: LIBDECODE_KV_ROW_* of libdecode.h. */
+enum {
+    KERNEL_KV_ROW_PLAIN = 0,
+    KERNEL_KV_ROW_SCALED656 = 1, /* 512 e4m3, 4 float32 scales of 128 each, 64 bf16 */
+    KERNEL_KV_ROW_NVFP352 =
+        2 /* 512 e2m1, 64 e4m3, 32 e4m3 scales of 16 each: that of block b is byte 8 (b % 4) + b / 4 of them */
+};
+
 /* Numbers are permanent: they stand in bundles. */
 enum {
     KERNEL_FAMILY_GQA_DECODE = 1,
     KERNEL_FAMILY_READ_CEILING = 2,
     KERNEL_FAMILY_MERGE_STATES = 3,
     KERNEL_FAMILY_MLA_DECODE = 4,
+    KERNEL_FAMILY_SPARSE_MLA_DECODE = 5,
     KERNEL_FAMILY_LATE_COPY = 8,
     KERNEL_FAMILY_PAGE_CEILING = 9
 };
@@ -55,7 +64,8 @@ enum {
     CONTRACT_FEATURE_LSE_NATURAL = 1u << 11,
     CONTRACT_FEATURE_BATCH_INVARIANT = 1u << 12,
     CONTRACT_FEATURE_CONTIGUOUS_KV = 1u << 13,
-    CONTRACT_FEATURE_QUERY_ROPE = 1u << 14 /* the query in two tensors */
+    CONTRACT_FEATURE_QUERY_ROPE = 1u << 14, /* the query in two tensors */
+    CONTRACT_FEATURE_SPARSE_TOP_K_LENS = 1u << 15
 };
 
 /* What takes time of those who do not ask for it: kernels are built with all of these, or with none. */
@@ -98,7 +108,8 @@ struct libdecode_launch_contract {
     uint32_t flags;          /* CONTRACT_FLAG_* */
     uint32_t record_bytes;   /* of workspace for each partial result, see `records`; alike for every cluster size */
     uint32_t consumer_warps; /* of the CTA's warps, those that compute; the others copy and hand out work */
-    uint32_t reserved[1];
+    uint32_t kv_row_format;  /* KERNEL_KV_ROW_* */
+    uint32_t reserved[2];
 };
 
 /* A CUtensorMap, opaque. */
@@ -162,6 +173,14 @@ struct schedule_params {
     /* With SCHEDULE_FIXED_CHUNKS: a unit has a chunk for every so many boxes, but no more than max_chunks. */
     uint32_t min_chunk_boxes; /* at least 1 */
     uint32_t max_chunks;      /* 1 to KERNEL_MAX_CHUNKS */
+
+    /*
+     * Not 0: sparse. A query token of a request is a sequence of its own, and its tokens are the first columns of its row of ids: with
+     * SCHEDULE_EXACT_RANGES as many as this query token sees of the length, but at most top_k, and sequences_per_request is q_len;
+     * without, lengths are of query tokens, and requests are such.
+     */
+    int32_t top_k;
+    const int32_t *top_k_lens; /* with SCHEDULE_EXACT_RANGES, by query token, in place of what lengths say; or NULL */
 };
 
 struct query_params {
@@ -261,6 +280,28 @@ struct mla_decode_params {
     int64_t query_rope_token_stride, query_rope_head_stride;
     int32_t query_dim;
     int32_t v_head_dim; /* of V and out */
+};
+
+/* Which rows the query tokens attend to, by physical ids: page * page_size + token of the page. Others than below num_tokens: none. */
+struct sparse_params {
+    const int32_t *token_ids; /* a row for each query token, of schedule.top_k columns */
+    int64_t token_ids_stride;
+    struct row_source rows;
+    struct libdecode_divisor page_size;
+    uint32_t num_tokens; /* of all pages, at most 2^31 */
+};
+
+/* Sparse MLA decode: as struct mla_decode_params, with rows gathered one by one. */
+struct sparse_mla_decode_params {
+    LIBDECODE_ALIGNAS(64) struct schedule_params schedule;
+    struct query_params query;
+    struct output_params output;
+    void *records;
+    const void *query_rope;
+    int64_t query_rope_token_stride, query_rope_head_stride;
+    int32_t query_dim;
+    int32_t v_head_dim;
+    struct sparse_params sparse;
 };
 
 /* Read ceiling: every CTA streams its share of `bytes` through shared memory by 16 KiB bulk copies. */

@@ -139,7 +139,9 @@ struct launch {
     int64_t fixed_ns;      /* from the start of the kernel to the first byte, and from the last byte to the end */
     int64_t part_ns;       /* of each worker that shares a unit, to add up its record */
     int64_t sm_pairs;
-    int64_t split_ns; /* where workers share a unit, beside the constants above */
+    int64_t split_ns;  /* where workers share a unit, beside the constants above */
+    int64_t round_ns;  /* of every further unit of a worker */
+    int64_t uneven_ns; /* where cuts lie beside the ends of units */
 };
 
 static int64_t min_tiles(int64_t cluster) { return cluster == 1 ? CTA_MIN_TILES : CLUSTER_MIN_TILES; }
@@ -192,8 +194,7 @@ static int64_t reading_ns(const struct launch *launch, int64_t workers) {
 static int64_t rounds_ns(const struct launch *launch, int64_t workers, int64_t units, int64_t unit_bytes) {
     int64_t further = quotient_up(units, workers) - 1;
     int64_t bytes = smaller(unit_bytes / launch->cluster, INT64_MAX / 2);
-    int64_t round_ns = launch->cluster > 1 ? CLUSTER_ROUND_NS : CTA_ROUND_NS;
-    return product(further, round_ns * HIDING_BYTES / (HIDING_BYTES + bytes));
+    return product(further, launch->round_ns * HIDING_BYTES / (HIDING_BYTES + bytes));
 }
 
 static int64_t split_ns(const struct launch *launch, int64_t parts) {
@@ -224,7 +225,7 @@ static int64_t predicted_ns(const struct launch *launch, int64_t workers) {
     if (launch->cluster > 1)
         ns = sum(ns, CLUSTER_REDUCTION_NS);
     if (!evenly)
-        ns = sum(ns, UNEVEN_NS);
+        ns = sum(ns, launch->uneven_ns);
     return sum(sum(reading_ns(launch, workers), rounds_ns(launch, workers, launch->units, launch->unit_bytes)), ns);
 }
 
@@ -295,6 +296,12 @@ static int64_t part_ns(uint32_t row_tile) {
     return SPLIT_PART_NS;
 }
 
+static int64_t round_ns(const struct workload *work, uint32_t cluster_size) {
+    if (cluster_size == 1)
+        return CTA_ROUND_NS;
+    return work->cluster_round_ns > 0 ? work->cluster_round_ns : CLUSTER_ROUND_NS;
+}
+
 /* For `tokens` tokens of one KV head and pass, one CTA alone. */
 static int64_t cta_ns(const struct libdecode_launch_contract *contract, int64_t tokens, int64_t token_bytes) {
     int64_t ps = token_ps(contract, token_bytes);
@@ -340,9 +347,11 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                                                         : cta_ns(contract, unit_tokens, work->computed_token_bytes),
                            .copy_permille = contract->flags & CONTRACT_FLAG_ROW_GATHER ? ROW_GATHER_PERMILLE : 1000,
                            .fixed_ns = LAUNCH_NS + format_of(contract->kv_dtype)->end_ns,
-                           .part_ns = part_ns(contract->row_tile),
+                           .part_ns = work->part_ns > 0 ? work->part_ns : part_ns(contract->row_tile),
                            .sm_pairs = device->sm_count / 2,
-                           .split_ns = work->split_ns};
+                           .split_ns = work->split_ns,
+                           .uneven_ns = work->uneven_ns > 0 ? work->uneven_ns : UNEVEN_NS,
+                           .round_ns = round_ns(work, contract->cluster_size)};
 }
 
 int64_t cost_predicted_ns(const struct workload *work, const libdecode_device *device,

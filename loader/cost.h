@@ -23,6 +23,9 @@ struct workload {
     int64_t computed_token_bytes; /* and with what the kernel computes beside: zeros that pad a row */
     int64_t token_ps;             /* that one CTA takes for a token and pass; 0: as the formats have it, by bytes and row tile */
     int64_t split_ns;             /* that a unit takes longer where workers share it, beside what cost.c counts */
+    int64_t part_ns;              /* of each of these workers, to add up its record; 0: as cost.c has it */
+    int64_t uneven_ns;            /* where cuts lie beside the ends of units; 0: likewise */
+    int64_t cluster_round_ns;     /* of every further unit of a cluster; 0: likewise */
 };
 
 struct cost {

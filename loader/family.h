@@ -69,7 +69,7 @@ static inline struct libdecode_divisor divisor(int32_t value) {
 /* NULL: this library knows no family of that number. */
 const struct family *family_find(uint32_t number);
 
-extern const struct family family_gqa_decode, family_mla_decode, family_merge_states, family_read_ceiling, family_late_copy,
-    family_page_ceiling;
+extern const struct family family_gqa_decode, family_mla_decode, family_sparse_mla_decode, family_merge_states,
+    family_read_ceiling, family_late_copy, family_page_ceiling;
 
 #endif

@@ -22,6 +22,7 @@ struct libdecode_launch_contract grid_contract(const struct grid_variant *varian
     contract.row_tile = variant->row_tile;
     contract.min_page_size = variant->min_page_size;
     contract.cluster_size = variant->cluster_size;
+    contract.kv_row_format = variant->kv_row_format;
     if (family->narrow)
         family->narrow(variant, &contract);
     return contract;

@@ -15,7 +15,7 @@
 struct grid_variant {
     uint16_t family; /* KERNEL_FAMILY_* */
     uint16_t target; /* 90, 100, 120 */
-    uint16_t kv_dtype, head_dim, row_tile, min_page_size, cluster_size, options;
+    uint16_t kv_dtype, head_dim, row_tile, min_page_size, cluster_size, options, kv_row_format;
 };
 
 const struct grid_variant *grid_variants(size_t *ret_count);

@@ -30,6 +30,10 @@
     { .kind = RULE_PAGED_REQUIRED }
 #define UNLESS_CAPACITY                                                                                                          \
     { .kind = RULE_UNLESS_CAPACITY }
+#define DENSE                                                                                                                    \
+    { .kind = RULE_DENSE }
+#define SPARSE                                                                                                                   \
+    { .kind = RULE_SPARSE }
 
 static const struct operation_rules operations[] = {
     {
@@ -119,7 +123,7 @@ static const struct operation_rules operations[] = {
         .features = LIBDECODE_FEATURE_WINDOW | LIBDECODE_FEATURE_SINKS | LIBDECODE_FEATURE_LSE | LIBDECODE_FEATURE_RAGGED_Q |
                     LIBDECODE_FEATURE_DRAFT_MASK | LIBDECODE_FEATURE_QUERY_POSITIONS | LIBDECODE_FEATURE_SKIP_SOFTMAX |
                     LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_LSE_NATURAL | LIBDECODE_FEATURE_BATCH_INVARIANT |
-                    LIBDECODE_FEATURE_QUERY_ROPE | LIBDECODE_FEATURE_HOST_SEQ_LENS,
+                    LIBDECODE_FEATURE_QUERY_ROPE | LIBDECODE_FEATURE_SPARSE_TOP_K_LENS | LIBDECODE_FEATURE_HOST_SEQ_LENS,
         .fields =
             {
                 [PROBLEM_FIELD_op] = OPTIONAL,
@@ -149,7 +153,7 @@ static const struct operation_rules operations[] = {
                 [PROBLEM_FIELD_k_page_stride] = OPTIONAL,
                 [PROBLEM_FIELD_k_head_stride] = OPTIONAL, /* of the one head */
                 [PROBLEM_FIELD_k_token_stride] = OPTIONAL,
-                [PROBLEM_FIELD_page_table_request_stride] = OPTIONAL,
+                [PROBLEM_FIELD_page_table_request_stride] = DENSE,
                 [PROBLEM_FIELD_seq_lens_request_stride] = OPTIONAL,
                 [PROBLEM_FIELD_total_kv_tokens] = OPTIONAL,
                 [PROBLEM_FIELD_logits_soft_cap] = WITH(SOFT_CAP),
@@ -157,12 +161,15 @@ static const struct operation_rules operations[] = {
                 [PROBLEM_FIELD_query_rope_token_stride] = WITH(QUERY_ROPE),
                 [PROBLEM_FIELD_query_rope_head_stride] = WITH(QUERY_ROPE),
                 [PROBLEM_FIELD_kv_capacity_tokens] = OPTIONAL,
+                [PROBLEM_FIELD_sparse_top_k] = OPTIONAL,
+                [PROBLEM_FIELD_sparse_token_ids_stride] = SPARSE,
+                [PROBLEM_FIELD_kv_row_format] = SPARSE,
             },
         .pointers =
             {
                 [TENSOR_POINTER_query] = REQUIRED,
                 [TENSOR_POINTER_k_cache] = REQUIRED,
-                [TENSOR_POINTER_page_table] = REQUIRED,
+                [TENSOR_POINTER_page_table] = DENSE,
                 [TENSOR_POINTER_seq_lens] = UNLESS_CAPACITY,
                 [TENSOR_POINTER_out] = REQUIRED,
                 [TENSOR_POINTER_out_sf] = NVFP4_OUT,
@@ -175,6 +182,8 @@ static const struct operation_rules operations[] = {
                 [TENSOR_POINTER_bmm1_scale_log2_device] = OPTIONAL,
                 [TENSOR_POINTER_bmm2_scale_device] = OPTIONAL,
                 [TENSOR_POINTER_query_rope] = WITH(QUERY_ROPE),
+                [TENSOR_POINTER_sparse_token_ids] = SPARSE,
+                [TENSOR_POINTER_sparse_top_k_lens] = WITH(SPARSE_TOP_K_LENS),
             },
     },
 };
@@ -268,6 +277,8 @@ static libdecode_status refuse_field(enum problem_field field_index, const libde
 
 static bool is_paged(const libdecode_problem *problem) { return (problem->features & LIBDECODE_FEATURE_CONTIGUOUS_KV) == 0; }
 
+static bool is_sparse(const libdecode_problem *problem) { return problem->sparse_top_k > 0; }
+
 static bool is_announced(const struct rule *rule, const libdecode_problem *problem) {
     switch (rule->kind) {
     case RULE_UNKNOWN:
@@ -279,6 +290,10 @@ static bool is_announced(const struct rule *rule, const libdecode_problem *probl
     case RULE_PAGED:
     case RULE_PAGED_REQUIRED:
         return is_paged(problem);
+    case RULE_DENSE:
+        return !is_sparse(problem);
+    case RULE_SPARSE:
+        return is_sparse(problem);
     case RULE_FEATURE:
         return (problem->features & rule->feature) != 0;
     case RULE_NVFP4_KV:
@@ -292,7 +307,8 @@ static bool is_announced(const struct rule *rule, const libdecode_problem *probl
 /* Of what is announced: whether it must be given. */
 static bool must_be_given(const struct rule *rule, const libdecode_problem *problem) {
     return rule->kind == RULE_REQUIRED || (rule->kind == RULE_PAGED_REQUIRED && is_paged(problem)) ||
-           (rule->kind == RULE_UNLESS_CAPACITY && is_paged(problem) && problem->kv_capacity_tokens == 0);
+           (rule->kind == RULE_UNLESS_CAPACITY && is_paged(problem) && problem->kv_capacity_tokens == 0 &&
+            (problem->features & LIBDECODE_FEATURE_SPARSE_TOP_K_LENS) == 0);
 }
 
 static const char *announcement(const struct rule *rule) {
@@ -306,6 +322,10 @@ static const char *announcement(const struct rule *rule) {
     case RULE_PAGED:
     case RULE_PAGED_REQUIRED:
         return "pages, which a problem without LIBDECODE_FEATURE_CONTIGUOUS_KV has";
+    case RULE_DENSE:
+        return "a problem without sparse_top_k";
+    case RULE_SPARSE:
+        return "sparse_top_k";
     case RULE_UNLESS_CAPACITY:
         return "a problem with neither LIBDECODE_FEATURE_CONTIGUOUS_KV nor kv_capacity_tokens";
     case RULE_UNKNOWN:
@@ -335,6 +355,10 @@ libdecode_status operation_check_fields(const struct operation_rules *operation,
             return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
                         "problem.%s is %s with LIBDECODE_FEATURE_CONTIGUOUS_KV: there are no pages, leave the field 0",
                         field->name, text_of(field, problem, text));
+        if (rule->kind == RULE_DENSE && is_sparse(problem))
+            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
+                        "problem.%s is %s with sparse_top_k %d: token ids stand in place of a page table, leave the field 0",
+                        field->name, text_of(field, problem, text), problem->sparse_top_k);
         if (value < field->least || value > field->most)
             return refuse_field((enum problem_field)i, problem);
         if (!is_announced(rule, problem))
@@ -392,6 +416,10 @@ static libdecode_status refuse_pointers(const struct operation_rules *operation,
         if (pointer && operation->pointers[i].kind == RULE_UNKNOWN)
             return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "tensors.%s is given: %s does not know it, leave it NULL", name,
                         operation->name);
+        if (pointer && operation->pointers[i].kind == RULE_DENSE && !is_known)
+            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
+                        "tensors.%s is given with problem.sparse_top_k: token ids stand in its place, leave the pointer NULL",
+                        name);
         if (pointer && !is_known)
             return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
                         "tensors.%s is given without %s: set that in the problem, or leave the pointer NULL", name, asked);

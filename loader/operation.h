@@ -71,6 +71,9 @@ enum { PROBLEM_MAX_HEAD_DIM = 576 }; /* of MLA; other operations have less, as p
     OTHER(query_rope_token_stride)                                                                                               \
     OTHER(query_rope_head_stride)                                                                                                \
     RANGE(kv_capacity_tokens, 0, INT32_MAX, "", "")                                                                              \
+    RANGE(sparse_top_k, 0, INT32_MAX, "", "")                                                                                    \
+    OTHER(sparse_token_ids_stride)                                                                                               \
+    RANGE(kv_row_format, 0, 2, "", " (plain, FP8_SCALED_656, NVFP4_352)")                                                        \
     OTHER(reserved)
 
 /* Every pointer of libdecode_tensors but the workspace, which launch.c checks: POINTER(name, alignment in bytes). */
@@ -93,7 +96,9 @@ enum { PROBLEM_MAX_HEAD_DIM = 576 }; /* of MLA; other operations have less, as p
     POINTER(bmm1_scale_log2_device, sizeof(float))                                                                               \
     POINTER(bmm2_scale_device, sizeof(float))                                                                                    \
     POINTER(alibi_slopes, sizeof(float))                                                                                         \
-    POINTER(query_rope, ROW_ALIGNMENT_BYTES)
+    POINTER(query_rope, ROW_ALIGNMENT_BYTES)                                                                                     \
+    POINTER(sparse_token_ids, sizeof(int32_t))                                                                                   \
+    POINTER(sparse_top_k_lens, sizeof(int32_t))
 
 #define PROBLEM_FIELD_OF_RANGE_(name, least, most, kind, note) PROBLEM_FIELD_##name,
 #define PROBLEM_FIELD_OF_OTHER_(name) PROBLEM_FIELD_##name,
@@ -112,7 +117,10 @@ enum rule_kind {
     RULE_NVFP4_OUT,
     RULE_PAGED,          /* without FEATURE_CONTIGUOUS_KV, and then it may be given */
     RULE_PAGED_REQUIRED, /* likewise, and then it must be */
-    RULE_UNLESS_CAPACITY /* always, and it must be unless that feature or kv_capacity_tokens says how many KV tokens there are */
+    /* always, and it must be unless that feature, FEATURE_SPARSE_TOP_K_LENS or kv_capacity_tokens says how many KV tokens there are */
+    RULE_UNLESS_CAPACITY,
+    RULE_DENSE, /* without sparse_top_k, and then it must be */
+    RULE_SPARSE /* with sparse_top_k; then it must be if it is a pointer, and may be if it is a field */
 };
 struct rule {
     enum rule_kind kind;

@@ -70,6 +70,11 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static bool is_mla(const libdecode_problem *given) { return given->op == LIBDECODE_OP_MLA_DECODE; }
 
+size_t element_bytes(libdecode_dtype dtype, int64_t elements) {
+    int bits = dtype_bits(dtype);
+    return bits >= 8 ? (size_t)elements * (size_t)(bits / 8) : (size_t)elements / (size_t)(8 / bits);
+}
+
 /* -------------------------------------------------------------------------------------------------- scalar fields */
 
 /* The pairs are those of semantics the kernels and the reference give a meaning to; the rest is a mistake of the caller. */
@@ -95,8 +100,11 @@ static libdecode_status check_dtypes(libdecode_problem *given) {
     REQUIRE(given->out_dtype != LIBDECODE_DTYPE_NVFP4 || given->query_dtype == LIBDECODE_DTYPE_E4M3,
             "problem.out_dtype is nvfp4 with query_dtype %s: an nvfp4 result needs an e4m3 query",
             dtype_name(given->query_dtype));
-    REQUIRE(!is_mla(given) || (given->kv_dtype != LIBDECODE_DTYPE_NVFP4 && given->kv_dtype != LIBDECODE_DTYPE_E5M2),
-            "problem.kv_dtype is %s with op mla_decode: bf16, fp16 and e4m3 are accepted", dtype_name(given->kv_dtype));
+    REQUIRE(!is_mla(given) || is_16_bit(given->kv_dtype) || given->kv_dtype == LIBDECODE_DTYPE_E4M3 ||
+                (given->kv_dtype == LIBDECODE_DTYPE_NVFP4 && given->kv_row_format == LIBDECODE_KV_ROW_NVFP4_352),
+            "problem.kv_dtype is %s with op mla_decode: bf16, fp16 and e4m3 are accepted, and nvfp4 with kv_row_format 2 "
+            "(NVFP4_352)",
+            dtype_name(given->kv_dtype));
     REQUIRE(
         given->kv_dtype != LIBDECODE_DTYPE_NVFP4 || given->head_dim % 64 == 0,
         "problem.head_dim is %d with kv_dtype nvfp4: it must be a multiple of 64, so that the scales of a token are whole words "
@@ -108,17 +116,22 @@ static libdecode_status check_dtypes(libdecode_problem *given) {
 /* The rotated elements of an MLA row, behind the latent ones. */
 enum { MLA_ROPE_DIM = 64 };
 
+/* Rows of it have no rotated elements. */
+enum { MLA_LATENT_HEAD_DIM = 512 };
+
 static libdecode_status check_head_dims(libdecode_problem *given) {
+    const bool all_latent = problem_is_sparse(given) && given->head_dim == MLA_LATENT_HEAD_DIM;
     if (is_mla(given)) {
         REQUIRE(
-            given->head_dim == 576 || given->head_dim == 320,
-            "problem.head_dim is %d with op mla_decode: accepted are 576 and 320, the latent elements of a row and 64 of RoPE",
+            given->head_dim == 576 || given->head_dim == 320 || all_latent,
+            "problem.head_dim is %d with op mla_decode: accepted are 576 and 320, the latent elements of a row and 64 of RoPE, "
+            "and with sparse_top_k 512, latent elements alone",
             given->head_dim);
     } else {
         REQUIRE(given->head_dim >= 16 && given->head_dim <= 512 && given->head_dim % 16 == 0,
                 "problem.head_dim is %d: accepted are the multiples of 16 from 16 to 512", given->head_dim);
     }
-    const int32_t v_head_dim = given->head_dim - (is_mla(given) ? MLA_ROPE_DIM : 0);
+    const int32_t v_head_dim = given->head_dim - (is_mla(given) && !all_latent ? MLA_ROPE_DIM : 0);
     if (given->v_head_dim == 0)
         given->v_head_dim = v_head_dim;
     REQUIRE(given->v_head_dim == v_head_dim, "problem.v_head_dim is %d with head_dim %d: accepted is %d, 0 for that",
@@ -180,6 +193,46 @@ static libdecode_status check_features(libdecode_problem *given) {
         FORWARD(check_rope("rope_scale", 1.0f, &given->rope_scale));
         FORWARD(check_rope("rope_theta", 10000.0f, &given->rope_theta));
     }
+    return LIBDECODE_OK;
+}
+
+/* What has no meaning for rows that are named one by one. */
+static libdecode_status check_sparse(const libdecode_problem *given) {
+    static const struct {
+        uint32_t feature;
+        const char *name;
+    } dense_features[] = {{LIBDECODE_FEATURE_WINDOW, "WINDOW"},
+                          {LIBDECODE_FEATURE_DRAFT_MASK, "DRAFT_MASK"},
+                          {LIBDECODE_FEATURE_QUERY_POSITIONS, "QUERY_POSITIONS"},
+                          {LIBDECODE_FEATURE_SKIP_SOFTMAX, "SKIP_SOFTMAX"}};
+    const bool has_lens = (given->features & LIBDECODE_FEATURE_SPARSE_TOP_K_LENS) != 0;
+    REQUIRE(
+        problem_is_sparse(given) || !has_lens,
+        "problem.features has LIBDECODE_FEATURE_SPARSE_TOP_K_LENS with sparse_top_k 0: give the number of token ids of a query "
+        "token, or leave the feature out");
+    if (!problem_is_sparse(given))
+        return LIBDECODE_OK;
+    for (size_t i = 0; i < sizeof dense_features / sizeof dense_features[0]; i++)
+        REQUIRE((given->features & dense_features[i].feature) == 0,
+                "problem.features has LIBDECODE_FEATURE_%s with sparse_top_k %d: which tokens are seen is what their ids say, "
+                "leave the feature out",
+                dense_features[i].name, given->sparse_top_k);
+    REQUIRE(
+        given->position_stride <= 1 && given->position_offset == 0,
+        "problem.position_stride is %d and position_offset %d with sparse_top_k %d: token ids have no positions, leave both 0",
+        given->position_stride, given->position_offset, given->sparse_top_k);
+    REQUIRE(!has_lens || (given->features & LIBDECODE_FEATURE_HOST_SEQ_LENS) == 0,
+            "problem.features has LIBDECODE_FEATURE_HOST_SEQ_LENS with LIBDECODE_FEATURE_SPARSE_TOP_K_LENS: seq_lens is then not "
+            "read, leave one of the two out");
+    REQUIRE((given->features & LIBDECODE_FEATURE_QUERY_ROPE) == 0 || given->head_dim != MLA_LATENT_HEAD_DIM,
+            "problem.features has LIBDECODE_FEATURE_QUERY_ROPE with head_dim 512: such rows have no RoPE part, leave it out");
+    REQUIRE(given->num_pages > 0, "problem.num_pages is 0 with sparse_top_k %d: it tells which token ids are valid, give it",
+            given->sparse_top_k);
+    const libdecode_dtype dtype =
+        given->kv_row_format == LIBDECODE_KV_ROW_NVFP4_352 ? LIBDECODE_DTYPE_NVFP4 : LIBDECODE_DTYPE_E4M3;
+    REQUIRE(given->kv_row_format == LIBDECODE_KV_ROW_PLAIN || (given->kv_dtype == dtype && given->head_dim == 576),
+            "problem.kv_row_format is %d with kv_dtype %s and head_dim %d: such rows are of %s and 576",
+            (int)given->kv_row_format, dtype_name(given->kv_dtype), given->head_dim, dtype_name(dtype));
     return LIBDECODE_OK;
 }
 
@@ -254,12 +307,28 @@ static void default_to(int64_t *stride, int64_t other) {
         *stride = other;
 }
 
+enum { SCALED_656_BYTES = 656, NVFP4_352_BYTES = 352 };
+
+/* Of K, without the scales that lie elsewhere. */
+static int64_t k_row_bytes(const libdecode_problem *given) {
+    switch (given->kv_row_format) {
+    case LIBDECODE_KV_ROW_FP8_SCALED_656:
+        return SCALED_656_BYTES;
+    case LIBDECODE_KV_ROW_NVFP4_352:
+        return NVFP4_352_BYTES;
+    case LIBDECODE_KV_ROW_PLAIN:
+        break;
+    }
+    return (int64_t)element_bytes(given->kv_dtype, given->head_dim);
+}
+
 static libdecode_status check_kv(libdecode_problem *given) {
     static const struct stride_names k_names = {"k_page_stride", "k_head_stride", "k_token_stride"};
     static const struct stride_names v_names = {"v_page_stride", "v_head_stride", "v_token_stride"};
     struct alignment alignment = row_alignment(given->kv_dtype);
-    FORWARD(check_kv_strides(given, given->kv_layout, &k_names, given->head_dim, alignment, &given->k_page_stride,
-                             &given->k_head_stride, &given->k_token_stride));
+    const int64_t row = k_row_bytes(given) * 8 / dtype_bits(given->kv_dtype);
+    FORWARD(check_kv_strides(given, given->kv_layout, &k_names, row, alignment, &given->k_page_stride, &given->k_head_stride,
+                             &given->k_token_stride));
     if (is_mla(given)) /* V lies in the same rows */
         return LIBDECODE_OK;
     default_to(&given->v_page_stride, given->k_page_stride);
@@ -272,7 +341,7 @@ static libdecode_status check_kv(libdecode_problem *given) {
 static libdecode_status check_kv_scales(libdecode_problem *given) {
     static const struct stride_names k_names = {"k_sf_page_stride", "k_sf_head_stride", "k_sf_token_stride"};
     static const struct stride_names v_names = {"v_sf_page_stride", "v_sf_head_stride", "v_sf_token_stride"};
-    if (given->kv_dtype != LIBDECODE_DTYPE_NVFP4)
+    if (given->kv_dtype != LIBDECODE_DTYPE_NVFP4 || is_mla(given))
         return LIBDECODE_OK;
     int64_t row = given->head_dim / 16, block = row * given->page_size;
     struct alignment alignment = scale_alignment(given->head_dim);
@@ -370,6 +439,16 @@ static libdecode_status check_page_table(libdecode_problem *given) {
     return LIBDECODE_OK;
 }
 
+/* In place of a page table. */
+static libdecode_status check_token_ids(libdecode_problem *given) {
+    const int64_t tokens = (int64_t)given->batch_size * given->q_len;
+    FORWARD(check_stride("sparse_token_ids_stride", tokens, given->sparse_top_k, not_aligned, &given->sparse_token_ids_stride));
+    if (given->max_seq_len == 0)
+        given->max_seq_len = given->kv_capacity_tokens != 0 ? given->kv_capacity_tokens
+                                                            : (int32_t)smaller(given->num_pages * given->page_size, INT32_MAX);
+    return LIBDECODE_OK;
+}
+
 static libdecode_status check_lengths(libdecode_problem *given) {
     const bool on_host = (given->features & LIBDECODE_FEATURE_HOST_SEQ_LENS) != 0;
     FORWARD(check_stride("seq_lens_request_stride", given->batch_size, 1, not_aligned, &given->seq_lens_request_stride));
@@ -400,9 +479,10 @@ libdecode_status problem_read(const libdecode_problem *problem, libdecode_proble
     return read_caller_struct(ret_problem, sizeof *ret_problem, problem, PROBLEM_MINIMUM_BYTES, "libdecode_problem");
 }
 
-/* Of one row of `dim` elements, with its scales. */
-static int64_t row_bytes(libdecode_dtype dtype, int32_t dim) {
-    return (int64_t)dim * dtype_bits(dtype) / 8 + (dtype == LIBDECODE_DTYPE_NVFP4 ? dim / 16 : 0);
+/* Read for one token and KV head: rows of K and V, with the scales of NVFP4. */
+static int64_t token_bytes(const libdecode_problem *given) {
+    const int64_t scales = given->kv_dtype == LIBDECODE_DTYPE_NVFP4 ? given->head_dim / 16 : 0;
+    return k_row_bytes(given) + (is_mla(given) ? 0 : (int64_t)element_bytes(given->kv_dtype, given->v_head_dim) + 2 * scales);
 }
 
 #define TWO_PI 6.283185307179586476925
@@ -426,10 +506,11 @@ static void derive(struct problem *problem) {
     problem->v_dim = given->v_head_dim;
     problem->query_dim = (given->features & LIBDECODE_FEATURE_QUERY_ROPE) != 0 ? given->v_head_dim : given->head_dim;
     derive_rope(problem);
-    problem->kv_token_bytes =
-        row_bytes(given->kv_dtype, problem->qk_dim) + (is_mla(given) ? 0 : row_bytes(given->kv_dtype, problem->v_dim));
+    problem->kv_token_bytes = token_bytes(given);
     problem->page_table_width = page_table_width(given);
     problem->max_tokens = (int32_t)smaller(smaller(problem->page_table_width, INT32_MAX) * given->page_size, INT32_MAX);
+    if (problem_is_sparse(given))
+        problem->max_tokens = INT32_MAX;
     if (given->kv_capacity_tokens != 0)
         problem->max_tokens = given->kv_capacity_tokens;
     if ((given->features & LIBDECODE_FEATURE_HOST_SEQ_LENS) != 0)
@@ -449,13 +530,16 @@ libdecode_status problem_check(const libdecode_problem *problem, struct problem 
     FORWARD(check_shape(given));
     FORWARD(check_dtypes(given));
     FORWARD(check_features(given));
+    FORWARD(check_sparse(given));
     if (problem_is_contiguous(given))
         describe_as_pages(given);
     FORWARD(check_layouts(given));
     FORWARD(check_row_strides(given));
     FORWARD(check_kv(given));
     FORWARD(check_kv_scales(given));
-    if (!problem_is_contiguous(given))
+    if (problem_is_sparse(given))
+        FORWARD(check_token_ids(given));
+    else if (!problem_is_contiguous(given))
         FORWARD(check_page_table(given));
     FORWARD(check_lengths(given));
     FORWARD(check_positions(given));

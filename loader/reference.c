@@ -13,22 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache.h"
 #include "element.h"
 #include "status.h"
 
 #define LOG2_E 1.4426950408889634
 #define LN_2 0.6931471805599453
-
-/* K or V: where its rows lie. Strides count elements, those of the scales bytes. */
-struct cache {
-    const uint8_t *rows;
-    const uint8_t *scales; /* NVFP4 only */
-    int64_t page_stride, head_stride, token_stride;
-    int64_t sf_page_stride, sf_head_stride, sf_token_stride;
-    libdecode_sf_layout sf_layout;
-    int64_t page_table_offset; /* its page ids, from those of K */
-    size_t dim;                /* elements of a row */
-};
 
 /* Memory of one sequence at a time. A row is a (query token, query head of the group). */
 struct scratch {
@@ -65,12 +55,8 @@ struct sequence {
     int64_t q_len;       /* of this request */
     int64_t first_token; /* row of its first query token in query, out, lse and draft_mask */
     const int32_t *page_ids;
+    const int32_t *token_ids; /* sparse: seq_len of them, of the one query token that this is then about; else NULL */
 };
-
-static size_t element_bytes(libdecode_dtype dtype, int64_t elements) {
-    int bits = dtype_bits(dtype);
-    return bits >= 8 ? (size_t)elements * (size_t)(bits / 8) : (size_t)elements / (size_t)(8 / bits);
-}
 
 /* ------------------------------------------------------------------------------------------------------ visibility */
 
@@ -117,6 +103,10 @@ static bool token_visible(const struct operation *operation, const struct sequen
 /* Fills scratch.visible; false if no query token sees `token`, whose page id and rows must then not be read. */
 static bool token_visible_to_any(const struct operation *operation, const struct sequence *sequence, struct kv_token token) {
     bool any = false;
+    if (sequence->token_ids != NULL) {
+        const int64_t id = sequence->token_ids[token.index];
+        return operation->scratch.visible[0] = id >= 0 && id < operation->problem->num_pages * operation->problem->page_size;
+    }
     for (int64_t query_token = 0; query_token < sequence->q_len; query_token++) {
         bool visible = token_visible(operation, sequence, query_token, token);
         operation->scratch.visible[query_token] = visible;
@@ -127,7 +117,7 @@ static bool token_visible_to_any(const struct operation *operation, const struct
 
 /* ------------------------------------------------------------------------------------------------------ KV tokens */
 
-/* The KV tokens of a sequence that may be visible, in order. A list of ids would be another way to walk. */
+/* The KV tokens of a sequence that may be visible, in order; or the places of its token ids. */
 struct token_walk {
     int64_t next, end;
 };
@@ -138,6 +128,8 @@ static struct token_walk walk_begin(const struct operation *operation, const str
     struct token_walk walk = {.next = 0, .end = sequence->seq_len};
     int64_t query_token = 0, position = 0;
 
+    if (sequence->token_ids != NULL)
+        return walk;
     while (query_token < sequence->q_len && !query_position(operation, sequence, query_token, &position))
         query_token++;
     if (query_token == sequence->q_len)
@@ -163,25 +155,17 @@ static void load_kv_row(const struct operation *operation, const struct sequence
                         int64_t token, double *ret_row) {
     const libdecode_problem *problem = operation->problem;
     int64_t page = sequence->request, page_token = token;
-    if (sequence->page_ids != NULL) {
+    if (sequence->token_ids != NULL) {
+        page = sequence->token_ids[token] / problem->page_size;
+        page_token = sequence->token_ids[token] % problem->page_size;
+    } else if (sequence->page_ids != NULL) {
         page = sequence->page_ids[cache->page_table_offset + token / problem->page_size];
         page_token = token % problem->page_size;
     }
-
-    if (page < 0 || (problem->num_pages != 0 && page >= problem->num_pages)) {
+    if (page < 0 || (problem->num_pages != 0 && page >= problem->num_pages))
         memset(ret_row, 0, cache->dim * sizeof *ret_row); /* it still counts, with logit 0 */
-        return;
-    }
-    int64_t element = page * cache->page_stride + sequence->kv_head * cache->head_stride + page_token * cache->token_stride;
-    const uint8_t *row = cache->rows + element_bytes(problem->kv_dtype, element);
-    if (problem->kv_dtype != LIBDECODE_DTYPE_NVFP4) {
-        element_decode_row(problem->kv_dtype, row, cache->dim, ret_row);
-        return;
-    }
-    size_t scale_step;
-    const uint8_t *scales = cache->scales + page * cache->sf_page_stride + sequence->kv_head * cache->sf_head_stride;
-    scales += nvfp4_scale_offset(cache->sf_layout, cache->sf_token_stride, (size_t)page_token, cache->dim, &scale_step);
-    nvfp4_decode_row(row, scales, scale_step, cache->dim, ret_row);
+    else
+        cache_decode_row(cache, page, sequence->kv_head, page_token, ret_row);
 }
 
 /* Pairs of dims that are half a row apart, as libdecode.h says. float64 knows an angle of a million radians to 2^-33. */
@@ -432,12 +416,6 @@ static libdecode_status check_query_lengths(const libdecode_problem *problem, co
     return LIBDECODE_OK;
 }
 
-/* Of MLA V has no strides of its own: its rows are K's. */
-static struct cache v_of_k(struct cache k, int32_t v_dim) {
-    k.dim = (size_t)v_dim;
-    return k;
-}
-
 static struct operation describe(const struct reference *reference) {
     const struct problem *problem = &reference->problem;
     const libdecode_tensors *tensors = &reference->tensors;
@@ -452,27 +430,8 @@ static struct operation describe(const struct reference *reference) {
         .reference = reference,
         .problem = given,
         .tensors = tensors,
-        .k = {.rows = tensors->k_cache,
-              .scales = tensors->k_sf,
-              .page_stride = given->k_page_stride,
-              .head_stride = given->k_head_stride,
-              .token_stride = given->k_token_stride,
-              .sf_page_stride = given->k_sf_page_stride,
-              .sf_head_stride = given->k_sf_head_stride,
-              .sf_token_stride = given->k_sf_token_stride,
-              .sf_layout = LIBDECODE_SF_LINEAR,
-              .dim = (size_t)problem->qk_dim},
-        .v = {.rows = tensors->v_cache,
-              .scales = tensors->v_sf,
-              .page_stride = given->v_page_stride,
-              .head_stride = given->v_head_stride,
-              .token_stride = given->v_token_stride,
-              .sf_page_stride = given->v_sf_page_stride,
-              .sf_head_stride = given->v_sf_head_stride,
-              .sf_token_stride = given->v_sf_token_stride,
-              .sf_layout = given->v_sf_layout,
-              .page_table_offset = given->page_table_v_offset,
-              .dim = (size_t)problem->v_dim},
+        .k = cache_of_k(problem, tensors),
+        .v = cache_of_v(problem, tensors),
         .bmm1_scale = bmm1_scale,
         .bmm2_scale = (double)(tensors->bmm2_scale_device != NULL ? *tensors->bmm2_scale_device : tensors->bmm2_scale),
         .rotates = (given->features & LIBDECODE_FEATURE_ROPE) != 0,
@@ -481,8 +440,6 @@ static struct operation describe(const struct reference *reference) {
         .v_dim = (size_t)problem->v_dim,
         .group_size = (size_t)problem->group_size,
     };
-    if (given->op == LIBDECODE_OP_MLA_DECODE)
-        operation.v = v_of_k(operation.k, problem->v_dim);
     return operation;
 }
 
@@ -538,6 +495,31 @@ static struct sequence find_sequence(const struct reference *reference, int64_t 
     return sequence;
 }
 
+/* What query token `token` of a sequence sees by its token ids: a sequence of its own. */
+static struct sequence query_token_sequence(const struct reference *reference, const struct sequence *sequence, int64_t token) {
+    const libdecode_problem *problem = &reference->problem.given;
+    const libdecode_tensors *tensors = &reference->tensors;
+    struct sequence own = *sequence;
+    own.first_token += token;
+    own.q_len = 1;
+    own.token_ids = tensors->sparse_token_ids + own.first_token * problem->sparse_token_ids_stride;
+    own.seq_len = tensors->sparse_top_k_lens != NULL ? tensors->sparse_top_k_lens[own.first_token]
+                                                     : sequence->seq_len - sequence->q_len + token + 1;
+    own.seq_len = own.seq_len < 0 ? 0 : own.seq_len < problem->sparse_top_k ? own.seq_len : problem->sparse_top_k;
+    return own;
+}
+
+static void decode_part(const struct reference *reference, const struct operation *operation, const struct sequence *sequence) {
+    if (!problem_is_sparse(operation->problem)) {
+        decode_sequence(operation, sequence);
+        return;
+    }
+    for (int64_t token = 0; token < sequence->q_len; token++) {
+        const struct sequence own = query_token_sequence(reference, sequence, token);
+        decode_sequence(operation, &own);
+    }
+}
+
 static size_t longest_query(const struct reference *reference) {
     const int32_t *cum_seq_lens_q = reference->tensors.cum_seq_lens_q;
     int32_t longest = cum_seq_lens_q != NULL ? 0 : reference->problem.given.q_len;
@@ -570,7 +552,7 @@ libdecode_status reference_part(const struct reference *reference, int64_t reque
     if (sequence.q_len == 0)
         return LIBDECODE_OK;
     FORWARD(scratch_create(&operation, (size_t)sequence.q_len, &operation.scratch));
-    decode_sequence(&operation, &sequence);
+    decode_part(reference, &operation, &sequence);
     free(operation.scratch.query);
     return LIBDECODE_OK;
 }
@@ -588,7 +570,7 @@ libdecode_status libdecode_reference(const libdecode_problem *problem, const lib
     for (int64_t request = 0; request < given->batch_size; request++) {
         for (int64_t kv_head = 0; kv_head < given->num_kv_heads; kv_head++) {
             struct sequence sequence = find_sequence(&reference, request, kv_head);
-            decode_sequence(&operation, &sequence);
+            decode_part(&reference, &operation, &sequence);
         }
     }
     free(operation.scratch.query);

@@ -32,12 +32,12 @@ __device__ int exact_row_passes(const Sequences &sequences, int sequence);
  * its words as arguments would be gathered on the way to the first copy, before anyone knows whether they are needed.
  */
 struct Sequences {
-    const int32_t *seq_lens, *query_positions, *cum_seq_lens_q;
+    const int32_t *seq_lens, *query_positions, *cum_seq_lens_q, *top_k_lens;
     int64_t request_stride, head_stride;
     libdecode_divisor per_request;
     int32_t heads_per_sequence, count, max_tokens, window_reach;
     int32_t row_passes, q_len, rows_per_token, row_tile;
-    int32_t window_left, position_offset;
+    int32_t window_left, position_offset, top_k;
     uint32_t rare;
     bool has_draft_mask;
     libdecode_divisor position_stride;
@@ -45,13 +45,13 @@ struct Sequences {
     Sequences() = default;
     explicit __device__ __forceinline__ Sequences(const schedule_params &params)
         : seq_lens(params.seq_lens), query_positions(params.query_positions), cum_seq_lens_q(params.cum_seq_lens_q),
-          request_stride(params.seq_lens_request_stride), head_stride(params.seq_lens_head_stride),
+          top_k_lens(params.top_k_lens), request_stride(params.seq_lens_request_stride), head_stride(params.seq_lens_head_stride),
           per_request(params.sequences_per_request), heads_per_sequence(params.heads_per_sequence),
           count(params.batch_size * params.sequences_per_request.value), max_tokens(params.max_tokens),
           window_reach(params.window_reach), row_passes(params.row_passes), q_len(params.q_len),
           rows_per_token(params.group_size.value), row_tile(params.row_tile), window_left(params.window_left),
-          position_offset(params.position_offset), rare(params.rare), has_draft_mask(params.draft_mask != nullptr),
-          position_stride(params.position_stride) {}
+          position_offset(params.position_offset), top_k(params.top_k), rare(params.rare),
+          has_draft_mask(params.draft_mask != nullptr), position_stride(params.position_stride) {}
 
     __device__ __forceinline__ int request_of(int sequence) const { return quotient(sequence, per_request); }
     __device__ __forceinline__ int first_head_of(int sequence, int request) const {
@@ -133,8 +133,24 @@ struct QueryView {
     }
 };
 
+/* Of a sequence that is a query token of its request: how many columns of its ids it uses. */
+__device__ __forceinline__ TokenRange used_columns(const Sequences &sequences, int sequence, int tokens) {
+    const int request = sequences.request_of(sequence), token = sequence - request * sequences.q_len;
+    const QueryTokens query(sequences, request);
+    if (token >= query.count)
+        return {0, 0};
+    int columns = tokens - query.count + token + 1;
+    if (const int32_t *const counts = sequences.top_k_lens; counts != nullptr) {
+        __builtin_assume(__isGlobal(counts));
+        columns = counts[query.first + token];
+    }
+    return {0, min(max(columns, 0), sequences.top_k)};
+}
+
 /* From where the first query token's window begins to where the last one ends; with a draft mask, to the last token. */
 __device__ __noinline__ TokenRange exact_range(const Sequences &sequences, int sequence, int tokens) {
+    if (sequences.top_k > 0)
+        return used_columns(sequences, sequence, tokens);
     const int request = sequences.request_of(sequence);
     const QueryTokens query(sequences, request);
     if (query.count == 0)
@@ -145,6 +161,8 @@ __device__ __noinline__ TokenRange exact_range(const Sequences &sequences, int s
 }
 
 __device__ __noinline__ int exact_row_passes(const Sequences &sequences, int sequence) {
+    if (sequences.top_k > 0)
+        return sequences.row_passes;
     const QueryTokens query(sequences, sequences.request_of(sequence));
     const int row_shift = __ffs(sequences.row_tile) - 1;
     return max((query.count * sequences.rows_per_token + sequences.row_tile - 1) >> row_shift, 1);

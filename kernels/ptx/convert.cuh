@@ -47,6 +47,13 @@ __device__ __forceinline__ uint32_t multiply_fp16x2(uint32_t a, uint32_t b) {
     return product;
 }
 
+/* Of bf16; subnormal numbers are kept. */
+__device__ __forceinline__ uint32_t multiply_bf16x2(uint32_t a, uint32_t b) {
+    uint32_t product;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+    return product;
+}
+
 /* a * b + c of both halves, rounded once. */
 __device__ __forceinline__ uint32_t multiply_add_fp16x2(uint32_t a, uint32_t b, uint32_t c) {
     uint32_t sum;

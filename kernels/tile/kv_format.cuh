@@ -40,8 +40,9 @@ constexpr int fragment_tokens = 16; /* tokens of one matrix instruction; never s
  * the same way, as boxes of 16 tokens. box_tokens is a power of two of at least 16 and known at run time only, hence what
  * TokenFragments computes once.
  */
-template <int row_bytes>
+template <int bytes>
 struct TileRows {
+    static constexpr int row_bytes = bytes;
     static constexpr int line_bytes = row_bytes % 128 == 0 ? 128 : row_bytes % 64 == 0 ? 64 : 32; /* the widest that divides it */
     static constexpr int lines = row_bytes / line_bytes;
     static constexpr int chunk_pairs = row_bytes / 32;
@@ -72,6 +73,21 @@ struct TileRows {
   private:
     static constexpr int line_chunks = line_bytes / 16;
     static __device__ __forceinline__ int permutation(int token) { return token / (128 / line_bytes) % line_chunks; }
+};
+
+/*
+ * Rows of `bytes` as memory has them, one behind the other, in lines of an odd number of chunks: so ldmatrix meets no bank conflict, and
+ * one copy brings a row.
+ */
+template <int bytes>
+struct PitchedRows {
+    static constexpr int row_bytes = bytes | 16, lines = 1;
+    static_assert(bytes % 16 == 0, "rows of whole chunks");
+
+    static __device__ __forceinline__ uint32_t first_pair(uint32_t fragment, int token, int odd) {
+        return fragment + token * row_bytes + odd * 16;
+    }
+    static __device__ __forceinline__ uint32_t pair(uint32_t address, uint32_t, int pair) { return address + pair * 32; }
 };
 
 struct NoScales {

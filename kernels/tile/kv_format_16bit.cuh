@@ -11,11 +11,11 @@
 namespace tile {
 
 /* A pair of chunks is one step. */
-template <int dtype, int head_dim>
+template <int dtype, int head_dim, class Rows_ = TileRows<head_dim * 2>>
 struct KvFormat16Bit {
     static constexpr int matrix_dtype = dtype;
-    static constexpr int row_bytes = head_dim * 2, scale_bytes = 0, copied_element_bytes = 2;
-    using Rows = TileRows<row_bytes>;
+    using Rows = Rows_;
+    static constexpr int row_bytes = Rows::row_bytes, scale_bytes = 0, copied_element_bytes = 2;
     static constexpr int steps = head_dim / 16, pair_steps = 1;
     using Scales = NoScales;
     static constexpr float k_scale = 1.f, v_scale = 1.f;

@@ -33,11 +33,11 @@ struct E4m3Pairs {
 };
 
 /* A pair of chunks is two steps. */
-template <class Pairs, int head_dim>
+template <class Pairs, int head_dim, class Rows_ = TileRows<head_dim>>
 struct Fp8Format {
     static constexpr int matrix_dtype = KERNEL_DTYPE_FP16;
-    static constexpr int row_bytes = head_dim, scale_bytes = 0, copied_element_bytes = 1;
-    using Rows = TileRows<row_bytes>;
+    using Rows = Rows_;
+    static constexpr int row_bytes = Rows::row_bytes, scale_bytes = 0, copied_element_bytes = 1;
     static constexpr int steps = head_dim / 16, pair_steps = 2;
     using Scales = NoScales;
     static constexpr float k_scale = 1.f, v_scale = 1.f;

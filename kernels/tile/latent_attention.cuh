@@ -71,6 +71,17 @@ struct SharedWeights {
     alignas(16) uint16_t weight[row_tile][pitch];
     alignas(8) float shrink[row_tile]; /* the output of the row is multiplied by it first */
 
+    /* Of neighbouring tokens of a row. */
+    template <int dtype, int count>
+    __device__ __forceinline__ void store(int row, int first_token, const float (&weights)[count]) {
+        uint16_t *const to = &weight[row][first_token];
+        if constexpr (count == 1)
+            *to = static_cast<uint16_t>(Element<dtype>::pack(weights[0], 0.f));
+        else
+            *reinterpret_cast<uint32_t *>(to) = Element<dtype>::pack(weights[0], weights[1]);
+        static_assert(count <= 2, "a word of weights a lane");
+    }
+
     /* B operands of pv, of 16 tokens and two fragments of rows from `n` on. */
     __device__ __forceinline__ void operands(uint32_t (&words)[4], int fragment, int n, int lane) const {
         const int row = n * 8 + (lane & 7) + (lane >> 4) * 8, token = fragment * fragment_tokens + (lane >> 3 & 1) * 8;
@@ -115,7 +126,10 @@ __device__ __forceinline__ void qk_part(ScoreFragment<token_fragments, row_fragm
     }
 }
 
-/* The running softmax of the rows of one warp, as OnlineSoftmax has it: a lane for some tokens of the tile, all lanes for a row. */
+/*
+ * The running softmax of the rows of one warp, as OnlineSoftmax has it: a lane for some tokens of the tile, all lanes for a row.
+ * `Tokens` say who sees which, as WarpTokens do; `Weights` take them, as SharedWeights do.
+ */
 template <int rows>
 struct RowSoftmax {
     float reference[rows]; /* alike for all lanes */
@@ -130,10 +144,9 @@ struct RowSoftmax {
     }
 
     /* `scales`: of the rows' products, by which they become base 2. `cap`: a soft cap of natural logits, or 0. */
-    template <int dtype, int row_tile, int tile_tokens, int groups>
+    template <int dtype, int row_tile, int tile_tokens, int groups, class Tokens, class Weights>
     __device__ __forceinline__ void update(const ScoreParts<row_tile, tile_tokens, groups> &parts, const float *scales, float cap,
-                                           const WarpTokens<row_tile, tile_tokens> &tokens, int first_row,
-                                           SharedWeights<row_tile, tile_tokens> &weights, int lane) {
+                                           const Tokens &tokens, int first_row, Weights &weights, int lane) {
         constexpr int count = tile_tokens / 32;
         const int first_token = lane * count;
         const bool all_visible = tokens.all_visible();
@@ -168,12 +181,7 @@ struct RowSoftmax {
                 score[i] = ptx::exp2_approx(score[i] - common);
                 sum[r] += score[i];
             }
-            uint16_t *const to = &weights.weight[first_row + r][first_token];
-            if constexpr (count == 1)
-                *to = static_cast<uint16_t>(Element<dtype>::pack(score[0], 0.f));
-            else
-                *reinterpret_cast<uint32_t *>(to) = Element<dtype>::pack(score[0], score[1]);
-            static_assert(count <= 2, "a word of weights a lane");
+            weights.template store<dtype>(first_row + r, first_token, score);
             if (lane == 0)
                 weights.shrink[first_row + r] = shrink;
         }
@@ -203,11 +211,11 @@ struct RowSoftmax {
 };
 
 /* This warp's steps over the dims of V, from `first_step` on. `masked` as in attention.cuh. */
-template <bool masked, class Format, int steps, int row_tile, int tile_tokens>
+template <bool masked, class Format, int steps, int row_tile, int tile_tokens, class Tokens>
 __device__ __forceinline__ void pv_part(OutputFragment<steps, row_tile / 8> &output,
                                         const SharedWeights<row_tile, tile_tokens> &weights, uint32_t v_tile,
                                         const TokenFragments<Format, tile_tokens, tile_tokens / fragment_tokens> &fragments,
-                                        const WarpTokens<row_tile, tile_tokens> &tokens, int first_step, int lane) {
+                                        const Tokens &tokens, int first_step, int lane) {
     const auto seen = masked ? tokens.seen_by_any() : 0;
 #pragma unroll
     for (int fragment = 0; fragment < tile_tokens / fragment_tokens; ++fragment) {

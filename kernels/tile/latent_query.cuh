@@ -14,6 +14,7 @@
 #include "ptx/matrix.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/scalar.cuh"
+#include "tile/element.cuh"
 #include "tile/kv_format.cuh"
 #include "tile/query.cuh"
 #include "tile/row_map.cuh"
@@ -33,6 +34,30 @@ struct StepRange {
         : first(group * pairs / groups * Format::pair_steps), end((group + 1) * pairs / groups * Format::pair_steps) {}
     /* Whether the group has a step number `i`. */
     __device__ __forceinline__ bool has(int i) const { return is_even || i < most - Format::pair_steps || first + i < end; }
+    /* Which step of the row that is. */
+    static __device__ __forceinline__ int number(int first, int i) { return first + i; }
+};
+
+/* Rows of two kinds of elements: those of V, Format::Latent, and behind them those that carry the position, Format::Rope. */
+template <class Format>
+concept Mixed = requires {
+    typename Format::Rope;
+};
+
+/* Of these a group takes a part of each: `latent` steps, and one. */
+template <Mixed Format, int groups>
+struct StepRange<Format, groups> {
+    static constexpr int latent = Format::latent_steps / groups, most = latent + 1;
+    static_assert(Format::latent_steps % groups == 0 && Format::steps == Format::latent_steps + groups,
+                  "one more for each group");
+
+    const int group, first;
+
+    explicit __device__ __forceinline__ StepRange(int group) : group(group), first(group * latent) {}
+    __device__ __forceinline__ bool has(int) const { return true; }
+    static __device__ __forceinline__ int number(int first, int i) {
+        return i < latent ? first + i : Format::latent_steps + first / latent;
+    }
 };
 
 /* Lies in shared memory; within 16 dims in the order of the B operand. */
@@ -44,7 +69,8 @@ struct LatentQuery {
     alignas(16) uint16_t row[row_tile][pitch];
 
     /* Row `r`, by one warp; zeros where it is not live. Returns what products of it are to be multiplied by. */
-    __device__ __forceinline__ float load(const mla_decode_params &params, const RowMap &rows, int r, bool is_live, int lane) {
+    template <class Params>
+    __device__ __forceinline__ float load(const Params &params, const RowMap &rows, int r, bool is_live, int lane) {
         uint32_t pairs[lane_vectors][vector / 2] = {};
         const query_params &query = params.query;
         const int64_t first = rows.query_offset(query, r);
@@ -70,12 +96,12 @@ struct LatentQuery {
             }
         }
         const bool is_scaled = Format::converts_query && query.dtype == KERNEL_DTYPE_BF16;
-        const float factor = is_scaled ? 1.f / fp16_from_bf16(pairs) : 1.f;
+        const float factor = is_scaled ? 1.f / fp16_from_bf16(pairs, lane) : 1.f;
 #pragma unroll
         for (int i = 0; i < lane_vectors; ++i) {
             const int dim = (i * 32 + lane) * vector;
             if (dim < head_dim)
-                store(&row[r][dim / 16 * 16], dim % 16 / vector, pairs[i]);
+                store(row[r], dim, pairs[i]);
         }
         return factor;
     }
@@ -87,23 +113,48 @@ struct LatentQuery {
 
   private:
     /*
-     * Four pairs of neighbouring dims: those of half `half` of a step. Where the query is converted, a lane's registers are two
-     * neighbouring pairs, so even pairs stand in the first half, odd ones in the second.
+     * Four pairs of neighbouring dims, from `dim` on. Where the query is converted, the registers of a lane are neighbouring pairs: two,
+     * of which the first stands in the first half of the step and the other in the second, or four of two steps.
      */
-    static __device__ __forceinline__ void store(uint16_t *step, int half, const uint32_t (&pairs)[vector / 2]) {
-        if constexpr (Format::converts_query) {
+    template <class Order>
+    static __device__ __forceinline__ void store_as(uint16_t *row, int dim, const uint32_t (&pairs)[vector / 2]) {
+        uint16_t *const step = row + dim / 16 * 16;
+        const int half = dim % 16 / vector;
+        if constexpr (!Order::converts_query) {
+            *reinterpret_cast<uint4 *>(step + half * 8) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+        } else if constexpr (Order::query_vector == 4) {
             *reinterpret_cast<uint2 *>(step + half * 4) = make_uint2(pairs[0], pairs[2]);
             *reinterpret_cast<uint2 *>(step + 8 + half * 4) = make_uint2(pairs[1], pairs[3]);
         } else {
-            *reinterpret_cast<uint4 *>(step + half * 8) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+            uint32_t *const words = reinterpret_cast<uint32_t *>(row + dim / 32 * 32) + dim % 32 / vector;
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                words[i * 4] = Order::query_operand(pairs, i / 2, i % 2);
         }
+    }
+    static __device__ __forceinline__ void store(uint16_t *row, int dim, const uint32_t (&pairs)[vector / 2]) {
+        if constexpr (!Mixed<Format>)
+            store_as<Format>(row, dim, pairs);
+        else if (dim < Format::latent_steps * 16)
+            store_as<typename Format::Latent>(row, dim, pairs);
+        else
+            store_as<typename Format::Rope>(row, dim, pairs);
+    }
+
+    /* Two dims of those that begin at `dim`, as the matrix instructions there want them. */
+    static __device__ __forceinline__ uint32_t pack(int dim, float low, float high) {
+        if constexpr (Mixed<Format>) {
+            if (dim >= Format::latent_steps * 16)
+                return Element<Format::Rope::matrix_dtype>::pack(low, high);
+        }
+        return ptx::pack_fp16(low, high);
     }
 
     static __device__ __forceinline__ float low(uint32_t pair) { return __uint_as_float(pair << 16); }
     static __device__ __forceinline__ float high(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 
     /* In place; returns the power of two by which they are multiplied, alike for all lanes. */
-    static __device__ __forceinline__ float fp16_from_bf16(uint32_t (&pairs)[lane_vectors][vector / 2]) {
+    static __device__ __forceinline__ float fp16_from_bf16(uint32_t (&pairs)[lane_vectors][vector / 2], int lane) {
         float largest = 0.f;
 #pragma unroll
         for (int i = 0; i < lane_vectors; ++i) {
@@ -119,7 +170,7 @@ struct LatentQuery {
         for (int i = 0; i < lane_vectors; ++i) {
 #pragma unroll
             for (int j = 0; j < vector / 2; ++j)
-                pairs[i][j] = ptx::pack_fp16(low(pairs[i][j]) * multiplier, high(pairs[i][j]) * multiplier);
+                pairs[i][j] = pack((i * 32 + lane) * vector, low(pairs[i][j]) * multiplier, high(pairs[i][j]) * multiplier);
         }
         return multiplier;
     }
@@ -137,7 +188,7 @@ struct LatentQueryFragment {
 #pragma unroll
             for (int n = 0; n < row_tile / 16; ++n) {
                 if (steps.has(i))
-                    query.operands(operand[i][n], steps.first + i, n * 2, lane);
+                    query.operands(operand[i][n], Steps::number(steps.first, i), n * 2, lane);
             }
         }
     }
@@ -158,7 +209,7 @@ struct LatentQueryReader {
         lane = its_lane;
     }
     __device__ __forceinline__ const uint32_t (&operands(int i, int n, uint32_t (&words)[4]) const)[4] {
-        query->operands(words, first_step + i, n * 2, lane);
+        query->operands(words, Steps::number(first_step, i), n * 2, lane);
         return words;
     }
 };

@@ -4,7 +4,7 @@
  *
  * The tolerance, derived. w_j is the weight of token j: exp(z_j) over the sum of all; u_p is the unit roundoff of the dtype in
  * which P meets V, u_o that of out (bf16: 2^-8, fp16: 2^-11, e4m3: 2^-4). P has the dtype of the matrix operands: bf16 with bf16
- * KV, fp16 with every other, whatever the query is. Everything else is done in f32, and the reference does not round at all.
+ * KV and with rows of 656 bytes, where it has been multiplied by the scale of V, fp16 with every other, whatever the query is. Everything else is done in f32, and the reference does not round at all.
  * K and V lose nothing: every e4m3 and e5m2, and every product of an e2m1 and an e4m3, is an fp16 number. Nor does the query: a
  * bf16 row for fp16 operands is multiplied by a power of two, and only elements below 2^-29 of its largest lose digits, which are
  * less than 2^-40 of that largest: nothing beside the f32 sums. Then
@@ -137,7 +137,9 @@ static int32_t request_of(const libdecode_problem *given, const libdecode_tensor
 /* `exact` writes to expectation->out and ->lse; here out saturates, and the tolerances follow. */
 static bool set_tolerances(const struct problem *problem, const libdecode_tensors *tensors, const struct exact_results *exact,
                            struct expectation *expectation) {
-    const libdecode_dtype p_dtype = problem->given.kv_dtype == LIBDECODE_DTYPE_BF16 ? LIBDECODE_DTYPE_BF16 : LIBDECODE_DTYPE_FP16;
+    const bool is_bf16 = problem->given.kv_dtype == LIBDECODE_DTYPE_BF16 ||
+                         problem->given.kv_row_format == LIBDECODE_KV_ROW_FP8_SCALED_656; /* scales of V are any float */
+    const libdecode_dtype p_dtype = is_bf16 ? LIBDECODE_DTYPE_BF16 : LIBDECODE_DTYPE_FP16;
     const struct rounding *p = rounding_of(p_dtype), *out = rounding_of(problem->given.out_dtype);
     if (p == NULL || out == NULL)
         return false;

@@ -35,6 +35,8 @@ static const struct {
     {"skip_softmax_threshold_scale_factor", "--skip-softmax"},
     {"rope_scale", "--rope-scale"},
     {"rope_theta", "--rope-theta"},
+    {"sparse_top_k", "--sparse-top-k"},
+    {"kv_row_format", "--kv-row"},
     {"op mla_decode", "--mla"},
     {"LIBDECODE_FEATURE_WINDOW", "--window"},
     {"LIBDECODE_FEATURE_SINKS", "--sinks"},

@@ -20,6 +20,10 @@ const struct option problem_options[] = {
     {"--head-dim", "D", OPTION_INT, FIELD(head_dim), 1, 1 << 16, "elements of a head (default 128; with --mla 576)"},
     {"--mla", NULL, OPTION_FLAG, FIELD(mla), 0, 0,
      "MLA decode: a cache of latent rows of 576 (512 of V) or 320 (256), one KV head (default heads 128/1, as DeepSeek-V3)"},
+    {"--sparse-top-k", "N", OPTION_INT, FIELD(sparse_top_k), 0, 1 << 20,
+     "with --mla: every query token attends to N rows that it names, of its request's (default 0: to all)"},
+    {"--kv-row", "plain|scaled656|nvfp352", OPTION_WORD, FIELD(kv_row), 0, 0,
+     "with --sparse-top-k: rows of 656 bytes (e4m3 with scales, bf16), of 352 (nvfp4, e4m3), or of one dtype (default plain)"},
     {"--kv", KV_DTYPES, OPTION_WORD, FIELD(kv), 0, 0, "what the KV cache holds; fp8 is e4m3 (default: as --query)"},
     {"--query", "bf16|fp16|e4m3|fp8", OPTION_WORD, FIELD(query), 0, 0,
      "the query's dtype (default bf16, or fp16 with --kv fp16)"},
@@ -138,6 +142,14 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
         return false;
     if (problem->kv_dtype == LIBDECODE_DTYPE_FP16 && problem->query_dtype == LIBDECODE_DTYPE_BF16)
         problem->query_dtype = LIBDECODE_DTYPE_FP16; /* what --kv fp16 alone means */
+    problem->sparse_top_k = args->sparse_top_k;
+    if (args->kv_row[0] == 's') {
+        problem->kv_row_format = LIBDECODE_KV_ROW_FP8_SCALED_656;
+        problem->kv_dtype = LIBDECODE_DTYPE_E4M3;
+    } else if (args->kv_row[0] == 'n') {
+        problem->kv_row_format = LIBDECODE_KV_ROW_NVFP4_352;
+        problem->kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    }
     problem->kv_layout = args->layout[0] == 'h' ? LIBDECODE_KV_HND : LIBDECODE_KV_NHD;
     problem->v_sf_layout = args->sf_layout[0] == 'l' ? LIBDECODE_SF_LINEAR : LIBDECODE_SF_V_INTERLEAVE4;
     if (args->window >= 0) {
@@ -165,6 +177,9 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
 void workload_give_room(libdecode_problem *problem, int32_t tokens) {
     if ((problem->features & LIBDECODE_FEATURE_CONTIGUOUS_KV) != 0) /* interleaved scales come by four tokens */
         problem->kv_capacity_tokens = problem->v_sf_layout == LIBDECODE_SF_LINEAR ? tokens : (tokens + 3) / 4 * 4;
+    else if (problem_is_sparse(problem)) /* a pool that holds every request */
+        problem->num_pages = (int64_t)(problem->batch_size > 0 ? problem->batch_size : 1) *
+                             ((tokens + problem->page_size - 1) / problem->page_size);
     else
         problem->page_table_request_stride = (tokens + problem->page_size - 1) / problem->page_size;
 }
@@ -226,17 +241,22 @@ void workload_describe(const struct workload *workload, char *text, size_t size)
         snprintf(soft_cap, sizeof soft_cap, ", soft cap %g", (double)problem->logits_soft_cap);
     if ((problem->features & LIBDECODE_FEATURE_SKIP_SOFTMAX) != 0)
         snprintf(skip, sizeof skip, ", skip-softmax %g", (double)problem->skip_softmax_threshold_scale_factor);
-    char query[24] = "", out[24] = "", pages[32] = "contiguous";
+    char query[24] = "", out[24] = "", pages[32] = "contiguous", sparse[48] = "";
+    if (problem_is_sparse(problem))
+        snprintf(sparse, sizeof sparse, ", %d of them%s", problem->sparse_top_k,
+                 problem->kv_row_format == LIBDECODE_KV_ROW_FP8_SCALED_656 ? ", rows of 656 bytes"
+                 : problem->kv_row_format == LIBDECODE_KV_ROW_NVFP4_352    ? ", rows of 352 bytes"
+                                                                           : "");
     if ((problem->features & LIBDECODE_FEATURE_CONTIGUOUS_KV) == 0)
         snprintf(pages, sizeof pages, "page %d", problem->page_size);
     if (problem->query_dtype != kv_dtype(problem))
         snprintf(query, sizeof query, "%s query, ", dtype_name(problem->query_dtype));
     if (problem->out_dtype != LIBDECODE_DTYPE_DEFAULT && problem->out_dtype != problem->query_dtype)
         snprintf(out, sizeof out, ", %s out", dtype_name(problem->out_dtype));
-    snprintf(text, size, "%s%d/%d heads of %d, %s%s KV%s, %s, %s%s%s%s%s%s%s%s%s%s",
+    snprintf(text, size, "%s%d/%d heads of %d, %s%s KV%s, %s, %s%s%s%s%s%s%s%s%s%s%s",
              problem->op == LIBDECODE_OP_MLA_DECODE ? "MLA, " : "", problem->num_qo_heads, problem->num_kv_heads,
-             problem->head_dim, query, dtype_name(kv_dtype(problem)), out, pages, lengths, queries, window, soft_cap, skip,
-             (problem->features & LIBDECODE_FEATURE_ALIBI) != 0 ? ", alibi" : "",
+             problem->head_dim, query, dtype_name(kv_dtype(problem)), out, pages, lengths, sparse, queries, window, soft_cap,
+             skip, (problem->features & LIBDECODE_FEATURE_ALIBI) != 0 ? ", alibi" : "",
              (problem->features & LIBDECODE_FEATURE_ROPE) != 0 ? ", rope" : "",
              (problem->features & LIBDECODE_FEATURE_SINKS) != 0 ? ", sinks" : "",
              (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? ", lse" : "",
@@ -252,8 +272,12 @@ uint64_t workload_kv_bytes(const struct workload *workload) {
             (int64_t)problem->window_left / (problem->position_stride > 1 ? problem->position_stride : 1) + problem->q_len;
         if ((problem->features & LIBDECODE_FEATURE_WINDOW) != 0 && in_window < visible)
             visible = in_window;
+        if (problem_is_sparse(problem)) /* of each query token its own */
+            visible = (visible < problem->sparse_top_k ? visible : problem->sparse_top_k) * problem->q_len;
         tokens += (uint64_t)visible;
     }
+    if (problem->kv_row_format != LIBDECODE_KV_ROW_PLAIN)
+        return tokens * (problem->kv_row_format == LIBDECODE_KV_ROW_FP8_SCALED_656 ? 656 : 352);
     uint64_t row_bytes = (uint64_t)problem->head_dim * (uint64_t)dtype_bits(kv_dtype(problem)) / 8;
     if (kv_dtype(problem) == LIBDECODE_DTYPE_NVFP4)
         row_bytes += (uint64_t)problem->head_dim / 16;                       /* its scales */

@@ -12,8 +12,8 @@
 
 /* As given on the command line. */
 struct problem_args {
-    int32_t batch, head_dim, page, len, q_len, window, max_len, position_stride, position_offset;
-    const char *heads, *query, *kv, *out, *layout, *sf_layout, *lens, *trace;
+    int32_t batch, head_dim, page, len, q_len, window, max_len, position_stride, position_offset, sparse_top_k;
+    const char *kv_row, *heads, *query, *kv, *out, *layout, *sf_layout, *lens, *trace;
     float soft_cap, skip_softmax, rope_scale, rope_theta;
     bool sinks, lse, alibi, batch_invariant, rope, mla, contiguous;
 };
@@ -28,7 +28,8 @@ struct problem_args {
                            .position_stride = 1,                                                                                 \
                            .query = "bf16",                                                                                      \
                            .layout = "hnd",                                                                                      \
-                           .sf_layout = "linear"})
+                           .sf_layout = "linear",                                                                                \
+                           .kv_row = "plain"})
 extern const struct option problem_options[];
 
 /* A problem and what only the device sees of it. */

@@ -58,17 +58,9 @@ static void offers_head_dim(const contract_t *contract, char *text) {
 }
 static const struct axis axis_latent_head_dim = {"head_dim", fits_head_dim, asks_head_dim, offers_head_dim};
 
-static const struct axis *const axes[] = {&axis_query_dtype,
-                                          &axis_kv_dtype,
-                                          &axis_out_dtype,
-                                          &axis_latent_head_dim,
-                                          &axis_page_size,
-                                          &axis_q_len,
-                                          &axis_features,
-                                          &axis_draft_tokens,
-                                          &axis_kv_strides,
-                                          &axis_boxes,
-                                          NULL};
+static const struct axis *const axes[] = {&axis_sparse,          &axis_query_dtype, &axis_kv_dtype, &axis_out_dtype,
+                                          &axis_latent_head_dim, &axis_page_size,   &axis_q_len,    &axis_features,
+                                          &axis_draft_tokens,    &axis_kv_strides,  &axis_boxes,    NULL};
 
 /* ------------------------------------------------------------------------------------------------------- parameters */
 

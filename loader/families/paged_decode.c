@@ -19,13 +19,20 @@ static int64_t quotient_up(int64_t dividend, int64_t divisor) { return dividend 
 
 /* ------------------------------------------------------------------------------------------------------------ units */
 
+/* Of sparse attention every query token reads rows of its own, and is what a request is elsewhere. */
+static bool is_sparse(const struct problem *problem) { return problem->given.sparse_top_k > 0; }
+static int64_t query_tokens_of_unit(const struct problem *problem) { return is_sparse(problem) ? 1 : problem->given.q_len; }
+static int64_t requests(const struct problem *problem) {
+    return (int64_t)problem->given.batch_size * (is_sparse(problem) ? problem->given.q_len : 1);
+}
+
 /*
  * All heads of MLA read the same rows. Where they take several passes, they count as the heads of several KV heads, if that takes no
  * more passes: workers of one group then do them side by side, and all but one of them find the rows in the L2 cache.
  */
 static int32_t mla_groups(const struct problem *problem, uint32_t row_tile) {
     enum { MOST = 8 };
-    const int64_t heads = problem->given.num_qo_heads, q_len = problem->given.q_len;
+    const int64_t heads = problem->given.num_qo_heads, q_len = query_tokens_of_unit(problem);
     const int64_t passes = quotient_up(heads * q_len, row_tile);
     int32_t groups = MOST;
     while (groups > 1 && (heads % groups != 0 || groups * quotient_up(heads / groups * q_len, row_tile) != passes))
@@ -40,12 +47,12 @@ struct paged_units paged_units(const struct problem *problem, const contract_t *
         .num_kv_heads = problem->given.num_kv_heads * groups,
         .heads_per_sequence = problem->heads_per_sequence * groups,
         .group_size = group_size,
-        .row_passes = quotient_up((int64_t)group_size * problem->given.q_len, contract->row_tile),
+        .row_passes = quotient_up(group_size * query_tokens_of_unit(problem), contract->row_tile),
     };
 }
 
 int64_t paged_row_passes(const struct problem *problem, const contract_t *contract) {
-    return quotient_up((int64_t)problem->group_size * problem->given.q_len, contract->row_tile);
+    return quotient_up(problem->group_size * query_tokens_of_unit(problem), contract->row_tile);
 }
 
 uint32_t paged_box_tokens(const struct problem *problem, const contract_t *contract) {
@@ -83,9 +90,9 @@ const struct axis axis_kv_strides = {"K and V strides", fits_strides, asks_strid
  */
 static int64_t most_boxes(const struct problem *problem, const contract_t *contract) {
     const libdecode_problem *given = &problem->given;
-    int64_t units, tokens, boxes;
-    if (__builtin_mul_overflow((int64_t)given->batch_size * given->num_kv_heads, paged_row_passes(problem, contract), &units) ||
-        __builtin_mul_overflow(given->page_table_request_stride, given->page_size, &tokens) ||
+    int64_t units, tokens = given->sparse_top_k, boxes;
+    if (__builtin_mul_overflow(requests(problem) * given->num_kv_heads, paged_row_passes(problem, contract), &units) ||
+        (!is_sparse(problem) && __builtin_mul_overflow(given->page_table_request_stride, given->page_size, &tokens)) ||
         __builtin_mul_overflow(quotient_up(tokens, paged_box_tokens(problem, contract)), units, &boxes))
         return INT64_MAX;
     return boxes;
@@ -112,6 +119,21 @@ static void offers_draft_tokens(const contract_t *contract, char *text) {
     (void)contract;
     text_append(text, AXIS_TEXT_BYTES, "masks for up to %d", KERNEL_MAX_DRAFT_TOKENS);
 }
+static bool fits_sparse(const struct problem *problem, const contract_t *contract) {
+    return is_sparse(problem) == (contract->family == KERNEL_FAMILY_SPARSE_MLA_DECODE);
+}
+static void asks_sparse(const struct problem *problem, char *text) {
+    if (is_sparse(problem))
+        text_append(text, AXIS_TEXT_BYTES, "%d token ids", problem->given.sparse_top_k);
+    else
+        text_append(text, AXIS_TEXT_BYTES, "all tokens");
+}
+static void offers_sparse(const contract_t *contract, char *text) {
+    text_append(text, AXIS_TEXT_BYTES,
+                contract->family == KERNEL_FAMILY_SPARSE_MLA_DECODE ? "token ids" : "all tokens of the page table");
+}
+const struct axis axis_sparse = {"sparse_top_k", fits_sparse, asks_sparse, offers_sparse};
+
 const struct axis axis_draft_tokens = {"draft_mask", fits_draft_tokens, asks_draft_tokens, offers_draft_tokens};
 
 /* ----------------------------------------------------------------------------------------------------------- chunks */
@@ -120,9 +142,16 @@ const struct axis axis_draft_tokens = {"draft_mask", fits_draft_tokens, asks_dra
  * How a batch-invariant problem is cut: by nothing but what the problem says of every request alike, and the request's own tokens.
  * Chunks of 2,048 tokens, so that one request of 32k tokens and eight KV heads keeps 128 SMs busy; longer ones where a unit would
  * have more chunks than its records should take memory. Requests of few KV heads have fewer units to fill a GPU with; records of MLA
- * are large.
+ * are large. What a query token selects is as short as a chunk: of that a unit has more.
  */
-enum { MIN_CHUNK_TOKENS = 2048, MAX_CHUNKS = 16, MAX_CHUNKS_OF_FEW_HEADS = 32, FEW_KV_HEADS = 4, MAX_CHUNKS_OF_MLA = 8 };
+enum {
+    MIN_CHUNK_TOKENS = 2048,
+    MIN_CHUNK_COLUMNS = 256,
+    MAX_CHUNKS = 16,
+    MAX_CHUNKS_OF_FEW_HEADS = 32,
+    FEW_KV_HEADS = 4,
+    MAX_CHUNKS_OF_MLA = 8
+};
 _Static_assert((int)MAX_CHUNKS_OF_FEW_HEADS <= (int)KERNEL_MAX_CHUNKS && (int)MIN_CHUNK_TOKENS >= (int)TENSOR_MAP_MAX_BOX,
                "chunks of whole boxes, a lane for each");
 
@@ -137,6 +166,10 @@ static int32_t max_chunks(const libdecode_problem *given) {
 
 /* ------------------------------------------------------------------------------------------------------------- cost */
 
+static uint32_t min_chunk_tokens(const struct problem *problem) {
+    return is_sparse(problem) ? MIN_CHUNK_COLUMNS : MIN_CHUNK_TOKENS;
+}
+
 /* Of at most `tokens` KV tokens of a request, those that its query tokens see. */
 static int64_t visible_tokens(const libdecode_problem *given, int64_t tokens) {
     if (given->window_left < 0)
@@ -146,15 +179,31 @@ static int64_t visible_tokens(const libdecode_problem *given, int64_t tokens) {
 
 /* Records of MLA are eight times as large as those of 128 elements; a CTA of a cluster has its part of each. */
 enum { MLA_SPLIT_NS = 8000 };
+/*
+ * Of sparse MLA, measured on an H200 with 2048 rows for each of 1 to 128 query tokens: its units are short, and so what happens at the
+ * end of one shows: every record that the last worker adds up, and what a cluster exchanges.
+ */
+enum { SPARSE_SPLIT_NS = 5000, SPARSE_PART_NS = 1600, SPARSE_UNEVEN_NS = 30000, SPARSE_CLUSTER_ROUND_NS = 5500 };
 
 /*
  * Of an MLA kernel, whose warps compute one tile together, step by step: measured on an H200 with 576 elements, 16 rows in tiles of 64
  * tokens; in proportion for others.
  */
 static int64_t mla_token_ps(const struct problem *problem, const contract_t *contract) {
-    enum { TILE_PS = 600000, TOKEN_16_BIT_PS = 13000, TOKEN_E4M3_PS = 14500, HEAD_DIM = 576 };
-    const int64_t token = contract->kv_dtype == KERNEL_DTYPE_E4M3 ? TOKEN_E4M3_PS : TOKEN_16_BIT_PS;
+    enum { TILE_PS = 600000, TOKEN_16_BIT_PS = 13000, TOKEN_E4M3_PS = 14500, TOKEN_SCALED656_PS = 29000, HEAD_DIM = 576 };
+    enum { TOKEN_NVFP352_PS = 22000 };
+    const bool is_16_bit = contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16;
+    const int64_t token = contract->kv_row_format == KERNEL_KV_ROW_SCALED656 ? TOKEN_SCALED656_PS
+                          : contract->kv_row_format == KERNEL_KV_ROW_NVFP352 ? TOKEN_NVFP352_PS
+                          : is_16_bit                                        ? TOKEN_16_BIT_PS
+                                                                             : TOKEN_E4M3_PS;
     return TILE_PS / contract->tile_tokens + token * problem->qk_dim / HEAD_DIM * contract->row_tile / 16;
+}
+
+static int64_t split_ns(const libdecode_problem *given) {
+    if (given->op != LIBDECODE_OP_MLA_DECODE)
+        return 0;
+    return given->sparse_top_k > 0 ? SPARSE_SPLIT_NS : MLA_SPLIT_NS;
 }
 
 bool paged_cost(const struct problem *problem, const libdecode_device *device, const contract_t *contract,
@@ -162,18 +211,25 @@ bool paged_cost(const struct problem *problem, const libdecode_device *device, c
     const struct paged_units units = paged_units(problem, contract);
     const libdecode_problem *given = &problem->given;
     int64_t longest = visible_tokens(given, smaller(given->max_seq_len, problem->planned_kv_tokens));
+    int64_t planned = smaller(problem->planned_kv_tokens, given->batch_size * longest);
+    if (is_sparse(problem)) {
+        longest = smaller(longest, given->sparse_top_k);
+        planned = requests(problem) * longest;
+    }
     int64_t total; /* of 2^62 tokens, and 2^16 heads */
-    if (__builtin_mul_overflow(smaller(problem->planned_kv_tokens, given->batch_size * longest), units.num_kv_heads, &total))
+    if (__builtin_mul_overflow(planned, units.num_kv_heads, &total))
         total = INT64_MAX;
-    const struct workload work = {.num_sequences = (int64_t)given->batch_size * units.num_kv_heads,
+    const struct workload work = {.num_sequences = requests(problem) * units.num_kv_heads,
                                   .row_passes = units.row_passes,
                                   .tokens = longest,
                                   .total_tokens = total,
                                   .max_chunks = max_chunks(given),
-                                  .min_chunk_tokens = MIN_CHUNK_TOKENS,
+                                  .min_chunk_tokens = min_chunk_tokens(problem),
                                   .token_ps = given->op == LIBDECODE_OP_MLA_DECODE ? mla_token_ps(problem, contract) : 0,
-                                  .split_ns =
-                                      given->op == LIBDECODE_OP_MLA_DECODE ? MLA_SPLIT_NS / (int64_t)contract->cluster_size : 0,
+                                  .split_ns = split_ns(given) / (int64_t)contract->cluster_size,
+                                  .part_ns = is_sparse(problem) ? SPARSE_PART_NS / (int64_t)contract->cluster_size : 0,
+                                  .uneven_ns = is_sparse(problem) ? SPARSE_UNEVEN_NS / (int64_t)contract->cluster_size : 0,
+                                  .cluster_round_ns = is_sparse(problem) ? SPARSE_CLUSTER_ROUND_NS : 0,
                                   .token_bytes = problem->kv_token_bytes,
                                   .computed_token_bytes = problem->kv_token_bytes * contract->head_dim / given->head_dim};
     if (!cost_estimate(&work, device, contract, ret_cost))
@@ -262,7 +318,7 @@ struct schedule_params paged_schedule_params(const struct problem *problem, cons
         .window_left = given->window_left,
         .position_offset = given->position_offset,
         .row_tile = (int32_t)contract->row_tile,
-        .min_chunk_boxes = MIN_CHUNK_TOKENS / box,
+        .min_chunk_boxes = min_chunk_tokens(problem) / box,
         .max_chunks = (uint32_t)max_chunks(given),
     };
 }

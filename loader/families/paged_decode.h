@@ -31,7 +31,7 @@ int64_t paged_row_passes(const struct problem *problem, const struct libdecode_l
 /* KV tokens that the schedule counts as one. */
 uint32_t paged_box_tokens(const struct problem *problem, const struct libdecode_launch_contract *contract);
 
-extern const struct axis axis_kv_strides, axis_boxes, axis_draft_tokens;
+extern const struct axis axis_kv_strides, axis_boxes, axis_draft_tokens, axis_sparse;
 
 /* What cost.c is asked about. */
 bool paged_cost(const struct problem *problem, const libdecode_device *device, const struct libdecode_launch_contract *contract,

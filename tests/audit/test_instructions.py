@@ -38,11 +38,18 @@ CLUSTER_BARRIER = {"UCGABAR_ARV", "UCGABAR_WAIT"}
 CLUSTER = {"STAS"} | CLUSTER_BARRIER  # stores into a neighbour's shared memory
 LOCAL = {"LDL", "STL"}
 GENERIC = {"LD"}  # of an address that may be anything: the parameter block by reference, a trip to memory for every word
+# Sparse MLA gathers rows of several formats.
+OF_ROWS = {
+    "plain": set(),
+    "scaled656": {"HMMA.16816.F32.BF16"},  # the part with the position, and V
+    "nvfp352": {"HMUL2"},
+}
 TRIGGER = {"PREEXIT"}  # lets a dependent grid begin early
 OF_FAMILY = {
     # mbarriers, ldmatrix, exp2, both halves of programmatic dependent launch
     "gqa_decode": {"SYNCS", "LDSM", "MUFU.EX2", "ACQBULK"} | TRIGGER,
     "mla_decode": {"SYNCS", "LDSM", "MUFU.EX2", "ACQBULK"} | TRIGGER,
+    "sparse_mla_decode": {"SYNCS", "LDSM", "MUFU.EX2", "ACQBULK", "UBLKCP"},  # a bulk copy for each row
     "merge_states": {"MUFU.EX2", "ACQBULK", "LDG.E.128", "STG.E.128"},
     "read_ceiling": {"UBLKCP", "SYNCS"},
     "late_copy": {"ACQBULK"} | TRIGGER,
@@ -76,6 +83,14 @@ class InstructionsTest(unittest.TestCase):
                     unwanted = unwanted | {"HMMA", "LDSM", "MUFU.EX2"}
                     if int(fields[4]) > 1:
                         wanted, unwanted = wanted | CLUSTER_BARRIER, unwanted - CLUSTER_BARRIER
+                    fields = None
+                if rows := re.search(r"^sparse_mla_decode_kv(\w+?)_rows(\w+?)_d\d+_r(\d+)_c(\d+)_sm(\d+)$", name):
+                    wanted = wanted | (OF_KV[rows[1]] - {"LDGSTS"}) | OF_ROWS[rows[2]]
+                    unwanted = unwanted | (OF_KV["bf16"] | {"LDGSTS", "UTMALDG"}) - wanted
+                    if int(rows[4]) > 1:
+                        wanted, unwanted = wanted | CLUSTER, unwanted - CLUSTER
+                    if rows[2] != "plain" and rows[3] == "32" and rows[5] == "100":  # as the grid declares
+                        unwanted = unwanted - LOCAL
                     fields = None
                 if fields:
                     kv_dtype, row_tile, min_page_size, cluster_size, options = fields.groups()

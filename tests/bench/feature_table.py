@@ -36,6 +36,10 @@ CONTIGUOUS = {"features": abi.FEATURE_CONTIGUOUS_KV, "kv_capacity_tokens": 4096,
 MLA = {"op": abi.OP_MLA_DECODE, "num_kv_heads": 1, "num_qo_heads": 128, "head_dim": 576, "page_size": 64}
 MLA_FEATURES = 0x1fff & ~(abi.FEATURE_V_PAGE_TABLE | abi.FEATURE_ALIBI | abi.FEATURE_ROPE) | abi.FEATURE_QUERY_ROPE
 
+SPARSE = {**MLA, "page_table_request_stride": 0, "num_pages": 4096, "sparse_top_k": 2048}
+SPARSE_FEATURES = (abi.FEATURE_SINKS | abi.FEATURE_LSE | abi.FEATURE_LSE_NATURAL | abi.FEATURE_RAGGED_Q | abi.FEATURE_SOFT_CAP
+                   | abi.FEATURE_BATCH_INVARIANT | abi.FEATURE_QUERY_ROPE | abi.FEATURE_SPARSE_TOP_K_LENS)
+
 # A row: its words, and what it asks for beside PLAIN.
 ROWS = [
     ("FEATURE_WINDOW", {"features": abi.FEATURE_WINDOW, "window_left": 127}),
@@ -78,6 +82,10 @@ ROWS = [
     ("MLA with its features together", {**MLA, "features": MLA_FEATURES, "q_len": 8, "window_left": 127, "logits_soft_cap": 30.0}),
     ("MLA, result e4m3", {**MLA, "out_dtype": abi.DTYPE_E4M3}),
     ("MLA, result nvfp4", {**MLA, "out_dtype": abi.DTYPE_NVFP4}),
+    ("sparse MLA, head_dim 576, 512 and 320, any page, any sparse_top_k", {**SPARSE, "head_dim": [576, 512, 320], "page_size": [1, 24, 64], "sparse_top_k": [1, 2048, 5001]}),
+    ("sparse MLA, KV_ROW_FP8_SCALED_656", {**SPARSE, "kv_row_format": abi.KV_ROW_FP8_SCALED_656}),
+    ("sparse MLA, KV_ROW_NVFP4_352", {**SPARSE, "kv_row_format": abi.KV_ROW_NVFP4_352}),
+    ("sparse MLA with its features together", {**SPARSE, "features": SPARSE_FEATURES, "q_len": 8, "logits_soft_cap": 30.0}),
 ]
 
 

@@ -29,6 +29,8 @@ size_t host_gpu_parameter_bytes(const char *kernel) {
         return sizeof(struct merge_states_params);
     if (strncmp(kernel, "mla_decode_", 11) == 0)
         return sizeof(struct mla_decode_params);
+    if (strncmp(kernel, "sparse_mla_decode_", 18) == 0)
+        return sizeof(struct sparse_mla_decode_params);
     if (strncmp(kernel, "read_ceiling_", 13) == 0)
         return sizeof(struct read_ceiling_params);
     if (strncmp(kernel, "late_copy_", 10) == 0)
@@ -582,7 +584,8 @@ void host_gpu_execute(const char *kernel, const void *parameters) {
             memcpy(copy->ranges[index].destination, copy->ranges[index].source, copy->ranges[index].bytes);
         return;
     }
-    if (strncmp(kernel, "page_ceiling_", 13) == 0) /* it writes nothing */
+    /* one writes nothing, the other runs from its own source alone (HOST_GPU_KERNELS) */
+    if (strncmp(kernel, "page_ceiling_", 13) == 0 || strncmp(kernel, "sparse_mla_decode_", 18) == 0)
         return;
     /* the read ceiling: both ends must be there */
     const struct read_ceiling_params *ceiling = parameters;

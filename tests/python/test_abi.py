@@ -63,7 +63,7 @@ class MirrorTest(unittest.TestCase):
                     ours.append(f"{name}.{field} {int(kind(-1).value < 0)} {int(kind is ctypes.c_float)}")
         # the type behind an enum is the compiler's choice
         enums = [f"{name}.{field}" for name, field in re.findall(r"(libdecode_\w+)\.(\w+)", "\n".join(ours))
-                 if re.search(rf"libdecode_(dtype|op|kv_layout|sf_layout|log_level) (\w+, )*{field}\b", HEADER)]
+                 if re.search(rf"libdecode_(dtype|op|kv_layout|sf_layout|kv_row_format|log_level) (\w+, )*{field}\b", HEADER)]
         said = [line for line in of_compiler(lines) if line.split()[0] not in enums]
         self.assertEqual(said, [line for line in ours if line.split()[0] not in enums])
 
@@ -74,7 +74,7 @@ class MirrorTest(unittest.TestCase):
         self.assertEqual(struct.calcsize(abi.TENSORS_STRUCT.format), ctypes.sizeof(abi.Tensors))
 
     def test_enumerators_are_those_of_the_compiler(self):
-        enums = ["libdecode_dtype", "libdecode_op", "libdecode_kv_layout", "libdecode_sf_layout", "libdecode_features",
+        enums = ["libdecode_dtype", "libdecode_op", "libdecode_kv_layout", "libdecode_sf_layout", "libdecode_kv_row_format", "libdecode_features",
                  "libdecode_launch_flags", "libdecode_open_flags", "libdecode_log_level", "libdecode_merge_flags"]
         self.assertEqual({*enums, "libdecode_status"}, set(re.findall(r"typedef enum (libdecode_\w+) {", HEADER)))
         names = [name for enum in enums for name in enumerators(enum)]

@@ -115,6 +115,7 @@ OTHERS = {
         "block_tables": ({}, zeros(3, 5, **INT), zeros(3, 9, **INT)),
         "seq_lens": ({}, zeros(3, **INT), zeros(6, **INT)[::2]),
         "max_seq_len": ({}, 70, 71),
+        "sparse_mla_top_k": ({"block_tables": zeros(3, 1, 7, **INT)}, 7, 7),
         "out": ({}, zeros(3, 1, 8, 256), zeros(3, 1, 8, 512)[..., :256]),
         "bmm1_scale": ({}, 1.0, 0.5),
         "bmm2_scale": ({}, 1.0, np.ones(1, np.float32)),
@@ -124,6 +125,7 @@ OTHERS = {
         "lse": ({}, None, zeros(3, 1, 8, dtype=np.float32)),
         "cum_seq_lens_q": ({"query": zeros(3, 8, 320), "max_q_len": 1}, zeros(4, **INT), zeros(4, **INT)),
         "max_q_len": ({"query": zeros(3, 8, 320), "cum_seq_lens_q": zeros(4, **INT)}, 2, 3),
+        "sparse_mla_top_k_lens": ({"block_tables": zeros(3, 1, 7, **INT), "sparse_mla_top_k": 7}, None, zeros(3, **INT)),
     }),
     CUDNN: ({
         "q": zeros(3, 8, 64), "k_cache": zeros(9, 2, 16, 64), "v_cache": zeros(9, 2, 16, 64), "scale": 1.0, "workspace_buffer": None,

@@ -69,6 +69,46 @@ class MlaTest(unittest.TestCase):
         self.assertIs(got[1], lse)
         self.assert_near(got, scene.expected(), "fp16")
 
+    def test_sparse_query_tokens_attend_to_the_rows_that_they_name(self):
+        top_k = 24
+        for ragged in (False, True):
+            with self.subTest(ragged=ragged):
+                scene = Scene("fp16", "fp16", [2] * len(LENS))
+                ids = np.full((2 * len(LENS), top_k), -1, np.int32)
+                lens = np.zeros(2 * len(LENS), np.int32)
+                tables, seen = np.zeros((2 * len(LENS), top_k), np.int32), []
+                for token in range(2 * len(LENS)):
+                    request = token // 2
+                    chosen = generator.permutation(LENS[request])[:top_k - 2]
+                    rows = scene.tables[request, chosen // PAGE] * PAGE + chosen % PAGE
+                    lens[token] = len(rows) + 1
+                    ids[token, 1:len(rows) + 1] = rows  # one that names none comes first
+                    tables[token, :len(rows)] = rows
+                    seen.append(len(rows))
+                pages = values(scene.cache_bits, "fp16").reshape(-1, 1, 1, RANK + ROPE)  # of one token each
+                expected = attention(values(scene.query_bits, "fp16"), pages, pages[..., :RANK], tables, seen, [1] * len(seen),
+                                     scale=float(SCALE))
+                query, options = scene.query_bits.reshape(len(LENS), 2, 6, RANK + ROPE), {}
+                table = ids.reshape(len(LENS), 2, top_k)
+                if ragged:
+                    query, table = scene.query_bits, ids
+                    options = {"cum_seq_lens_q": np.arange(0, 11, 2, dtype=np.int32), "max_q_len": 2}
+                got = scene.call(query, block_tables=table, sparse_mla_top_k=top_k, sparse_mla_top_k_lens=lens, **options)
+                self.assert_near(got, expected, "fp16")
+        for options, word in (({"sparse_mla_top_k": 23}, "block_tables has shape"), ({"sparse_mla_top_k": -1}, "sparse_mla_top_k is -1"),
+                              ({"sparse_mla_top_k": 0, "sparse_mla_top_k_lens": lens}, "sparse_mla_top_k_lens is given"),
+                              ({"sparse_mla_top_k": 24, "kv_cache": np.zeros((4, 32, 600), np.uint8)}, "rows of 600 bytes")):
+            with self.subTest(word), self.assertRaisesRegex(libdecode.InvalidArgumentError, word):
+                scene.call(scene.query_bits.reshape(len(LENS), 2, 6, RANK + ROPE), block_tables=table.reshape(len(LENS), 2, top_k), **options)
+
+    def test_sparse_rows_of_bytes(self):
+        query = np.ones((1, 1, 2, 576), np.float32).view(np.uint32) >> 16
+        for row_bytes, kinds in ((656, 1), (352, 2)):
+            cache = np.zeros((3, 16, row_bytes), np.uint8)
+            out = decode(typed(query.astype(np.uint16), "bf16"), cache, None, 128, 512, 64, np.array([[[0, 47, -1]]], np.int32),
+                         np.array([48], np.int32), 48, sparse_mla_top_k=3, return_lse=True)
+            self.assertEqual(float(out[1][0, 0, 0]), 1.0)  # two rows of zeros
+
     def test_what_is_wrong_is_named(self):
         scene = Scene("fp16", "fp16", [1] * len(LENS))
         query = scene.query_bits[:, None]
@@ -79,7 +119,7 @@ class MlaTest(unittest.TestCase):
                 scene.call(query, **options)
         with self.assertRaisesRegex(libdecode.InvalidArgumentError, "kv_lora_rank"):
             decode(query, scene.cache_bits, None, 128, 512, 64, scene.tables, scene.lens, 70)
-        for options in ({"sparse_mla_top_k": 128}, {"enable_dcp": True}, {"cp_world": 2}, {"sparse_mla_top_k_lens": scene.lens}):
+        for options in ({"enable_dcp": True}, {"cp_world": 2}):
             with self.subTest(options), self.assertRaisesRegex(NotImplementedError, next(iter(options))):
                 scene.call(query, **options)
 

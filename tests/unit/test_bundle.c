@@ -277,7 +277,7 @@ static void another_version_is_named_with_ours(void **state) {
     fixture_header(other)->kernel_abi = 9;
     fixture_seal(other, honest_bytes);
     assert_int_equal(open_and_read(other, honest_bytes), LIBDECODE_ERROR_BUNDLE_VERSION);
-    assert_message_has("interface 9, this libdecode calls 7");
+    assert_message_has("interface 9, this libdecode calls 8");
     free(other);
 }
 

@@ -22,9 +22,10 @@ struct bench_args {
 };
 
 static const struct option bench_options[] = {
-    {"--set", "standard|e4m3|nvfp4|pages|head_dims|mla", OPTION_WORD, offsetof(struct bench_args, set), 0, 0,
+    {"--set", "standard|e4m3|nvfp4|pages|head_dims|mla|mla_sparse", OPTION_WORD, offsetof(struct bench_args, set), 0, 0,
      "a list of problems instead of one: standard (the shapes that libdecode is measured by, with a ragged batch cut from a real "
-     "trace), e4m3 (the same with e4m3 KV), nvfp4 (beside e4m3), pages (of 1 and 8 tokens), head_dims (256 and 64), mla"},
+     "trace), e4m3 (the same with e4m3 KV), nvfp4 (beside e4m3), pages (of 1 and 8 tokens), head_dims (256 and 64), mla, "
+     "mla_sparse"},
     {"--accuracy", NULL, OPTION_FLAG, offsetof(struct bench_args, accuracy), 0, 0,
      "also the error of the request that is compared with the float64 reference: largest and rms, over the rms of out"},
     {"--kernel", "GLOB", OPTION_TEXT, offsetof(struct bench_args, kernel), 0, 0, "force a kernel of that name"},
@@ -142,6 +143,8 @@ static double bench_workload(struct bench *bench, const struct workload *workloa
 
 /* ---------------------------------------------------------------------------------------------------------------- sets */
 
+enum { SET_TOP_K = 2048 }; /* as DeepSeek-V3.2 has it */
+
 /*
  * Shapes of Llama-3-8B (32/8 heads), of one of its eight tensor-parallel parts (8/1), of Llama-3-70B (64/8), of Gemma (16/8 of
  * 256) of gpt-oss (64/8 of 64, with sinks, every other layer with a window of 128), and of
@@ -152,6 +155,8 @@ static const struct set_row {
     const char *set, *label, *heads, *kv;
     int32_t batch, len, page, head_dim, window;
     bool sinks, beside_next, mla;
+    int32_t q_len;
+    const char *kv_row; /* each query token then selects 2048 rows */
 } set_rows[] = {
     {"standard", "1x4k", "32/8", .batch = 1, .len = 4096},
     {"standard", "1x32k", "32/8", .batch = 1, .len = 32768},
@@ -194,6 +199,16 @@ static const struct set_row {
     {"mla", "128 heads 1x4k bf16", "128/1", "bf16", 1, 4096, 64, .mla = true},
     {"mla", "128 heads 16x4k bf16", "128/1", "bf16", 16, 4096, 64, .mla = true},
     {"mla", "128 heads 128x4k bf16", "128/1", "bf16", 128, 4096, 64, .mla = true},
+    {"mla_sparse", "128 heads 128 of 2k, rows of 656", "128/1", "e4m3", 128, 16384, 64, .mla = true, .kv_row = "scaled656"},
+    {"mla_sparse", "64 heads 128 of 2k, rows of 656", "64/1", "e4m3", 128, 16384, 64, .mla = true, .kv_row = "scaled656"},
+    {"mla_sparse", "16 heads 128 of 2k, rows of 656", "16/1", "e4m3", 128, 16384, 64, .mla = true, .kv_row = "scaled656"},
+    {"mla_sparse", "128 heads 128 of 2k, q_len 2", "128/1", "e4m3", 128, 16384, 64, .mla = true, .q_len = 2,
+     .kv_row = "scaled656"},
+    {"mla_sparse", "64 heads 128 of 2k, q_len 2", "64/1", "e4m3", 128, 16384, 64, .mla = true, .q_len = 2, .kv_row = "scaled656"},
+    {"mla_sparse", "128 heads 128 of 2k, bf16", "128/1", "bf16", 128, 16384, 64, .mla = true, .kv_row = "plain"},
+    {"mla_sparse", "16 heads 128 of 2k, bf16", "16/1", "bf16", 128, 16384, 64, .mla = true, .kv_row = "plain"},
+    {"mla_sparse", "16 heads 128 of 2k, e4m3", "16/1", "e4m3", 128, 16384, 64, .mla = true, .kv_row = "plain"},
+    {"mla_sparse", "16 heads 128 of 2k, rows of 352", "16/1", "nvfp4", 128, 16384, 64, .mla = true, .kv_row = "nvfp352"},
     {"head_dims", "64/8 of 64 64x8k sinks window 128", "64/8", "bf16", 64, 8192, .head_dim = 64, .window = 128, .sinks = true},
 };
 #define NUM_SET_ROWS (sizeof set_rows / sizeof set_rows[0])
@@ -236,6 +251,12 @@ static double bench_set_row(struct bench *bench, const struct problem_args *args
     row_args.kv = row->kv != NULL ? row->kv : args->kv;
     row_args.sinks = row->sinks || args->sinks;
     row_args.mla = row->mla || args->mla;
+    if (row->q_len > 0)
+        row_args.q_len = row->q_len;
+    if (row->kv_row != NULL) {
+        row_args.sparse_top_k = SET_TOP_K;
+        row_args.kv_row = row->kv_row;
+    }
     row_args.window = row->window > 0 ? row->window - 1 : args->window; /* the query's own position counts */
     return bench_args_row(bench, &row_args, row->label, false);
 }

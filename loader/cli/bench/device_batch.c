@@ -62,6 +62,10 @@ bool device_batch_make(struct gpu *gpu, const struct kv_batch *batch, struct dev
            gpu_alloc(gpu, device->out_sf_bytes, "out_sf", &device->out_sf) &&
            gpu_fill(gpu, device->out_sf, POISON_BYTE, device->out_sf_bytes) &&
            gpu_alloc(gpu, device->lse_bytes, "lse", &device->lse);
+    if (good && batch->token_ids != NULL)
+        good =
+            copy_new(gpu, batch->token_ids, (size_t)batch->regions * num_tokens * (size_t)problem->sparse_top_k * sizeof(int32_t),
+                     "the token ids", &device->token_ids);
     if (good && batch->sinks != NULL)
         good = copy_new(gpu, batch->sinks, (size_t)problem->num_qo_heads * sizeof(float), "the sinks", &device->sinks);
     if (good && batch->alibi_slopes != NULL)
@@ -75,7 +79,7 @@ bool device_batch_make(struct gpu *gpu, const struct kv_batch *batch, struct dev
 void device_batch_free(struct gpu *gpu, struct device_batch *device) {
     uint64_t *const addresses[] = {&device->pool,         &device->page_table, &device->seq_lens, &device->query,
                                    &device->out,          &device->out_sf,     &device->lse,      &device->sinks,
-                                   &device->alibi_slopes, &device->workspace};
+                                   &device->alibi_slopes, &device->workspace,  &device->token_ids};
     for (size_t index = 0; index < sizeof addresses / sizeof addresses[0]; index++)
         gpu_free(gpu, addresses[index]);
 }
@@ -113,7 +117,10 @@ libdecode_tensors device_batch_tensors(const struct device_batch *device, int32_
         tensors.k_sf = gpu_pointer(scales);
         tensors.v_sf = gpu_pointer(scales + (size_t)batch->num_pages * batch->scale_page_bytes);
     }
-    if (!is_contiguous)
+    if (problem_is_sparse(problem))
+        tensors.sparse_token_ids = gpu_pointer(device->token_ids + (size_t)region * (size_t)query_tokens(problem, NULL) *
+                                                                       (size_t)problem->sparse_top_k * sizeof(int32_t));
+    else if (!is_contiguous)
         tensors.page_table = gpu_pointer(device->page_table + (size_t)region * table_bytes);
     tensors.seq_lens = gpu_pointer(device->seq_lens);
     tensors.out = gpu_pointer(device->out);

@@ -107,6 +107,45 @@ static bool make_page_table(struct kv_batch *batch, bool share_prefixes) {
     return good;
 }
 
+/* The ids of one query token in one region: rows of its request, each once, in any order. */
+static void draw_ids(const struct kv_batch *batch, struct random *random, int32_t region, int32_t request, int32_t *tokens,
+                     int64_t first) {
+    const libdecode_problem *problem = &batch->problem;
+    const int32_t len = batch->workload->seq_lens[request], top_k = problem->sparse_top_k, page_size = problem->page_size;
+    const int64_t row = ((int64_t)region * problem->batch_size + request) * problem->page_table_request_stride;
+    for (int32_t column = 0; column < top_k; column++) {
+        batch->token_ids[first + column] = batch->folded_ids[first + column] = -1;
+        if (column >= len)
+            continue;
+        const int32_t other = column + (int32_t)random_below(random, (uint32_t)(len - column)), token = tokens[other];
+        tokens[other] = tokens[column];
+        tokens[column] = token;
+        batch->token_ids[first + column] = batch->page_table[row + token / page_size] * page_size + token % page_size;
+        batch->folded_ids[first + column] = batch->folded_table[row + token / page_size] * page_size + token % page_size;
+    }
+}
+
+static bool make_token_ids(struct kv_batch *batch) {
+    const libdecode_problem *problem = &batch->problem;
+    if (!problem_is_sparse(problem))
+        return true;
+    const int64_t query_rows = (int64_t)problem->batch_size * problem->q_len, top_k = problem->sparse_top_k;
+    const size_t count = (size_t)(batch->regions * query_rows * top_k) + 1;
+    int32_t *tokens = malloc(((size_t)(problem->page_table_request_stride * problem->page_size) + 1) * sizeof tokens[0]);
+    struct random random = {SEED + 7};
+    batch->token_ids = malloc(count * sizeof batch->token_ids[0]);
+    batch->folded_ids = malloc(count * sizeof batch->folded_ids[0]);
+    const bool good = tokens != NULL && batch->token_ids != NULL && batch->folded_ids != NULL;
+    for (int64_t row = 0; good && row < batch->regions * query_rows; row++) {
+        const int32_t request = (int32_t)(row % query_rows / problem->q_len);
+        for (int32_t token = 0; token < batch->workload->seq_lens[request]; token++)
+            tokens[token] = token;
+        draw_ids(batch, &random, (int32_t)(row / query_rows), request, tokens, row * top_k);
+    }
+    free(tokens);
+    return good;
+}
+
 /* Random elements of one dtype; NULL: out of memory. */
 static uint8_t *new_elements(libdecode_dtype dtype, size_t bytes, uint64_t seed) {
     struct palette *palette = malloc(sizeof *palette);
@@ -133,13 +172,33 @@ static uint8_t *new_scales(size_t bytes, uint64_t seed) {
 
 bool has_v(const libdecode_problem *problem) { return problem->op != LIBDECODE_OP_MLA_DECODE; }
 
+/* In rows that are not elements of one dtype alone: scales, and what stands behind the latent elements. */
+static void finish_rows(struct kv_batch *batch) {
+    enum { LATENT = 512, NUM_SCALES = 4, ROPE = 64 };
+    struct random random = {SEED + 8};
+    const bool is_scaled = batch->problem.kv_row_format == LIBDECODE_KV_ROW_FP8_SCALED_656;
+    const size_t row_bytes = is_scaled ? 656 : 352;
+    for (size_t at = 0; at < (size_t)batch->block_pages * batch->page_bytes; at += row_bytes) {
+        uint8_t *row = batch->k_block + at + (is_scaled ? LATENT : LATENT / 2);
+        for (int32_t scale = 0; is_scaled && scale < NUM_SCALES; scale++, row += sizeof(float))
+            memcpy(row, &(const float){ldexpf(1.0F, (int)random_below(&random, 3) - 1)}, sizeof(float));
+        for (int32_t element = 0; element < ROPE; element++, row += is_scaled ? 2 : 1)
+            element_encode_row(is_scaled ? LIBDECODE_DTYPE_BF16 : LIBDECODE_DTYPE_E4M3, (double[]){random_normal(&random)}, 1,
+                               row);
+        for (int32_t block = 0; !is_scaled && block < LATENT / NVFP4_BLOCK; block++)
+            *row++ = random_scale(&random, 1.0);
+    }
+}
+
 static bool make_blocks(struct kv_batch *batch) {
     const libdecode_dtype dtype = batch->problem.kv_dtype;
     const size_t pages = (size_t)batch->block_pages;
     batch->k_block = new_elements(dtype, pages * batch->page_bytes, SEED);
     if (has_v(&batch->problem))
         batch->v_block = new_elements(dtype, pages * batch->page_bytes, SEED + 1);
-    if (dtype != LIBDECODE_DTYPE_NVFP4)
+    if (batch->k_block != NULL && batch->problem.kv_row_format != LIBDECODE_KV_ROW_PLAIN)
+        finish_rows(batch);
+    if (dtype != LIBDECODE_DTYPE_NVFP4 || !has_v(&batch->problem))
         return batch->k_block != NULL && (batch->v_block != NULL || !has_v(&batch->problem));
     batch->k_scale_block = new_scales(pages * batch->scale_page_bytes, SEED + 3);
     batch->v_scale_block = new_scales(pages * batch->scale_page_bytes, SEED + 4);
@@ -212,7 +271,10 @@ bool kv_batch_make(const struct workload *workload, bool share_prefixes, int32_t
         batch.scale_page_bytes = (size_t)batch.problem.k_sf_page_stride;
     batch.block_pages = batch.page_bytes < BLOCK_BYTES ? (int32_t)(BLOCK_BYTES / batch.page_bytes) : 1;
     batch.bmm1_scale = (float)(1.0 / sqrt((double)batch.problem.head_dim));
-    if (!make_page_table(&batch, share_prefixes) || !make_blocks(&batch) || !make_query(&batch)) {
+    if (problem_is_sparse(&batch.problem))
+        batch.problem.page_table_request_stride =
+            batch.problem.num_pages / (batch.problem.batch_size > 0 ? batch.problem.batch_size : 1);
+    if (!make_page_table(&batch, share_prefixes) || !make_token_ids(&batch) || !make_blocks(&batch) || !make_query(&batch)) {
         kv_batch_free(&batch);
         return complain("out of memory");
     }
@@ -222,6 +284,8 @@ bool kv_batch_make(const struct workload *workload, bool share_prefixes, int32_t
     batch.launch_problem = batch.problem;
     if (problem_is_contiguous(&batch.problem))
         drop_pages(&batch.launch_problem);
+    if (problem_is_sparse(&batch.problem))
+        batch.launch_problem.page_table_request_stride = 0;
     *ret_batch = batch;
     return true;
 }
@@ -229,6 +293,8 @@ bool kv_batch_make(const struct workload *workload, bool share_prefixes, int32_t
 void kv_batch_free(struct kv_batch *batch) {
     free(batch->page_table);
     free(batch->folded_table);
+    free(batch->token_ids);
+    free(batch->folded_ids);
     free(batch->k_block);
     free(batch->v_block);
     free(batch->k_scale_block);
@@ -256,7 +322,10 @@ void kv_batch_part(const struct kv_batch *batch, int32_t region, int32_t first, 
         part.tensors.v_sf = batch->v_scale_block + page * batch->scale_page_bytes;
     }
     part.tensors.seq_lens = batch->workload->seq_lens + first;
-    part.tensors.page_table = is_contiguous ? NULL : page_table;
+    part.tensors.page_table = is_contiguous || problem_is_sparse(problem) ? NULL : page_table;
+    if (problem_is_sparse(problem))
+        part.tensors.sparse_token_ids =
+            batch->folded_ids + ((int64_t)region * problem->batch_size + first) * problem->q_len * problem->sparse_top_k;
     part.tensors.query = batch->query + (size_t)(first * problem->q_len * problem->query_token_stride) *
                                             (size_t)dtype_bits(problem->query_dtype) / 8;
     part.tensors.sinks = batch->sinks;

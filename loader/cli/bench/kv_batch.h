@@ -18,7 +18,8 @@ struct kv_batch {
     const struct workload *workload;
     /*
      * The workload's, with the pool's size, every default explicit. Contiguous KV is made as a page for each request, of its capacity and
-     * in the order of the requests; launch_problem is the one without the words of pages.
+     * in the order of the requests; launch_problem is the one without the words of pages, and without those of a page table where
+     * token ids stand in its place.
      */
     libdecode_problem problem, launch_problem;
     int32_t regions; /* disjoint sets of pages; calls that take turns do not find each other's KV in the L2 cache */
@@ -26,6 +27,7 @@ struct kv_batch {
     int64_t pages_per_region, shared_pages; /* shared: pages that a request did not need because another one had them */
     int32_t *page_table;                    /* [regions][request][page_table_request_stride] */
     int32_t *folded_table;                  /* the same, ids modulo block_pages */
+    int32_t *token_ids, *folded_ids;        /* [regions][query token][sparse_top_k] likewise; NULL where it is not sparse */
     size_t page_bytes;                      /* of K; V has as many */
     size_t scale_page_bytes;                /* of K's NVFP4 scales, likewise; else 0 */
     int32_t block_pages;
@@ -61,7 +63,7 @@ struct device_batch {
     const struct kv_batch *batch;
     uint64_t pool; /* K's pages, V's, then the scales of both; at least `pool_bytes` */
     size_t pool_bytes;
-    uint64_t page_table, seq_lens, query, out, out_sf, lse, sinks, alibi_slopes, workspace;
+    uint64_t page_table, token_ids, seq_lens, query, out, out_sf, lse, sinks, alibi_slopes, workspace;
     size_t out_bytes, out_sf_bytes, lse_bytes, workspace_bytes;
 };
 bool device_batch_make(struct gpu *gpu, const struct kv_batch *batch, struct device_batch *ret_device);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "case_latent_rows.h"
 #include "element.h"
 #include "problem.h"
 
@@ -39,8 +40,10 @@ static bool make_pools(struct making *making) {
     const libdecode_dtype dtype = problem->kv_dtype;
     const int bits = dtype_bits(dtype);
     const int64_t gap = padded ? ROW_ALIGNMENT_BYTES * 8 / bits : 0;
-    int64_t k_page = set_strides(problem, nhd, problem->head_dim, gap, &problem->k_page_stride, &problem->k_head_stride,
-                                 &problem->k_token_stride);
+    const bool is_plain = making->formats->kv_row_format == LIBDECODE_KV_ROW_PLAIN;
+    const int64_t k_row = is_plain ? problem->head_dim : latent_row_elements(making->formats->kv_row_format);
+    int64_t k_page =
+        set_strides(problem, nhd, k_row, gap, &problem->k_page_stride, &problem->k_head_stride, &problem->k_token_stride);
     int64_t v_page = set_strides(problem, nhd || padded, problem->head_dim, gap, &problem->v_page_stride, &problem->v_head_stride,
                                  &problem->v_token_stride);
     if (is_mla(making)) { /* has none of these */
@@ -79,7 +82,7 @@ static int64_t scale_row(const libdecode_problem *problem, bool nhd, bool padded
 /* Interleaved scales are one block for every page and head, with room only between heads and pages. */
 static bool make_scale_pools(struct making *making) {
     libdecode_problem *problem = making->problem;
-    if (problem->kv_dtype != LIBDECODE_DTYPE_NVFP4)
+    if (problem->kv_dtype != LIBDECODE_DTYPE_NVFP4 || is_mla(making))
         return true;
     const bool padded = has(making, CASE_PADDED_STRIDES), nhd = has(making, CASE_NHD);
     const int64_t gap = padded ? ROW_ALIGNMENT_BYTES : 0, row = problem->head_dim / NVFP4_BLOCK;
@@ -134,6 +137,10 @@ static void write_huge_key(struct making *making, struct kv_row k, int32_t token
     if (has(making, CASE_NEGATIVE_SCALE))
         step = HUGE_STEPS - step;
     key[HUGE_STEP_CHANNEL] = (double)step;
+    if (making->formats->kv_row_format != LIBDECODE_KV_ROW_PLAIN) {
+        write_latent_huge_row(making->formats->kv_row_format, k.elements, (double)step);
+        return;
+    }
     if (making->formats->kv_dtype != LIBDECODE_DTYPE_NVFP4) {
         element_encode_row(making->formats->kv_dtype, key, (size_t)head_dim, k.elements);
         return;
@@ -150,6 +157,10 @@ static void write_huge_key(struct making *making, struct kv_row k, int32_t token
 static void write_row(struct making *making, struct kv_row row, const struct palette palettes[2][2], const double factors[2][2],
                       bool beacon) {
     const bool special = has(making, CASE_SPECIAL_VALUES);
+    if (making->formats->kv_row_format != LIBDECODE_KV_ROW_PLAIN) {
+        write_latent_row(making, row.elements, special ? &making->palettes->special : &palettes[beacon][0], factors[beacon][0]);
+        return;
+    }
     for (int32_t element = 0; element < making->problem->head_dim; element++) {
         const struct palette *palette =
             special ? &making->palettes->special : &palettes[beacon][is_outlier_channel(making, element)];
@@ -175,7 +186,7 @@ struct kv_row case_kv_row(const libdecode_problem *problem, const struct kv_pool
     const int64_t v_offset = page * problem->v_page_stride + head * problem->v_head_stride + page_token * problem->v_token_stride;
     row.elements = (is_v ? pools->v_cache : pools->k_cache) +
                    (size_t)(is_v ? v_offset : k_offset) * (size_t)dtype_bits(problem->kv_dtype) / 8;
-    if (problem->kv_dtype != LIBDECODE_DTYPE_NVFP4)
+    if (problem->kv_dtype != LIBDECODE_DTYPE_NVFP4 || problem->op == LIBDECODE_OP_MLA_DECODE)
         return row;
     row.scales = is_v ? pools->v_sf + page * problem->v_sf_page_stride + head * problem->v_sf_head_stride
                       : pools->k_sf + page * problem->k_sf_page_stride + head * problem->k_sf_head_stride;
@@ -190,7 +201,9 @@ static void write_nan(struct making *making, struct kv_row row, int32_t element,
     const uint16_t wide = 0x7fff;
     if (row.elements == NULL)
         return;
-    if (row.scales != NULL)
+    if (making->formats->kv_row_format != LIBDECODE_KV_ROW_PLAIN)
+        write_latent_nan(making->formats->kv_row_format, row.elements, element, code);
+    else if (row.scales != NULL)
         row.scales[(size_t)(element / NVFP4_BLOCK) * row.scale_step] = code;
     else if (dtype_bits(making->formats->kv_dtype) == 16)
         memcpy(row.elements + 2 * element, &wide, sizeof wide);

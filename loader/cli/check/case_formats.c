@@ -23,8 +23,11 @@ static bool is_accepted(const struct case_formats *formats, int32_t page_size) {
                                  .page_size = page_size,
                                  .max_seq_len = 1,
                                  .out_head_stride = (formats->head_dim + 31) / 32 * 32, /* of NVFP4: whole 16 bytes */
-                                 .v_sf_layout = formats->v_sf_layout};
-    if (formats->kv_dtype == LIBDECODE_DTYPE_NVFP4)
+                                 .v_sf_layout = formats->v_sf_layout,
+                                 .num_pages = formats->is_sparse ? 1 : 0,
+                                 .sparse_top_k = formats->is_sparse ? 1 : 0,
+                                 .kv_row_format = formats->kv_row_format};
+    if (formats->kv_dtype == LIBDECODE_DTYPE_NVFP4 && formats->op != LIBDECODE_OP_MLA_DECODE)
         problem.k_sf_token_stride = (formats->head_dim / 16 + 15) / 16 * 16; /* as any copy can take them */
     struct problem checked;
     return problem_check(&problem, &checked) == LIBDECODE_OK;
@@ -59,14 +62,20 @@ struct case_formats draw_case_formats(const struct case_kind *kind, const struct
     struct random random = case_random(test, seed ^ 0x5eed);
     const bool is_narrow = dtype_bits(kind->kv_dtype) < 16;
     const uint64_t out_flags = CASE_OTHER_OUT | CASE_OUT_E4M3 | CASE_OUT_NVFP4;
-    struct case_formats formats = {
-        .op = kind->op, .query_dtype = kind->kv_dtype, .kv_dtype = kind->kv_dtype, .head_dim = kind->head_dim};
+    struct case_formats formats = {.op = kind->op,
+                                   .query_dtype = kind->kv_dtype,
+                                   .kv_dtype = kind->kv_dtype,
+                                   .head_dim = kind->head_dim,
+                                   .is_sparse = kind->is_sparse,
+                                   .kv_row_format = kind->kv_row_format};
     if (is_narrow)
         formats.query_dtype = (libdecode_dtype)(LIBDECODE_DTYPE_BF16 + (int)random_below(&random, LIBDECODE_DTYPE_E4M3));
     if (is_narrow && (test->flags & CASE_OUT_NVFP4) != 0)
         formats.query_dtype = LIBDECODE_DTYPE_E4M3;
     if (is_narrow && (test->flags & (CASE_QUERY_HUGE | CASE_QUERY_TINY)) != 0)
         formats.query_dtype = LIBDECODE_DTYPE_BF16; /* the others have no such numbers */
+    if (kind->kv_row_format == LIBDECODE_KV_ROW_FP8_SCALED_656)
+        formats.query_dtype = LIBDECODE_DTYPE_BF16; /* as a part of the row: kernels have no other */
 
     const int32_t drawn_dim = narrow_head_dim(&random, kind);
     if ((test->flags & CASE_NARROW_HEAD) != 0)

@@ -14,6 +14,8 @@ struct case_kind {
     libdecode_op op;
     libdecode_dtype kv_dtype;
     int32_t head_dim; /* the widest that they serve */
+    bool is_sparse;   /* by token ids */
+    libdecode_kv_row_format kv_row_format;
 };
 
 struct case_formats {
@@ -21,6 +23,8 @@ struct case_formats {
     libdecode_dtype query_dtype, kv_dtype, out_dtype;
     int32_t head_dim;
     libdecode_sf_layout v_sf_layout;
+    bool is_sparse;
+    libdecode_kv_row_format kv_row_format;
 };
 
 /* Of `test`, which is no longer random. The same for every kernel of a kind, so that they share tensors and expectation. */

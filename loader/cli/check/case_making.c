@@ -59,6 +59,8 @@ static bool query_token_sees(const struct making *making, int32_t request, struc
 bool is_visible(const struct making *making, int32_t request, int32_t sequence, int32_t token) {
     const struct query_rows rows = query_rows_of(making, request);
     bool visible = false;
+    if (making->named != NULL)
+        return token >= 0 && making->named[request][token];
     for (int32_t query = 0; !visible && query < rows.count; query++)
         visible = query_token_sees(making, request, rows, query, sequence, token);
     return visible;

@@ -43,12 +43,15 @@ struct making {
     int32_t *query_positions;
     int32_t *cum_seq_lens_q; /* NULL without CASE_RAGGED_Q */
     uint16_t *draft_mask;    /* NULL without CASE_DRAFT_MASK */
+    bool **named;            /* [request][token] by a token id that counts; NULL where the case is not sparse */
     const struct case_formats *formats;
     struct kv_pools pools;
 };
 
 /* K and V are one tensor. */
 static inline bool is_mla(const struct making *making) { return making->formats->op == LIBDECODE_OP_MLA_DECODE; }
+
+static inline bool is_sparse(const struct making *making) { return making->formats->is_sparse; }
 
 static inline bool has(const struct making *making, uint64_t flag) { return (making->test->flags & flag) != 0; }
 

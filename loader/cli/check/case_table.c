@@ -485,6 +485,14 @@ void make_mla_case(struct test_case *test) {
                      CASE_ROPE | CASE_CONTIGUOUS | CASE_NO_LENGTHS);
 }
 
+void make_sparse_case(struct test_case *test, uint64_t seed) {
+    struct random random = case_random(test, seed ^ 0x1d5);
+    test->flags &= ~(CASE_WINDOW | CASE_QUERY_POSITIONS | CASE_POSITION_RULE | CASE_FAR_POSITIONS | CASE_DRAFT_MASK |
+                     CASE_SKIP_SOFTMAX | CASE_NEGATIVE_IDS | CASE_FOREIGN_IDS | CASE_UNKNOWN_POOL);
+    if (random_below(&random, 2) == 0 && (test->flags & CASE_HOST_LENGTHS) == 0)
+        test->flags |= CASE_TOP_K_LENS;
+}
+
 bool random_case_named(const char *name, struct test_case *ret_test) {
     const size_t prefix = strlen(RANDOM_CASE_PREFIX);
     if (strncmp(name, RANDOM_CASE_PREFIX, prefix) != 0 || name[prefix] == '\0' ||

@@ -66,6 +66,8 @@
     CASE_FLAG(49) /* no pages; room for page_size tokens behind the longest sequence, or with CASE_ODD_LENGTHS none */
 #define CASE_NO_LENGTHS CASE_FLAG(50) /* with CASE_CONTIGUOUS: every request is as long as there is room */
 
+#define CASE_TOP_K_LENS CASE_FLAG(55) /* of sparse attention: the ids of each query token that count */
+
 #define CASE_HOST_LENGTHS                                                                                                        \
     CASE_FLAG(54) /* lengths stay in host memory; not with CASE_PER_HEAD, CASE_GRAPH, CASE_BATCH_INVARIANT */
 
@@ -98,6 +100,9 @@ void draw_test_case(const struct test_case *test, uint64_t seed, struct test_cas
 
 /* The case as MLA has it: all heads share the one KV head, and what it has not is left out. */
 void make_mla_case(struct test_case *test);
+
+/* The same, by token ids: drawn from the seed whether their number is given for each query token. */
+void make_sparse_case(struct test_case *test, uint64_t seed);
 
 /* There is a random case for every number: "random_17". `name` must outlive the case. False: another name. */
 #define RANDOM_CASE_PREFIX "random_"

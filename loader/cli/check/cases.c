@@ -12,6 +12,7 @@
 
 #include "case_cache.h"
 #include "case_query_tokens.h"
+#include "case_token_ids.h"
 #include "element.h"
 #include "problem.h"
 #include "reference.h"
@@ -365,7 +366,7 @@ static void set_problem(struct making *making) {
     problem->kv_dtype = making->formats->kv_dtype;
     problem->out_dtype = making->formats->out_dtype;
     problem->head_dim = making->formats->head_dim;
-    problem->v_head_dim = problem->head_dim - (is_mla(making) ? 64 : 0);
+    problem->v_head_dim = problem->head_dim - (is_mla(making) && problem->head_dim != 512 ? 64 : 0);
     problem->v_sf_layout = making->formats->v_sf_layout;
     problem->num_kv_heads = test->num_kv_heads;
     problem->num_qo_heads = test->num_kv_heads * test->group_size;
@@ -412,14 +413,19 @@ bool host_case_make(const struct test_case *test, const struct case_kind *kind, 
         make_mla_case(&result->drawn);
     else
         result->drawn.flags &= ~CASE_QUERY_ROPE;
+    if (kind->is_sparse)
+        make_sparse_case(&result->drawn, seed);
+    if (kind->is_sparse && kind->head_dim == 512) /* rows without RoPE */
+        result->drawn.flags &= ~CASE_QUERY_ROPE;
     result->formats = draw_case_formats(kind, &result->drawn, seed);
     result->tensors.struct_size = sizeof result->tensors;
     struct making making = {
         .result = result, .test = &result->drawn, .palettes = palettes, .formats = &result->formats, .random = {seed}};
     making.problem = &result->problem;
     set_problem(&making);
-    if (!make_lengths(&making, sm_count) || !make_page_table(&making) || !make_query_tokens(&making) || !make_query(&making) ||
-        !make_kv_cache(&making) || !make_sinks(&making) || !make_alibi_slopes(&making) || !make_scales(&making))
+    if (!make_lengths(&making, sm_count) || !make_page_table(&making) || !make_query_tokens(&making) ||
+        !make_token_ids(&making) || !make_query(&making) || !make_kv_cache(&making) || !make_sinks(&making) ||
+        !make_alibi_slopes(&making) || !make_scales(&making))
         return false;
     make_out_scales(&making);
     if (has(&making, CASE_PROGRAMMATIC))
@@ -431,6 +437,8 @@ bool host_case_make(const struct test_case *test, const struct case_kind *kind, 
         result->problem.num_pages = 0;
     if (has(&making, CASE_CONTIGUOUS))
         drop_pages(&making);
+    if (is_sparse(&making))
+        drop_page_table(&making);
     return true;
 }
 

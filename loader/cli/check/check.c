@@ -107,7 +107,13 @@ static bool open_variants(struct checker *checker, const struct session_args *se
             continue;
         if (!open_variant(session, &info, merges, &checker->variants[checker->num_variants]))
             return false;
-        checker->num_variants++;
+        const struct kernel_record *record = &checker->context->table.records[index];
+        checker->variants[checker->num_variants++].kind =
+            (struct case_kind){.op = info.op,
+                               .kv_dtype = info.kv_dtype,
+                               .head_dim = info.head_dim,
+                               .is_sparse = record->family == &family_sparse_mla_decode,
+                               .kv_row_format = (libdecode_kv_row_format)record->kernel->contract.kv_row_format};
     }
     if (checker->num_variants > 0)
         return true;
@@ -120,8 +126,9 @@ static bool open_variants(struct checker *checker, const struct session_args *se
 }
 
 static bool of_kind(const struct case_kind *kind, const struct variant *variant) {
-    const libdecode_kernel_info *info = &variant->info;
-    return !variant->merges && kind->op == info->op && kind->kv_dtype == info->kv_dtype && kind->head_dim == info->head_dim;
+    const struct case_kind *own = &variant->kind;
+    return !variant->merges && kind->op == own->op && kind->kv_dtype == own->kv_dtype && kind->head_dim == own->head_dim &&
+           kind->is_sparse == own->is_sparse && kind->kv_row_format == own->kv_row_format;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- running */
@@ -286,12 +293,11 @@ static bool run_random(struct checker *checker, const struct case_kind *kind, co
 static size_t find_kinds(const struct checker *checker, struct case_kind *kinds) {
     size_t count = 0;
     for (size_t index = 0; index < checker->num_variants; index++) {
-        const libdecode_kernel_info *info = &checker->variants[index].info;
         bool known = checker->variants[index].merges;
         for (size_t kind = 0; kind < count; kind++)
             known = known || of_kind(&kinds[kind], &checker->variants[index]);
         if (!known)
-            kinds[count++] = (struct case_kind){.op = info->op, .kv_dtype = info->kv_dtype, .head_dim = info->head_dim};
+            kinds[count++] = checker->variants[index].kind;
     }
     return count;
 }

@@ -61,8 +61,6 @@ struct scene {
     int64_t num_states; /* of all tokens together */
 };
 
-static size_t element_bytes(libdecode_dtype dtype) { return (size_t)dtype_bits(dtype) / 8; }
-
 /* The pointers of a launch whose block begins at `base`. Those of `states` are only looked at for being NULL. */
 static libdecode_states states_in(const struct scene *scene, uint8_t *base) {
     const unsigned flags = scene->test->flags;
@@ -110,11 +108,11 @@ static void lay_out(struct scene *scene, const int32_t *state_offsets) {
         states->lse_token_stride = test->num_states * heads;
     }
     const size_t bytes[NUM_PLACES] = {
-        [PLACE_PARTIAL] = (size_t)(num_rows * row) * element_bytes(test->dtype),
+        [PLACE_PARTIAL] = (size_t)(num_rows * row) * element_bytes(test->dtype, 1),
         [PLACE_PARTIAL_LSE] = (size_t)num_rows * sizeof(float),
         [PLACE_OFFSETS] = (size_t)(tokens + 1) * sizeof(int32_t),
         [PLACE_MASK] = (size_t)tokens,
-        [PLACE_OUT] = is_in_place ? 0 : (size_t)(tokens * heads * row) * element_bytes(test->out_dtype),
+        [PLACE_OUT] = is_in_place ? 0 : (size_t)(tokens * heads * row) * element_bytes(test->out_dtype, 1),
         [PLACE_LSE] = is_in_place ? 0 : (size_t)(tokens * heads) * sizeof(float),
     };
     scene->block_bytes = GAP_BYTES;
@@ -124,7 +122,7 @@ static void lay_out(struct scene *scene, const int32_t *state_offsets) {
     }
     if (is_in_place) {
         const size_t last = (size_t)((test->num_states - 1) * heads);
-        scene->offset[PLACE_OUT] = scene->offset[PLACE_PARTIAL] + last * (size_t)row * element_bytes(test->dtype);
+        scene->offset[PLACE_OUT] = scene->offset[PLACE_PARTIAL] + last * (size_t)row * element_bytes(test->dtype, 1);
         scene->offset[PLACE_LSE] = scene->offset[PLACE_PARTIAL_LSE] + last * sizeof(float);
     }
 }
@@ -147,7 +145,7 @@ static void fill_state(struct scene *scene, uint8_t *rows, float *lse, struct ra
         for (int32_t d = 0; d < test->head_dim; d++)
             values[d] = isinf(lse[head]) && lse[head] < 0 ? (double)NAN : random_normal(random);
         element_encode_row(test->dtype, values, (size_t)test->head_dim,
-                           rows + (size_t)head * (size_t)test->head_dim * element_bytes(test->dtype));
+                           rows + (size_t)head * (size_t)test->head_dim * element_bytes(test->dtype, 1));
     }
 }
 
@@ -165,7 +163,7 @@ static void fill(struct scene *scene, const int32_t *state_offsets, struct rando
         const int64_t count = is_ragged ? state_offsets[token + 1] - first : test->num_states;
         for (int64_t state = first; state < first + count; state++) {
             const int64_t element = token * token_rows + state * state_rows;
-            fill_state(scene, scene->block + scene->offset[PLACE_PARTIAL] + (size_t)element * element_bytes(test->dtype),
+            fill_state(scene, scene->block + scene->offset[PLACE_PARTIAL] + (size_t)element * element_bytes(test->dtype, 1),
                        (float *)(void *)(scene->block + scene->offset[PLACE_PARTIAL_LSE]) + element / test->head_dim, random);
         }
     }
@@ -209,7 +207,7 @@ static void expected_free(struct expected *expected) {
 
 /* Clears the sign of every element of the partial results. */
 static void drop_signs(const struct scene *scene, uint8_t *block) {
-    const size_t step = element_bytes(scene->test->dtype);
+    const size_t step = element_bytes(scene->test->dtype, 1);
     for (size_t byte = scene->offset[PLACE_PARTIAL] + step - 1; byte < scene->offset[PLACE_PARTIAL_LSE] - GAP_BYTES; byte += step)
         block[byte] &= 0x7fu;
 }
@@ -279,7 +277,7 @@ static void compare_row(const struct scene *scene, const struct expected *expect
     libdecode_states got = states_in(scene, block), wanted = states_in(scene, expected->block);
     const int64_t out_token = got.out_token_stride != 0 ? got.out_token_stride : (int64_t)test->num_heads * test->head_dim;
     const int64_t lse_token = got.lse_token_stride != 0 ? got.lse_token_stride : test->num_heads;
-    const size_t at = (size_t)(token * out_token + head * test->head_dim) * element_bytes(test->out_dtype);
+    const size_t at = (size_t)(token * out_token + head * test->head_dim) * element_bytes(test->out_dtype, 1);
     const int64_t lse_at = token * lse_token + head;
     const double lse = wanted.lse != NULL ? (double)wanted.lse[lse_at] : 1e4;
     double values[1024], exact[1024];
@@ -294,7 +292,7 @@ static void compare_row(const struct scene *scene, const struct expected *expect
         if (ratio > 1.0)
             note_mismatch(failure, "out", token, head, d, values[d], exact[d], tolerance);
     }
-    memcpy((uint8_t *)got.out + at, (uint8_t *)wanted.out + at, (size_t)test->head_dim * element_bytes(test->out_dtype));
+    memcpy((uint8_t *)got.out + at, (uint8_t *)wanted.out + at, (size_t)test->head_dim * element_bytes(test->out_dtype, 1));
     if (got.lse == NULL)
         return;
     const double ratio = ratio_of((double)got.lse[lse_at], lse, lse_tolerance(lse));

@@ -26,7 +26,7 @@ struct input {
     size_t unit_bytes;
     bool of_tokens;
 };
-#define MAX_INPUTS 6
+#define MAX_INPUTS 8
 
 /* What is written for a batch. */
 struct result_layout {
@@ -89,6 +89,9 @@ static void find_inputs(struct neighbours *run) {
     add_input(run, offsetof(libdecode_tensors, page_table), (size_t)problem->page_table_request_stride * sizeof(int32_t), false);
     add_input(run, offsetof(libdecode_tensors, query_positions), sizeof(int32_t), false);
     add_input(run, offsetof(libdecode_tensors, draft_mask), mask_words * sizeof(uint16_t), true);
+    add_input(run, offsetof(libdecode_tensors, sparse_token_ids), (size_t)problem->sparse_token_ids_stride * sizeof(int32_t),
+              true);
+    add_input(run, offsetof(libdecode_tensors, sparse_top_k_lens), sizeof(int32_t), true);
     add_input(run, offsetof(libdecode_tensors, query),
               (size_t)problem->query_token_stride * (size_t)dtype_bits(problem->query_dtype) / 8, true);
     add_input(run, offsetof(libdecode_tensors, query_rope),

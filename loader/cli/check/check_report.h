@@ -14,7 +14,8 @@ struct check_args {
 struct variant {
     libdecode_kernel_info info;
     libdecode_context *context; /* its policy forces this kernel, unless it merges */
-    bool merges;                /* partial results: it has cases of its own */
+    struct case_kind kind;
+    bool merges; /* partial results: it has cases of its own */
     size_t passed, failed, not_applicable;
     bool finished; /* with all cases of its kind */
     double worst_ratio;

@@ -488,7 +488,7 @@ static void run_steps(struct check_rig *rig, const struct device_case *device_ca
         return;
     if ((flags & CASE_PROGRAMMATIC) != 0) {
         run_in_a_row(rig, device_case, plan, failure);
-        if (!failed(failure) && rig->has_late_copy)
+        if (!failed(failure) && rig->has_late_copy && !problem_is_sparse(&device_case->host->problem))
             run_behind_late_rows(rig, device_case, plan, failure);
         if (!failed(failure)) /* as the last step: it reads other results than the first launch's */
             run_chain(rig, device_case, plan, failure);

@@ -24,8 +24,9 @@ KV_HND, KV_NHD = 0, 1
 SF_LINEAR, SF_V_INTERLEAVE4 = 0, 1
 (FEATURE_WINDOW, FEATURE_SINKS, FEATURE_LSE, FEATURE_RAGGED_Q, FEATURE_DRAFT_MASK, FEATURE_V_PAGE_TABLE, FEATURE_QUERY_POSITIONS,
  FEATURE_SKIP_SOFTMAX, FEATURE_SOFT_CAP, FEATURE_ALIBI, FEATURE_ROPE, FEATURE_LSE_NATURAL,
- FEATURE_BATCH_INVARIANT, FEATURE_CONTIGUOUS_KV, FEATURE_QUERY_ROPE) = (1 << bit for bit in range(15))
-FEATURE_HOST_SEQ_LENS = 1 << 16
+ FEATURE_BATCH_INVARIANT, FEATURE_CONTIGUOUS_KV, FEATURE_QUERY_ROPE,
+ FEATURE_SPARSE_TOP_K_LENS, FEATURE_HOST_SEQ_LENS) = (1 << bit for bit in range(17))
+KV_ROW_PLAIN, KV_ROW_FP8_SCALED_656, KV_ROW_NVFP4_352 = range(3)
 OPEN_IGNORE_ENVIRONMENT, OPEN_BUNDLES_ONLY, OPEN_STRICT = 1, 2, 4
 LOG_DEFAULT, LOG_NONE, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG = range(6)
 LAUNCH_PROGRAMMATIC, LAUNCH_HISTORY_FINAL = 1, 2
@@ -61,7 +62,9 @@ class Problem(Sized):
         + [("total_kv_tokens", c_int64)]
         + [("logits_soft_cap", c_float), ("rope_scale", c_float), ("rope_theta", c_float), ("v_head_dim", c_int32)]
         + _strides("query_rope_token", "query_rope_head")
-        + [("kv_capacity_tokens", c_int32), ("reserved", c_uint32)]
+        + [("kv_capacity_tokens", c_int32), ("sparse_top_k", c_int32)]
+        + _strides("sparse_token_ids")
+        + [("kv_row_format", c_int32), ("reserved", c_uint32)]
     )
 
 
@@ -74,6 +77,7 @@ class Tensors(Sized):
         + [("out_sf_start_token", c_int32), ("launch_flags", c_uint32)]
         + [(name, c_void_p) for name in ("bmm1_scale_device", "bmm1_scale_log2_device", "bmm2_scale_device", "workspace")]
         + [("workspace_bytes", c_size_t), ("alibi_slopes", c_void_p), ("query_rope", c_void_p)]
+        + [(name, c_void_p) for name in ("sparse_token_ids", "sparse_top_k_lens")]
     )
 
 

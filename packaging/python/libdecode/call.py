@@ -23,6 +23,9 @@ from libdecode.problem import DTYPES, KV_LAYOUTS, SF_LAYOUTS, choice
 from libdecode.workspace import Place, Workspace, pool
 
 _ROW_DTYPES = ("bf16", "fp16", "e4m3")  # of queries, and of results that have no scales
+# Of a row of bytes of sparse MLA: its format, what the library calls its dtype (None: the tensor's), elements that strides count a byte.
+_LATENT_ROWS: dict[int | None, tuple[int, str | None, int]] = {
+    None: (abi.KV_ROW_PLAIN, None, 1), 656: (abi.KV_ROW_FP8_SCALED_656, "e4m3", 1), 352: (abi.KV_ROW_NVFP4_352, "nvfp4", 2)}
 _INTERLEAVING_GPUS = (100, 103)  # where FlashInfer's quantiser interleaves the scales of V
 
 
@@ -112,21 +115,51 @@ class Call:
         self._point("v_cache", v)
         self.k_view = k
 
-    def latent_cache(self, kv_cache: Any, kv_lora_rank: int) -> None:
+    def latent_cache(self, kv_cache: Any, kv_lora_rank: int, sparse: bool = False) -> None:
         """Of MLA: [pages, page_size, head_dim] or [pages, 1, page_size, head_dim]; the first kv_lora_rank elements of a row are
-        its V."""
+        its V. Where it is sparse, rows may be 656 or 352 bytes (uint8)."""
         problem, seen = self.problem, self._see(kv_cache, "kv_cache")
-        require_dtype(seen, *_ROW_DTYPES)
+        row_format, dtype, per_element = _LATENT_ROWS[None]
+        if sparse and seen.dtype == "u8":
+            if seen.shape[-1] not in _LATENT_ROWS:
+                raise InvalidArgumentError(f"kv_cache has rows of {seen.shape[-1]} bytes: accepted are 656 and 352, or rows of a dtype")
+            row_format, dtype, per_element = _LATENT_ROWS[seen.shape[-1]]
+        else:
+            require_dtype(seen, *_ROW_DTYPES)
         if len(seen.shape) == 4 and seen.shape[1] == 1:
             seen = seen._replace(shape=(seen.shape[0], *seen.shape[2:]), strides=(seen.strides[0], *seen.strides[2:]))
         require_rank(seen, 3, "[pages, page_size, head_dim] or [pages, 1, page_size, head_dim]")
         require_dense_rows(seen)
-        if seen.shape[2] != problem.head_dim:
+        if dtype is None and seen.shape[2] != problem.head_dim:
             raise InvalidArgumentError(f"kv_cache has head_dim {seen.shape[2]}, query {problem.head_dim}: they must be equal")
         problem.op, problem.num_kv_heads, problem.v_head_dim = abi.OP_MLA_DECODE, 1, kv_lora_rank
-        problem.kv_dtype, problem.num_pages, problem.page_size = DTYPES[seen.dtype], seen.shape[0], seen.shape[1]
-        problem.k_page_stride, problem.k_token_stride = seen.stride(0), seen.stride(1)
+        problem.kv_dtype, problem.num_pages, problem.page_size = DTYPES[dtype or seen.dtype], seen.shape[0], seen.shape[1]
+        problem.k_page_stride, problem.k_token_stride = seen.stride(0) * per_element, seen.stride(1) * per_element
+        problem.kv_row_format = row_format
         self._point("k_cache", seen)
+
+    def token_ids(self, ids: View, top_k: int, top_k_lens: Any, seq_lens: Any, max_seq_len: int, batch: int) -> None:
+        """Of sparse MLA: i32 [tokens, top_k], each page * page_size + token; top_k_lens i32 [tokens] or None: as many as the query
+        token sees of seq_lens i32 [batch], which may then be None."""
+        problem = self.problem
+        require_dtype(ids, "i32")
+        require_shape(ids, (self.num_tokens, top_k), "[tokens, sparse_mla_top_k]")
+        require_dense_rows(ids)
+        problem.sparse_top_k, problem.sparse_token_ids_stride = top_k, ids.stride(0)
+        problem.batch_size, problem.max_seq_len = batch, max_seq_len
+        self.views.append(ids)
+        self._point("sparse_token_ids", ids)
+        if top_k_lens is not None:
+            problem.features |= abi.FEATURE_SPARSE_TOP_K_LENS
+            self._vector("sparse_top_k_lens", top_k_lens, "sparse_mla_top_k_lens", "i32", "[tokens]", self.num_tokens)
+        elif seq_lens is None:
+            raise InvalidArgumentError("seq_lens is None without sparse_mla_top_k_lens: give one of the two")
+        if seq_lens is not None:
+            lens = self._see(seq_lens, "seq_lens")
+            require_dtype(lens, "i32")
+            require_shape(lens, (batch,), "[batch]")
+            problem.seq_lens_request_stride = lens.stride(0)
+            self._point("seq_lens", lens)
 
     def kv_scales(self, kv_cache_sf: Any, name: str, v_sf_layout: str | None) -> None:
         """Of NVFP4 KV: (scales of K, scales of V), each e4m3 [pages, num_kv_heads, page_size, head_dim / 16] or as NHD, or both

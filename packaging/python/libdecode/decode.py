@@ -261,28 +261,34 @@ def trtllm_batch_decode_with_kv_cache_mla(
     query            [batch, q_len, num_qo_heads, kv_lora_rank + qk_rope_head_dim], or [tokens, num_qo_heads, ...] with
                      cum_seq_lens_q; bf16, fp16 or e4m3. That is 512 + 64 or 256 + 64
     kv_cache         [pages, page_size, kv_lora_rank + qk_rope_head_dim] or with an axis of 1 behind pages; the query's dtype or e4m3.
-                     A row is the token's K, its first kv_lora_rank elements are V
+                     A row is the token's K, its first kv_lora_rank elements are V. With sparse_mla_top_k also uint8 rows of 656
+                     bytes (512 e4m3, 4 float32 scales, 64 bf16) or 352 (512 e2m1, 64 e4m3, 32 e4m3 scales)
     workspace_buffer a `Workspace`, else it has no effect: see parameters.md
-    block_tables     i32 [batch, pages of the longest]
-    seq_lens         i32 [batch]: KV tokens, the new ones included
+    block_tables     i32 [batch, pages of the longest]; with sparse_mla_top_k the token ids, i32 [batch, q_len, sparse_mla_top_k] or
+                     [tokens, sparse_mla_top_k]: page * page_size + token of the page, ids that name none count as not there
+    seq_lens         i32 [batch]: KV tokens, the new ones included; with sparse_mla_top_k_lens it may be None
+    sparse_mla_top_k 0: all tokens; else of each query token the first min(top_k, tokens that it may see) of its ids, or as many as
+                     sparse_mla_top_k_lens says, i32 [tokens]. kv_lora_rank 512 with qk_rope_head_dim 0 is then accepted, too
     max_seq_len      a hint, as of `trtllm_batch_decode_with_kv_cache`
     out              like the query, with kv_lora_rank elements; None: a new one, bf16 for an e4m3 query
     bmm1_scale       of the logits; usually 1 / sqrt(qk_nope_head_dim + qk_rope_head_dim)
     sinks            f32 [num_qo_heads]
     lse, return_lse  f32, the query's shape without its last axis, or [tokens, num_qo_heads]; base 2
 
-    Returns out, or (out, lse) with return_lse. Raises NotImplementedError for sparse_mla_top_k, and for what spreads a cache over
-    ranks (LIBDECODE_FEATURE_QUERY_POSITIONS and position_stride of the library do that); else as this module says.
+    Returns out, or (out, lse) with return_lse. Raises NotImplementedError for what spreads a cache over ranks (LIBDECODE_FEATURE_QUERY_POSITIONS and position_stride of the library do that); else as this module says.
     """
     del qk_nope_head_dim, is_var_seq, cute_dsl_impl, kv_scale_format, multi_ctas_kv_counter_buffer, use_fp16_softmax  # no effect
     if backend not in _MLA_BACKENDS:
         raise InvalidArgumentError(f"backend is {backend!r}: accepted are {', '.join(map(repr, _MLA_BACKENDS))}")
-    for name, value, default in (("sparse_mla_top_k", sparse_mla_top_k, 0), ("sparse_mla_top_k_lens", sparse_mla_top_k_lens, None),
-                                 ("enable_dcp", enable_dcp, False), ("cp_world", cp_world, 1), ("cp_rank", cp_rank, 0),
+    for name, value, default in (("enable_dcp", enable_dcp, False), ("cp_world", cp_world, 1), ("cp_rank", cp_rank, 0),
                                  ("causal_seqlens_kv_global", causal_seqlens_kv_global, None)):
         if value is not default and not (isinstance(value, int) and value == default):
             raise refuse(_MLA, f"{name} = {value if isinstance(value, int) else 'a tensor'}")
-    if seq_lens is None:
+    if sparse_mla_top_k < 0:
+        raise InvalidArgumentError(f"sparse_mla_top_k is {sparse_mla_top_k}: it must be 0 (all tokens) or more")
+    if sparse_mla_top_k_lens is not None and sparse_mla_top_k == 0:
+        raise InvalidArgumentError("sparse_mla_top_k_lens is given with sparse_mla_top_k 0: leave it None, or say how many ids there are")
+    if seq_lens is None and sparse_mla_top_k == 0:
         raise InvalidArgumentError("seq_lens is None: it must be i32 [batch]")
     whole, table = view(query, "query"), view(block_tables, "block_tables")
     q_len = None
@@ -294,12 +300,16 @@ def trtllm_batch_decode_with_kv_cache_mla(
     if whole.shape[-1] != kv_lora_rank + qk_rope_head_dim:
         raise InvalidArgumentError(f"query has head_dim {whole.shape[-1]}: it must be kv_lora_rank + qk_rope_head_dim = "
                                    f"{kv_lora_rank + qk_rope_head_dim}")
-    if not uses_shared_paged_kv_idx:  # V lies in K's rows: its ids have nothing to say
+    if not uses_shared_paged_kv_idx and sparse_mla_top_k == 0:  # V lies in K's rows: its ids have nothing to say
         require_rank(table, 3, "[batch, 2, width]")
         table = table._replace(shape=(table.shape[0], table.shape[2]), strides=(table.strides[0], table.strides[2]))
     call.query(_tokens_together(whole))
-    call.latent_cache(kv_cache, kv_lora_rank)
-    call.tables(table, seq_lens, max_seq_len, shared=True, per_head=False)
+    call.latent_cache(kv_cache, kv_lora_rank, sparse_mla_top_k > 0)
+    if sparse_mla_top_k > 0:
+        batch = whole.shape[0] if cum_seq_lens_q is None else view(cum_seq_lens_q, "cum_seq_lens_q").shape[0] - 1
+        call.token_ids(_tokens_together(table, rank=2), sparse_mla_top_k, sparse_mla_top_k_lens, seq_lens, max_seq_len, batch)
+    else:
+        call.tables(table, seq_lens, max_seq_len, shared=True, per_head=False)
     call.query_tokens(q_len, max_q_len, cum_seq_lens_q)
     call.scale("bmm1_scale", bmm1_scale)
     call.scale("bmm2_scale", bmm2_scale)

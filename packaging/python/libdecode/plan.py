@@ -104,14 +104,15 @@ class Plan:
     def run(self, query: Any, k_cache: Any, v_cache: Any, page_table: Any, seq_lens: Any, out: Any, *, bmm1_scale: float = 1.0,
             bmm2_scale: float = 1.0, stream: int | None = None, lse: Any = None, sinks: Any = None, k_sf: Any = None,
             v_sf: Any = None, out_sf: Any = None, cum_seq_lens_q: Any = None, query_positions: Any = None, draft_mask: Any = None,
-            alibi_slopes: Any = None, query_rope: Any = None, bmm1_scale_device: Any = None, bmm1_scale_log2_device: Any = None,
+            alibi_slopes: Any = None, query_rope: Any = None, sparse_token_ids: Any = None, sparse_top_k_lens: Any = None,
+            bmm1_scale_device: Any = None, bmm1_scale_log2_device: Any = None,
             bmm2_scale_device: Any = None, o_scale: float = 1.0, out_sf_scale: float = 1.0, out_sf_start_token: int = 0,
             programmatic: bool = False, history_final: bool = False, workspace: Workspace | None = None) -> None:
         """Enqueues the kernel and returns; for device="cpu" computes.
 
         Arguments are those of `libdecode_tensors`, by name: tensors, or addresses as int, on the device of the plan, with the
         dtypes, shapes and strides that the problem says. That is not looked at here: what is wrong reads or writes elsewhere.
-        MLA has no v_cache and contiguous KV no page_table: None. They must live, and keep their values, until the kernel has run.
+        MLA has no v_cache, contiguous KV and sparse MLA no page_table: None. They must live, and keep their values, until the kernel has run.
         Lengths, page table and scales on the device are read when it runs; the host's scales are those of this call.
 
         stream        handle; None: PyTorch's current one if PyTorch is imported and has a GPU, else the legacy default
@@ -140,7 +141,8 @@ class Plan:
             0 if bmm1_scale_log2_device is None else _address(bmm1_scale_log2_device),
             0 if bmm2_scale_device is None else _address(bmm2_scale_device),
             0 if memory is None else memory.address, 0 if memory is None else memory.size_bytes,
-            0 if alibi_slopes is None else _address(alibi_slopes), 0 if query_rope is None else _address(query_rope))
+            0 if alibi_slopes is None else _address(alibi_slopes), 0 if query_rope is None else _address(query_rope),
+            0 if sparse_token_ids is None else _address(sparse_token_ids), 0 if sparse_top_k_lens is None else _address(sparse_top_k_lens))
         if self.is_reference:
             status = self._library.reference_packed(self._problem, tensors)
         else:

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sparse MLA decode: each query token attends to rows of a paged cache that it names, by physical token ids.
+ *
+ *     k_i = row ids[t][i] of the cache, v_i = the first elements of it, for every column i that query token t uses and whose id
+ *           names a row
+ *     z_i = bmm1_scale * q . k_i        then as mla_decode.cu: soft cap, softmax with sink, out = bmm2_scale * sum p_i v_i, lse
+ *
+ * A unit is a query token and some of its heads, in passes of row_tile over its rows; the columns of its ids are what mla_decode.cu
+ * calls its tokens (visible_range.cuh). Schedule, by role:
+ *
+ *     producer warps  each walks split_schedule.cuh and copies its part of the rows of every tile, a bulk copy each
+ *                     (token_gather.cuh)
+ *     announcer warp  walks the same schedule and hands the pieces to the consumers
+ *     consumer warps  eight or sixteen, all at the same tile, as in mla_decode.cu:
+ *
+ *         qk          warp = (some of the tokens, quarter of the dims)   scores, in four parts, to shared memory
+ *         ----------  barrier
+ *         weights     warp = its part of the rows                        adds the parts, masks what is missing, softmax; weights to
+ *                                                                        shared memory
+ *         ----------  barrier
+ *         pv          warp = its part of the dims of V                   out of the tile that K was read from; gives it back
+ *
+ *     at a unit's end partial.cuh: columns of the warps change hands, then the cluster's, then the workers that share the unit
+ *
+ * Passes over one query token run beside each other, on workers of one group, so that all but one read the L2 cache.
+ *
+ * Shared memory: struct SharedMemory below. What a unit needs at its beginning (query), during its tiles (scores) and at its end
+ * (columns) takes turns in one place.
+ */
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+
+#include "abi.h"
+#include "pipeline/cluster_exchange.cuh"
+#include "pipeline/column_fold.cuh"
+#include "pipeline/epilogue.cuh"
+#include "pipeline/kv_ring.cuh"
+#include "pipeline/piece_queue.cuh"
+#include "pipeline/token_gather.cuh"
+#include "pipeline/worker_fold.cuh"
+#include "tile/gathered_attention.cuh"
+#include "tile/latent_query.cuh"
+#include "tile/row_map.cuh"
+#include "variant.cuh"
+
+namespace {
+
+/* --------------------------------------------------------------------------------------------------------------- traits */
+
+struct Traits {
+    static constexpr int dtype = VARIANT_KV_DTYPE;
+    static constexpr int head_dim = VARIANT_HEAD_DIM, v_dim = head_dim == 512 ? head_dim : head_dim - 64;
+    static constexpr int row_tile = VARIANT_ROW_TILE;
+    static constexpr int cluster_size = VARIANT_CLUSTER_SIZE;
+    using Format = tile::LatentRows<VARIANT_KV_ROW_FORMAT, dtype, head_dim>;
+    static_assert(head_dim == 576 || head_dim == 512 || head_dim == 320, "head_dim in the .toml: 576, 512 or 320");
+    static_assert(row_tile == 16 || row_tile == 32, "row_tile in the .toml: 16 or 32");
+
+    static constexpr bool small = variant::target_sm == 120; /* 99 KiB of shared memory, a fifth of the bandwidth */
+    /* Sixteen where their registers have room, and the output of a warp is no less than what its format reads at a time. */
+    static constexpr bool is_wide = !small && row_tile == 16 && v_dim == 512 && dtype != KERNEL_DTYPE_NVFP4;
+    static constexpr int consumer_warps = is_wide ? 16 : 8, consumer_threads = consumer_warps * 32;
+    /* Registers of all warps are alike: fewer beside sixteen, and beside 32 rows, which take longer to compute than to come. */
+    static constexpr int producer_warps = row_tile == 32 || is_wide ? 2 : 4;
+    static constexpr int announcer_warp = consumer_warps + producer_warps;
+    static constexpr int threads = (announcer_warp + 1) * 32;
+
+    /* Fewer where shared memory is small, and where a cluster exchanges 32 rows. */
+    static constexpr int tile_tokens = small || (row_tile == 32 && cluster_size > 1) ? 32 : 64;
+    static constexpr int dim_groups = 4, token_groups = consumer_warps / dim_groups; /* of the warps of qk */
+    static constexpr int token_fragments = tile_tokens / token_groups / tile::fragment_tokens;
+    static constexpr int warp_rows = row_tile / consumer_warps;
+    static constexpr int warp_steps = v_dim / 16 / consumer_warps; /* over the dims of V */
+    /* Blocks of columns at a unit's end, as in mla_decode.cu. */
+    static constexpr int block_vectors = row_tile / 16;
+    static constexpr int fold_blocks = std::max(row_tile * v_dim / (consumer_threads * 4 * block_vectors), small ? 2 : 1);
+    static constexpr int most_stages = 8;
+    /* Beside the output of 32 rows, and the scores, registers hold no queries; nor beside rows that are converted. */
+    static constexpr bool keeps_query = row_tile == 16 && !Format::converts_query;
+};
+
+using Format = Traits::Format;
+using TileLayout = tile::TileLayout<Format, Traits::tile_tokens>;
+using KeyTokens = tile::TokenFragments<Format, Traits::tile_tokens, Traits::token_fragments>;
+using ValueTokens = tile::TokenFragments<Format, Traits::tile_tokens, Traits::tile_tokens / tile::fragment_tokens>;
+using Tokens = tile::GatheredTokens<Traits::tile_tokens>;
+using Steps = tile::StepRange<Format, Traits::dim_groups>;
+using SharedQuery = tile::LatentQuery<Format, Traits::row_tile>;
+using Query = std::conditional_t<Traits::keeps_query, tile::LatentQueryFragment<Format, Traits::row_tile, Traits::dim_groups>,
+                                 tile::LatentQueryReader<Format, Traits::row_tile, Traits::dim_groups>>;
+using Softmax = tile::RowSoftmax<Traits::warp_rows>;
+using Output = tile::OutputFragment<Traits::warp_steps, Traits::row_tile / 8>;
+using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
+
+/* Of the weights: a version for each block of V that has scales of its own. */
+constexpr int weight_blocks = Format::has_block_scales ? 4 : 1, block_warps = Traits::consumer_warps / weight_blocks;
+using Weights = tile::BlockWeights<Traits::row_tile, Traits::tile_tokens, weight_blocks>;
+using WeightWriter = tile::BlockWeightWriter<Format, Traits::row_tile, Traits::tile_tokens, weight_blocks>;
+
+constexpr int cta_columns = Traits::v_dim / Traits::cluster_size; /* that a CTA of a cluster folds and stores */
+using Columns =
+    pipeline::ColumnExchange<Format, Traits::row_tile, Traits::consumer_warps, Traits::warp_steps, Traits::fold_blocks>;
+using BlockSlice = pipeline::Slice<Traits::row_tile, Columns::block_columns, Traits::consumer_threads>;
+using ClusterSlice = pipeline::Slice<Traits::row_tile, cta_columns, Traits::consumer_threads>;
+constexpr bool has_cluster = Traits::cluster_size > 1;
+using Result = std::conditional_t<has_cluster, ClusterSlice, BlockSlice>;
+using Exchange = pipeline::ClusterExchange<BlockSlice, Result, Traits::row_tile, cta_columns, Traits::cluster_size>;
+constexpr int record_blocks = has_cluster ? 1 : Traits::fold_blocks;
+using WorkerFold = pipeline::WorkerFold<Result, record_blocks>;
+
+struct Nothing {};
+
+/* All but the tiles. */
+template <int stages>
+struct WorkMemory {
+    union { /* one after the other */
+        std::conditional_t<Traits::keeps_query, SharedQuery, Nothing> passing_query;
+        tile::ScoreParts<Traits::row_tile, Traits::tile_tokens, Traits::dim_groups> scores;
+        Columns columns;
+    };
+    std::conditional_t<Traits::keeps_query, Nothing, SharedQuery> staying_query;
+    Weights weights;
+    float scales[Traits::row_tile];        /* of the rows' products with K */
+    float statistics[Traits::row_tile][2]; /* reference and sum of the rows of a piece */
+    Exchange exchange;
+    pipeline::TileBits<stages, Traits::tile_tokens, Traits::producer_warps> bits;
+    pipeline::KvRingBarriers<stages, 1> barriers;
+    pipeline::PieceQueue<Traits::row_tile> pieces;
+    pipeline::Sequences sequences; /* for what is called rarely */
+
+    __device__ __forceinline__ SharedQuery &query() { return one_of(passing_query, staying_query); }
+
+  private:
+    static __device__ __forceinline__ SharedQuery &one_of(SharedQuery &query, Nothing &) { return query; }
+    static __device__ __forceinline__ SharedQuery &one_of(Nothing &, SharedQuery &query) { return query; }
+};
+
+constexpr int stages =
+    std::min((variant::max_shared_bytes - static_cast<int>(sizeof(WorkMemory<Traits::most_stages>))) / TileLayout::bytes,
+             Traits::most_stages);
+static_assert(stages >= 2, "shared memory of a CTA");
+
+struct SharedMemory {
+    alignas(128) uint8_t tiles[stages][TileLayout::bytes];
+    alignas(16) WorkMemory<stages> work;
+};
+/* Without the padding that the alignment adds to the end. */
+constexpr int shared_bytes = offsetof(SharedMemory, work) + sizeof(WorkMemory<stages>);
+static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA");
+
+using Ring = pipeline::KvRing<stages, TileLayout::bytes, false, 1>;
+using Gather = pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::bits), Traits::tile_tokens,
+                                     Traits::producer_warps, Traits::cluster_size>;
+
+/* Of every cluster size the largest, so that one workspace serves all of them: what a cluster has no CTA of has all. */
+constexpr size_t record_bytes = Traits::fold_blocks * sizeof(pipeline::WorkerRecord<BlockSlice>);
+static_assert(record_blocks * sizeof(WorkerFold::Record) <= record_bytes, "the record that the contract announces");
+
+constexpr int consumer_barrier = 1; /* named barrier of the consumer warps; 0 is __syncthreads */
+
+__device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
+
+__device__ __forceinline__ int cluster_rank() { return has_cluster ? static_cast<int>(ptx::cluster_rank()) : 0; }
+
+/* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
+
+/* What a consumer warp does in each step of a tile. */
+struct Place {
+    int warp, token_group, dim_group;
+
+    explicit __device__ __forceinline__ Place(int warp)
+        : warp(warp), token_group(warp / Traits::dim_groups), dim_group(warp % Traits::dim_groups) {}
+    __device__ __forceinline__ int first_token() const { return token_group * (Traits::tile_tokens / Traits::token_groups); }
+    __device__ __forceinline__ int first_row() const { return warp * Traits::warp_rows; }
+    __device__ __forceinline__ int first_value_step() const { return warp * Traits::warp_steps; }
+};
+
+/* What a consumer warp keeps over a piece. */
+struct ConsumerState {
+    Query query;
+    Softmax softmax;
+    Output output;
+};
+
+__device__ __forceinline__ tile::RowMap map_rows(const sparse_mla_decode_params &params,
+                                                 const tile::UnitRows<Traits::row_tile> &unit, const pipeline::Piece &piece) {
+    return {params.schedule.group_size, unit.first_query_token, piece.kv_head, piece.row_pass * Traits::row_tile};
+}
+
+/* The unit's queries, by way of shared memory; complete before scores take their place. */
+__device__ __forceinline__ void load_query(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
+                                           const tile::UnitRows<Traits::row_tile> &unit, const pipeline::Piece &piece,
+                                           const Place &place, const Steps &steps, ConsumerState &state, int lane) {
+    const tile::RowMap rows = map_rows(params, unit, piece);
+    const float scale = tile::scale_log2(params.query) * Format::k_scale;
+#pragma unroll
+    for (int r = 0; r < Traits::warp_rows; ++r) {
+        const int row = place.first_row() + r;
+        const float factor = work.query().load(params, rows, row, row < unit.live_rows, lane);
+        if (lane == 0)
+            work.scales[row] = scale * factor;
+    }
+    meet_consumers();
+    state.query.load(work.query(), steps, lane);
+    meet_consumers();
+}
+
+/* Attention of all rows over the piece's tiles. */
+__device__ __forceinline__ void attend(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
+                                       const tile::UnitRows<Traits::row_tile> &unit, Ring &ring, const Place &place,
+                                       const Steps &steps, ConsumerState &state, int lane) {
+    const KeyTokens keys(place.first_token(), Traits::tile_tokens, false, lane);
+    const ValueTokens values(0, Traits::tile_tokens, false, lane);
+    const auto &weights = work.weights.of_block[place.warp / block_warps];
+    for (int token = unit.first_token; token < unit.end_token; token += Traits::tile_tokens) {
+        ring.wait_full(pipeline::tensor_k);
+        const Tokens tokens{work.bits.of(ring.stage())};
+        if (tokens.any_visible()) { /* alike for all warps */
+            const uint32_t tile = ring.tile(pipeline::tensor_k);
+            tile::ScoreFragment<Traits::token_fragments, Traits::row_tile / 8> scores;
+            tile::qk_part<Format>(scores, state.query, tile, keys, steps, lane);
+            work.scores.store(scores, place.dim_group, place.first_token(), lane);
+            meet_consumers();
+            if constexpr (Format::has_block_scales) {
+                WeightWriter writer(work.weights, tile);
+                state.softmax.update<Format::matrix_dtype>(work.scores, work.scales, params.query.soft_cap, tokens,
+                                                           place.first_row(), writer, lane);
+            } else {
+                state.softmax.update<Format::matrix_dtype>(work.scores, work.scales, params.query.soft_cap, tokens,
+                                                           place.first_row(), work.weights.of_block[0], lane);
+            }
+            meet_consumers();
+            tile::shrink_output(state.output, work.weights.of_block[0], lane);
+            if (tokens.all_visible())
+                tile::pv_part<false>(state.output, weights, tile, values, tokens, place.first_value_step(), lane);
+            else
+                tile::pv_part<true>(state.output, weights, tile, values, tokens, place.first_value_step(), lane);
+        }
+        ring.release(pipeline::tensor_k, lane);
+        ring.advance();
+    }
+}
+
+/* What a CTA has of a piece, the columns from `first_column` on: stored, or left for the workers that share the unit. */
+template <class FoldedSlice>
+__device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params,
+                                          const pipeline::AnnouncedPiece<Traits::row_tile> &announced, int block,
+                                          int first_column, FoldedSlice &result) {
+    const pipeline::Piece &piece = announced.piece;
+    const bool is_part = piece.num_parts > 1;
+    if (is_part && !WorkerFold(params.records, piece, block).run(result))
+        return;
+    pipeline::store_unit<Format>(params.output, map_rows(params, announced.rows, piece), result, first_column, params.v_head_dim);
+    if (is_part)
+        WorkerFold(params.records, piece, block).clear(result);
+}
+
+/* The sums of all warps change hands, block by block. */
+template <class Exchange>
+__device__ __forceinline__ void finish(const sparse_mla_decode_params &params, WorkMemory<stages> &work, Exchange &exchange,
+                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const ConsumerState &state) {
+    const int rank = cluster_rank(), live_rows = announced.rows.live_rows;
+    const int lane = ptx::thread_index_here() % 32;
+    const Place place(ptx::thread_index_here() / 32);
+#pragma unroll
+    for (int r = 0; r < Traits::warp_rows; ++r) {
+        const float sum = state.softmax.row_sum(r);
+        if (lane == 0) {
+            work.statistics[place.first_row() + r][0] = state.softmax.reference[r];
+            work.statistics[place.first_row() + r][1] = sum;
+        }
+    }
+#pragma unroll 1
+    for (int block = 0; block < Traits::fold_blocks; ++block) {
+        BlockSlice own(live_rows);
+        work.columns.template run<consumer_barrier>(block, state.output, work.statistics, place.warp, lane, own);
+        if constexpr (has_cluster) {
+            if (block == 0)
+                exchange.begin(own, announced.number);
+            exchange.push(own, block * Columns::block_columns, rank);
+        } else {
+            hand_over(params, announced, block, block * Columns::block_columns, own);
+        }
+    }
+    if constexpr (has_cluster) {
+        Result result(live_rows);
+        exchange.template finish<consumer_barrier>(result, rank, announced.number, announced.piece.is_last);
+        hand_over(params, announced, 0, rank * cta_columns, result);
+    }
+}
+
+__device__ __forceinline__ void consume(const sparse_mla_decode_params &params, SharedMemory &shared, Ring ring) {
+    WorkMemory<stages> &work = shared.work;
+    pipeline::meet_cluster<Traits::cluster_size>();
+    for (uint32_t number = 0;; ++number) {
+        const auto &announced = work.pieces.wait_named(number);
+        if (announced.piece.end_of_work)
+            break;
+        if (number > 0)
+            meet_consumers(); /* the columns of the piece before have been taken */
+        /* Anew for every piece: kept from piece to piece they would take registers from its end. */
+        const int lane = ptx::thread_index_here() % 32;
+        const Place place(ptx::thread_index_here() / 32);
+        const Steps steps(place.dim_group);
+        ConsumerState state;
+        load_query(params, work, announced.rows, announced.piece, place, steps, state, lane);
+        state.softmax.clear();
+        state.output.clear();
+        attend(params, work, announced.rows, ring, place, steps, state, lane);
+        finish(params, work, work.exchange, announced, state);
+        number = announced.number;
+        work.pieces.pop(number);
+    }
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
+    VARIANT_NAME(const __grid_constant__ sparse_mla_decode_params params) {
+    extern __shared__ __align__(1024) uint8_t shared_memory[];
+    SharedMemory &shared = *reinterpret_cast<SharedMemory *>(shared_memory);
+    WorkMemory<stages> &work = shared.work;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+    ptx::wait_for_preceding_kernel();
+    Schedule schedule(params.schedule, work.sequences, blockIdx.x / Traits::cluster_size, cluster_rank());
+    if (warp >= Traits::consumer_warps) {
+        schedule.issue_length_loads();
+    } else if (threadIdx.x == 0) { /* while the lengths are on their way */
+        work.sequences = pipeline::Sequences(params.schedule);
+        Ring::initialise(work.barriers, Traits::producer_warps, Traits::consumer_warps);
+        work.pieces.initialise(Traits::consumer_threads);
+        work.exchange.initialise();
+        ptx::fence_mbarrier_init();
+    }
+    __syncthreads();
+    if constexpr (has_cluster)
+        ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
+
+    const Ring ring(work.barriers, shared.tiles);
+    if (warp < Traits::consumer_warps)
+        consume(params, shared, ring);
+    else if (warp == Traits::announcer_warp)
+        pipeline::announce_query_tokens(params.schedule, schedule, work.pieces, lane);
+    else
+        Gather(params.schedule, params.sparse, warp - Traits::consumer_warps, ring, work.bits).run(schedule, lane);
+}
+
+extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
+    .magic = LIBDECODE_CONTRACT_MAGIC,
+    .abi = LIBDECODE_KERNEL_ABI,
+    .family = KERNEL_FAMILY_SPARSE_MLA_DECODE,
+    .parameter_bytes = sizeof(sparse_mla_decode_params),
+    .threads = Traits::threads,
+    .dynamic_shared_bytes = shared_bytes,
+    .ctas_per_sm = 1,
+    .cluster_size = Traits::cluster_size,
+    .query_dtypes = VARIANT_KV_ROW_FORMAT == KERNEL_KV_ROW_SCALED656 ? 1u << KERNEL_DTYPE_BF16
+                    : Format::converts_query ? 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3
+                                             : 1u << Traits::dtype,
+    .kv_dtype = Traits::dtype,
+    .out_dtypes = pipeline::out_dtypes<Format, Result>,
+    .head_dim = Traits::head_dim,
+    .row_tile = Traits::row_tile,
+    .tile_tokens = Traits::tile_tokens,
+    .max_box_tokens = 32, /* of columns: a piece ends at a multiple of it */
+    .stages = stages,
+    .min_page_size = 1,
+    .max_page_size = 1 << 20,
+    .max_q_len = 1024,
+    .features = CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q | CONTRACT_FEATURE_SOFT_CAP |
+                CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_QUERY_ROPE | CONTRACT_FEATURE_SPARSE_TOP_K_LENS |
+                (has_cluster ? 0u : CONTRACT_FEATURE_BATCH_INVARIANT),
+    .flags = variant::contract_flags | CONTRACT_FLAG_ROW_GATHER,
+    .record_bytes = record_bytes,
+    .consumer_warps = Traits::consumer_warps,
+    .kv_row_format = VARIANT_KV_ROW_FORMAT,
+    .reserved = {},
+};

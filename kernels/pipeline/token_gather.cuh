@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * token_gather.cuh: the pieces of sparse attention, whose units are query tokens: which one a piece is of, and some warps that fill the
+ * ring with the rows that its ids name, a bulk copy for each. A copy takes a warp some 54 clocks, whatever its size, hence several
+ * warps, each with its part of every tile. An id that names no row is not copied: of each tile the consumers are told which rows
+ * there are, and whatever lies in place of the others is masked.
+ */
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "abi.h"
+#include "pipeline/cluster_exchange.cuh"
+#include "pipeline/kv_ring.cuh"
+#include "pipeline/piece_queue.cuh"
+#include "pipeline/split_schedule.cuh"
+#include "ptx/bulk_copy.cuh"
+#include "ptx/mbarrier.cuh"
+#include "tile/constants.cuh"
+
+namespace pipeline {
+
+/* A piece's query token, of those of the launch, and which of the groups that its heads are dealt out to. */
+struct PieceQuery {
+    int token, head_group;
+    bool exists; /* false: its request has fewer */
+
+    __device__ __forceinline__ PieceQuery(const schedule_params &params, const Sequences &sequences, const Piece &piece) {
+        const QueryTokens query(sequences, piece.request);
+        const int of_request = quotient(piece.kv_head >> params.head_shift, params.heads_per_worker);
+        token = query.first + of_request;
+        head_group = piece.kv_head - of_request * params.heads_per_sequence;
+        exists = of_request < query.count;
+    }
+};
+
+/* The announcer warp: every piece of this worker in order, then the end of work. Consumers see what there is to see of a tile with it. */
+template <int row_tile, int cluster_size>
+__device__ __forceinline__ void announce_query_tokens(const schedule_params &params, SplitSchedule<cluster_size> &schedule,
+                                                      PieceQueue<row_tile> &pieces, int lane) {
+    schedule.begin();
+    meet_cluster<cluster_size>();
+    for (uint32_t number = 0;; ++number) {
+        Piece piece = schedule.next();
+        if (!piece.end_of_work)
+            schedule.find_parts(piece);
+        AnnouncedPiece<row_tile> &slot = pieces.wait_empty(number);
+        if (lane == 0) {
+            slot.number = number;
+            if (!piece.end_of_work) {
+                const PieceQuery query(params, schedule.sequences(), piece);
+                const int rows = params.group_size.value - piece.row_pass * row_tile, box_shift = __ffs(params.box_tokens) - 1;
+                slot.rows.first_query_token = query.token;
+                slot.rows.live_rows = query.exists ? min(rows, row_tile) : 0;
+                slot.rows.first_token = piece.first_box << box_shift;
+                slot.rows.end_token = min(piece.end_token, piece.end_box << box_shift);
+                piece.kv_head = query.head_group;
+            }
+            slot.piece = piece;
+            pieces.name(number);
+        }
+        if (piece.end_of_work)
+            return;
+        __syncwarp();
+    }
+}
+
+/* Which rows a tile has: a bit each. Lies in shared memory; `warps` write it, in front of their arrival on the tile's barrier. */
+template <int stages, int tile_tokens, int warps>
+struct TileBits {
+    static constexpr int warp_tokens = tile_tokens / warps;
+    using Part = std::conditional_t<warp_tokens == 8, uint8_t, std::conditional_t<warp_tokens == 16, uint16_t, uint32_t>>;
+    using Whole = std::conditional_t<tile_tokens == 64, uint64_t, uint32_t>;
+    static_assert(sizeof(Part) * 8 == warp_tokens && sizeof(Whole) * 8 == tile_tokens, "words of as many bits as tokens");
+    alignas(8) Part part[stages][warps];
+
+    __device__ __forceinline__ Whole of(uint32_t stage) const { return *reinterpret_cast<const Whole *>(part[stage]); }
+};
+
+template <class Format, class Ring, class Bits, int tile_tokens, int warps, int cluster_size>
+class TokenGather {
+    static constexpr int warp_tokens = tile_tokens / warps;
+    static_assert(warp_tokens <= 32, "a lane for each");
+
+  public:
+    /* `warp`: of those that share the tiles. */
+    __device__ __forceinline__ TokenGather(const schedule_params &schedule, const sparse_params &params, int warp, Ring ring,
+                                           Bits &bits)
+        : schedule_params_(schedule), params_(params), warp_(warp), ring_(ring), bits_(bits) {}
+
+    __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
+        schedule.begin();
+        /* Two tiles ahead: where memory is busy, one tile is over before the ids come. */
+        Batch batch = next(schedule, lane), second = next(schedule, lane);
+        meet_cluster<cluster_size>(); /* while the ids are on their way */
+        while (!batch.end_of_work) {
+            const Batch upcoming = next(schedule, lane);
+            load_tile(batch.id, lane);
+            ring_.advance();
+            batch = second;
+            second = upcoming;
+        }
+    }
+
+  private:
+    struct Batch {
+        bool end_of_work;
+        int id; /* of this lane's row; may be none: negative, or beyond the last */
+    };
+
+    __device__ __forceinline__ Batch next(SplitSchedule<cluster_size> &schedule, int lane) {
+        while (column_ >= end_column_) {
+            const Piece piece = schedule.next();
+            if (piece.end_of_work)
+                return {true, -1};
+            const int box_shift = __ffs(schedule_params_.box_tokens) - 1;
+            column_ = piece.first_box << box_shift;
+            end_column_ = piece.first_box < piece.end_box ? min(piece.end_token, piece.end_box << box_shift) : column_;
+            const PieceQuery query(schedule_params_, schedule.sequences(), piece);
+            ids_ = params_.token_ids + query.token * params_.token_ids_stride;
+        }
+        const int own = column_ + warp_ * warp_tokens + lane;
+        const int id = lane < warp_tokens && own < end_column_ ? ids_[own] : -1;
+        column_ += tile_tokens;
+        return {false, id};
+    }
+
+    __device__ __forceinline__ void load_tile(int id, int lane) {
+        const bool exists = static_cast<uint32_t>(id) < params_.num_tokens;
+        const uint32_t existing = __ballot_sync(tile::full_warp, exists), barrier = ring_.full_barrier(tensor_k);
+        const uint32_t page = tile::quotient(exists ? static_cast<uint32_t>(id) : 0u, params_.page_size);
+        const uint32_t in_page = id - page * params_.page_size.value;
+        ring_.wait_empty(tensor_k);
+        if (exists)
+            ptx::copy_bulk(ring_.tile(tensor_k) + (warp_ * warp_tokens + lane) * Format::row_bytes,
+                           params_.rows.rows + page * params_.rows.page_stride + in_page * params_.rows.token_stride,
+                           Format::copied_bytes, barrier);
+        /* After the copies, as in producer.cuh. */
+        if (lane == 0) {
+            bits_.part[ring_.stage()][warp_] = static_cast<typename Bits::Part>(existing);
+            ptx::mbarrier_arrive_expect_tx(barrier, __popc(existing) * Format::copied_bytes);
+        }
+        __syncwarp();
+    }
+
+    const schedule_params &schedule_params_;
+    const sparse_params &params_;
+    const int warp_;
+    Ring ring_;
+    Bits &bits_;
+    int column_ = 0, end_column_ = 0; /* of the piece's */
+    const int32_t *ids_ = nullptr;
+};
+
+} // namespace pipeline
