@@ -80,8 +80,9 @@ enum { KERNEL_MAX_DRAFT_TOKENS = 64 };
 enum { KERNEL_MAX_CHUNKS = 32 };
 
 enum {
-    CONTRACT_FLAG_MAY_SPILL = 1u << 0, /* the grid declares, with a reason, that this variant uses local memory */
-    CONTRACT_FLAG_ROW_GATHER = 1u << 1 /* copies single rows: pages of any size, not powers of two only */
+    CONTRACT_FLAG_MAY_SPILL = 1u << 0,  /* the grid declares, with a reason, that this variant uses local memory */
+    CONTRACT_FLAG_ROW_GATHER = 1u << 1, /* copies single rows: pages of any size, not powers of two only */
+    CONTRACT_FLAG_LINE_COPIES = 1u << 2 /* copies a box line by line, each to a place of its own in the tile */
 };
 
 /* What the host must know to choose and launch a kernel: stated in the kernel's Traits, lifted from the image by gen/pack.c. */
@@ -266,7 +267,7 @@ struct merge_states_params {
 
 /*
  * MLA decode. The map is one of struct gqa_decode_params, of rows that are K and, but for their last 64 elements, V; a line is the
- * widest of 128, 64 and 32 bytes that divides the kernel's rows. Where a query token has more heads than rows fit a pass, the schedule
+ * widest of 128, 64 and 32 bytes that divides the kernel's rows; with FLAG_LINE_COPIES a box has one of them. Where a query token has more heads than rows fit a pass, the schedule
  * may count heads in several groups as if each had a KV head of its own: all read the same rows.
  */
 struct mla_decode_params {

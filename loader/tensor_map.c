@@ -66,7 +66,7 @@ int32_t tensor_map_of_pages(const struct paged_cache *cache, struct tensor_map *
     uint32_t bytes = row_bytes(cache->dtype, (uint32_t)cache->head_dim);
     uint32_t kernel_bytes = row_bytes(cache->dtype, cache->kernel_head_dim);
     uint32_t line_bytes = line_bytes_of(kernel_bytes), kernel_lines = kernel_bytes / line_bytes;
-    bool whole_lines = bytes % line_bytes == 0;
+    bool whole_lines = bytes % line_bytes == 0, whole_boxes = whole_lines && !cache->line_by_line;
     uint64_t stride_bits = (uint64_t)dtype_bits(cache->dtype);
     *ret_map = (struct tensor_map){
         .address = cache->address,
@@ -78,7 +78,7 @@ int32_t tensor_map_of_pages(const struct paged_cache *cache, struct tensor_map *
         /* Strides in elements are multiples of 16 bytes, so of 8 elements. */
         .strides_bytes = {(uint64_t)cache->token_stride / 8 * stride_bits, line_bytes,
                           (uint64_t)cache->head_stride / 8 * stride_bits, (uint64_t)cache->page_stride / 8 * stride_bits},
-        .box = {line_bytes / format->element_bytes, cache->box_tokens, whole_lines ? kernel_lines : 1, 1, 1},
+        .box = {line_bytes / format->element_bytes, cache->box_tokens, whole_boxes ? kernel_lines : 1, 1, 1},
     };
-    return whole_lines ? 1 : (int32_t)kernel_lines;
+    return whole_boxes ? 1 : (int32_t)kernel_lines;
 }

@@ -36,6 +36,7 @@ struct paged_cache {
     int64_t num_pages; /* 0: not known */
     int64_t page_stride, head_stride, token_stride;
     uint32_t kernel_head_dim, box_tokens;
+    bool line_by_line; /* a box has one line, though all lines of a row are whole */
 };
 
 /*

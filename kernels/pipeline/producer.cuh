@@ -66,7 +66,9 @@ class Producer {
             do {
                 const int boxes = min(boxes_per_tile, batch.num_boxes - box);
                 if (boxes > 0) {
-                    if (ring_.stage() % warps == warp_)
+                    if constexpr (requires { Ring::parts; })
+                        load_parts(batch, box, boxes, lane);
+                    else if (ring_.stage() % warps == warp_)
                         load_tile(batch, box, boxes, lane);
                     ring_.advance();
                 }
@@ -108,6 +110,27 @@ class Producer {
          */
         if (lane == 0)
             ptx::mbarrier_arrive_expect_tx(barrier, boxes * box_bytes_);
+        __syncwarp();
+    }
+
+    /* The same, part by part (part_ring.cuh): every line of a tile on its own, its boxes one behind the other. */
+    __device__ __forceinline__ void load_parts(const PageBatch &batch, int first, int boxes, int lane) {
+        const uint32_t line_bytes = params_.box_tokens * Format::Rows::line_bytes, tile = ring_.tile(ring_.stage());
+        const int box_shift = __ffs(tile_tokens) - __ffs(params_.box_tokens); /* log2 of the boxes of a tile */
+        const int of_tile = lane & ((1 << box_shift) - 1), line_of_part = lane >> box_shift;
+        const int token_in_page = ((batch.first_box + first + of_tile) * params_.box_tokens) & (params_.page_size.value - 1);
+        const int page = __shfl_sync(tile::full_warp, batch.page, (first + of_tile) & 31);
+#pragma unroll
+        for (int part = 0; part < Ring::parts; ++part) {
+            const int line = Ring::first_line(ring_.stage(), part) + line_of_part;
+            const uint32_t barrier = ring_.full_barrier(part);
+            ring_.wait_empty(part);
+            if (of_tile < boxes && line_of_part < Ring::lines_of(part))
+                ptx::copy_tensor_5d(tile + line * Ring::line_bytes + of_tile * line_bytes, map_, 0, token_in_page, line, 0, page,
+                                    barrier);
+            if (lane == 0) /* as in load_tile */
+                ptx::mbarrier_arrive_expect_tx(barrier, boxes * line_bytes * Ring::lines_of(part));
+        }
         __syncwarp();
     }
 

@@ -130,19 +130,49 @@ class WorkerFold {
                     *arrivals = 0u;
                 result.clear();
             }
+            fold_words(result, first, words);
+        }
+        return true;
+    }
+
+    /*
+     * The same in steps, where all blocks of the part are left before one is folded, so that trips to memory go side by side, and as many
+     * records are on their way at a time as registers hold. `count`: what was counted before this warp, in lane 0.
+     */
+    __device__ __forceinline__ void leave(const S &result) { record(piece_.part)->store(result); }
+    __device__ __forceinline__ uint32_t count(uint32_t thread) {
+        __syncwarp();
+        return piece_.ends_share && piece_.num_workers > 1 && thread % 32 == 0
+                   ? ptx::atomic_add(&record(0)->arrivals[thread / 32], 1u)
+                   : 0u;
+    }
+    /* Whether this warp left it last, and is to fold it. */
+    __device__ __forceinline__ bool came_last(uint32_t counted, uint32_t thread) {
+        if (rarely(!piece_.ends_share) || __shfl_sync(tile::full_warp, counted, 0) != piece_.num_workers - 1)
+            return false;
+        if (thread % 32 == 0)
+            record(0)->arrivals[thread / 32] = 0u;
+        return true;
+    }
+
+    /* All parts of the block, in order. */
+    __device__ __forceinline__ void take(S &result) {
+        constexpr int together = 96 / (S::per_thread * (S::width + 2));
+        static_assert(together > 0, "registers");
+        result.clear();
+#pragma unroll 1
+        for (int first = 0; first < parts_; first += together) {
+            RecordWords<S::width> words[together][S::per_thread] = {};
 #pragma unroll
             for (int k = 0; k < together; ++k) {
 #pragma unroll
                 for (int i = 0; i < S::per_thread; ++i) {
-                    if (first + k >= parts_ || !result.live(i))
-                        continue;
-                    if (rarely(!words[k][i].is_complete()))
-                        words[k][i] = wait_for_words<Record, S::width>(record(first + k), i, result.thread);
-                    result.fold(i, words[k][i].output, words[k][i].statistics[0], words[k][i].statistics[1]);
+                    if (first + k < parts_ && result.live(i))
+                        record(first + k)->load(i, result.thread, words[k][i]);
                 }
             }
+            fold_words(result, first, words);
         }
-        return true;
     }
 
     /* Clears what this thread has read of the records. */
@@ -153,6 +183,22 @@ class WorkerFold {
     }
 
   private:
+    /* Parts from `first` on. */
+    template <int together>
+    __device__ __forceinline__ void fold_words(S &result, int first, RecordWords<S::width> (&words)[together][S::per_thread]) {
+#pragma unroll
+        for (int k = 0; k < together; ++k) {
+#pragma unroll
+            for (int i = 0; i < S::per_thread; ++i) {
+                if (first + k >= parts_ || !result.live(i))
+                    continue;
+                if (rarely(!words[k][i].is_complete()))
+                    words[k][i] = wait_for_words<Record, S::width>(record(first + k), i, result.thread);
+                result.fold(i, words[k][i].output, words[k][i].statistics[0], words[k][i].statistics[1]);
+            }
+        }
+    }
+
     __device__ __forceinline__ Record *record(int part) const { return records_ + piece_.records.of(part) * blocks; }
 
     Record *const records_;

@@ -28,6 +28,13 @@ __device__ __forceinline__ void stmatrix_x4_trans(uint32_t address, const uint32
                  : "memory");
 }
 
+/* As ldmatrix_x4 the other way. */
+__device__ __forceinline__ void stmatrix_x4(uint32_t address, const uint32_t (&s)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(s[0]), "r"(s[1]),
+                 "r"(s[2]), "r"(s[3])
+                 : "memory");
+}
+
 /* Transposes an 8x8 matrix of 16-bit elements held by the warp. */
 __device__ __forceinline__ uint32_t movmatrix_trans(uint32_t a) {
     uint32_t d;

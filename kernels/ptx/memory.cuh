@@ -63,6 +63,11 @@ __device__ __forceinline__ void load_shared(uint32_t (&words)[4], uint32_t addre
 __device__ __forceinline__ void store_shared(uint32_t address, uint32_t word) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
+__device__ __forceinline__ void store_shared(uint32_t address, const uint32_t (&words)[4]) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+                 "r"(words[3])
+                 : "memory");
+}
 __device__ __forceinline__ uint32_t load_shared_byte(uint32_t address) {
     uint32_t byte;
     asm volatile("ld.shared.u8 %0, [%1];" : "=r"(byte) : "r"(address) : "memory");

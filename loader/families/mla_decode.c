@@ -78,6 +78,7 @@ static int32_t map_rows(const struct problem *problem, const contract_t *contrac
                                       .head_stride = given->k_head_stride,
                                       .token_stride = given->k_token_stride,
                                       .kernel_head_dim = contract->head_dim,
+                                      .line_by_line = (contract->flags & CONTRACT_FLAG_LINE_COPIES) != 0,
                                       .box_tokens = paged_box_tokens(problem, contract)};
     ret->num_maps = 1;
     ret->maps[0].offset = offsetof(struct mla_decode_params, map);
@@ -116,7 +117,7 @@ const struct family family_mla_decode = {
                           CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX |
                           CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT |
                           CONTRACT_FEATURE_QUERY_ROPE,
-              .flags = CONTRACT_FLAG_MAY_SPILL},
+              .flags = CONTRACT_FLAG_MAY_SPILL | CONTRACT_FLAG_LINE_COPIES},
     .narrow = narrow,
     .serves = serves,
     .axes = axes,

@@ -39,16 +39,22 @@ inline void played_ldmatrix(uint32_t (&d)[4], uint32_t address, bool transposed)
 inline void ldmatrix_x4(uint32_t (&d)[4], uint32_t address) { played_ldmatrix(d, address, false); }
 inline void ldmatrix_x4_trans(uint32_t (&d)[4], uint32_t address) { played_ldmatrix(d, address, true); }
 
-inline void stmatrix_x4_trans(uint32_t address, const uint32_t (&s)[4]) {
+inline void played_stmatrix(uint32_t address, const uint32_t (&s)[4], bool transposed) {
+    struct Call : PlayedMatrices {
+        bool transposed;
+    };
     uint32_t words[4] = {s[0], s[1], s[2], s[3]};
-    PlayedMatrices own{words, address};
+    Call own{{words, address}, transposed};
     played::warp_meets("stmatrix", played::all_lanes, &own, [](void *(&of_lanes)[played::lanes], uint32_t) {
         uint16_t element[4][8][8];
         for (int lane = 0; lane < played::lanes; ++lane) {
             for (int matrix = 0; matrix < 4; ++matrix) {
-                const uint32_t word = static_cast<PlayedMatrices *>(of_lanes[lane])->words[matrix];
-                element[matrix][lane % 4 * 2][lane / 4] = static_cast<uint16_t>(word);
-                element[matrix][lane % 4 * 2 + 1][lane / 4] = static_cast<uint16_t>(word >> 16);
+                const Call &call = *static_cast<Call *>(of_lanes[lane]);
+                for (int i = 0; i < 2; ++i) {
+                    const int row = lane / 4, column = lane % 4 * 2 + i;
+                    uint16_t &to = call.transposed ? element[matrix][column][row] : element[matrix][row][column];
+                    to = static_cast<uint16_t>(call.words[matrix] >> (i * 16));
+                }
             }
         }
         for (int lane = 0; lane < played::lanes; ++lane) {
@@ -59,6 +65,9 @@ inline void stmatrix_x4_trans(uint32_t address, const uint32_t (&s)[4]) {
         }
     });
 }
+
+inline void stmatrix_x4(uint32_t address, const uint32_t (&s)[4]) { played_stmatrix(address, s, false); }
+inline void stmatrix_x4_trans(uint32_t address, const uint32_t (&s)[4]) { played_stmatrix(address, s, true); }
 
 inline uint32_t movmatrix_trans(uint32_t a) {
     uint32_t own = a;

@@ -34,6 +34,9 @@ void load_shared(uint32_t (&words)[count], uint32_t address) {
 inline void store_shared(uint32_t address, uint32_t word) {
     std::memcpy(played::shared_pointer(address, sizeof word), &word, sizeof word);
 }
+inline void store_shared(uint32_t address, const uint32_t (&words)[4]) {
+    std::memcpy(played::shared_pointer(address, sizeof words), words, sizeof words);
+}
 inline uint32_t load_shared_byte(uint32_t address) { return *static_cast<const uint8_t *>(played::shared_pointer(address, 1)); }
 inline void store_shared_zeros(uint32_t address) { std::memset(played::shared_pointer(address, 16), 0, 16); }
 

@@ -11,6 +11,10 @@
 namespace ptx {
 
 inline uint64_t swizzled_operand(uint32_t address) { return address; }
+template <uint32_t line_stride_bytes>
+uint64_t transposed_operand(uint32_t address) {
+    return uint64_t{line_stride_bytes} << 32 | address;
+}
 
 template <int registers>
 void give_registers() {}
@@ -20,27 +24,62 @@ void take_registers() {}
 inline void wgmma_fence() {}
 inline void wgmma_commit() {}
 inline void wgmma_wait() { played::warp_waits_for_matrices(); }
+/* Waits for more than it need: chance has done that to others, too. */
+template <int groups>
+void wgmma_wait_but() {
+    played::warp_waits_for_matrices();
+}
 template <int columns>
 void accumulator_is_ready(float (&)[columns][4]) {}
 inline uint32_t computed_here(uint32_t value) { return value; }
 inline void fence_async_proxy() {}
 
-/* Line `line` of the operand, 16 elements of its k dimension: swizzled by 128 bytes. */
-inline void played_operand_row(uint16_t (&elements)[16], uint32_t address, int line) {
-    for (int chunk = 0; chunk < 2; ++chunk) {
-        const uint32_t plain = address + static_cast<uint32_t>(line) * 128 + static_cast<uint32_t>(chunk) * 16;
+/* Elements of an operand of shared memory that lie behind each other, of a line swizzled by 128 bytes. */
+template <int count>
+void played_operand_row(uint16_t (&elements)[count], uint32_t plain) {
+    for (int chunk = 0; chunk < count / 8; ++chunk, plain += 16)
         std::memcpy(&elements[chunk * 8], played::shared_pointer(plain ^ (plain >> 7 & 7) << 4, 16), 16);
+}
+
+/* 16 x columns of b: as swizzled_operand says, where a line is a column; as transposed_operand does, where it is a part of a row of b. */
+template <float (*decode)(uint16_t), int columns>
+void played_operand_b(float (&b)[16][columns], uint64_t operand) {
+    const uint32_t address = static_cast<uint32_t>(operand), line_stride = static_cast<uint32_t>(operand >> 32);
+    if (line_stride == 0) {
+        for (uint32_t column = 0; column < columns; ++column) {
+            uint16_t elements[16];
+            played_operand_row(elements, address + column * 128);
+            for (int k = 0; k < 16; ++k)
+                b[k][column] = decode(elements[k]);
+        }
+        return;
+    }
+    for (uint32_t k = 0; k < 16; ++k) {
+        for (uint32_t line = 0; line < columns / 64; ++line) {
+            uint16_t elements[64];
+            played_operand_row(elements, address + line * line_stride + k * 128);
+            for (int i = 0; i < 64; ++i)
+                b[k][line * 64 + i] = decode(elements[i]);
+        }
     }
 }
 
+/* 16 rows of a, those of this warp: of its lanes' registers, or of 64 lines in shared memory, when the instruction runs. */
+struct PlayedA {
+    const uint32_t *words; /* or NULL */
+    uint32_t address;
+};
+
 template <float (*decode)(uint16_t), int columns>
-void played_wgmma(float (&d)[columns][4], const uint32_t (&a)[4], uint64_t b, bool accumulates) {
+void played_wgmma(float (&d)[columns][4], const PlayedA &a, uint64_t b, bool accumulates) {
     struct Call {
         float (*d)[4];
-        const uint32_t (&a)[4];
-        uint32_t b;
+        PlayedA a;
+        uint64_t b;
         bool accumulates;
-    } own{d, a, static_cast<uint32_t>(b), accumulates};
+    } own{d, a, b, accumulates};
+    if (a.words == nullptr)
+        own.a.address += threadIdx.x / 32 % 4 * 16 * 128;
     played::warp_meets("wgmma", played::all_lanes, &own, [](void *(&of_lanes)[played::lanes], uint32_t) {
         struct Issued {
             float a[16][16];
@@ -50,19 +89,24 @@ void played_wgmma(float (&d)[columns][4], const uint32_t (&a)[4], uint64_t b, bo
         const Call &first = *static_cast<Call *>(of_lanes[0]);
         for (int lane = 0; lane < played::lanes; ++lane) {
             const Call &call = *static_cast<Call *>(of_lanes[lane]);
-            if (call.b != first.b || call.accumulates != first.accumulates)
+            if (call.b != first.b || call.a.address != first.a.address || call.accumulates != first.accumulates)
                 played::stop("wgmma: lanes name different operands");
-            played_unpack_a<decode>(issued.a, call.a, lane);
+            if (call.a.words != nullptr)
+                played_unpack_a<decode>(issued.a, *reinterpret_cast<const uint32_t(*)[4]>(call.a.words), lane);
             issued.d[lane] = call.d;
         }
-        played::warp_later([issued, b = first.b, accumulates = first.accumulates] {
+        const bool a_is_shared = first.a.words == nullptr;
+        played::warp_later([issued, a_is_shared, a = first.a.address, b = first.b, accumulates = first.accumulates]() mutable {
             float of_b[16][columns * 8], product[16][columns * 8] = {};
-            for (int column = 0; column < columns * 8; ++column) {
-                uint16_t elements[16];
-                played_operand_row(elements, b, column);
-                for (int k = 0; k < 16; ++k)
-                    of_b[k][column] = decode(elements[k]);
+            if (a_is_shared) {
+                for (uint32_t row = 0; row < 16; ++row) {
+                    uint16_t elements[16];
+                    played_operand_row(elements, a + row * 128);
+                    for (int k = 0; k < 16; ++k)
+                        issued.a[row][k] = decode(elements[k]);
+                }
             }
+            played_operand_b<decode>(of_b, b);
             for (int row = 0; row < 16; ++row)
                 for (int k = 0; k < 16; ++k)
                     for (int column = 0; column < columns * 8; ++column)
@@ -80,10 +124,28 @@ void played_wgmma(float (&d)[columns][4], const uint32_t (&a)[4], uint64_t b, bo
 }
 
 inline void wgmma_m64n64k16_bf16(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool accumulates) {
-    played_wgmma<played::float_from_bf16>(d, a, b, accumulates);
+    played_wgmma<played::float_from_bf16>(d, {a, 0}, b, accumulates);
 }
 inline void wgmma_m64n64k16_fp16(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool accumulates) {
-    played_wgmma<played::float_from_fp16>(d, a, b, accumulates);
+    played_wgmma<played::float_from_fp16>(d, {a, 0}, b, accumulates);
+}
+inline void wgmma_m64n64k16_bf16(float (&d)[8][4], uint64_t a, uint64_t b, bool accumulates) {
+    played_wgmma<played::float_from_bf16>(d, {nullptr, static_cast<uint32_t>(a)}, b, accumulates);
+}
+inline void wgmma_m64n64k16_fp16(float (&d)[8][4], uint64_t a, uint64_t b, bool accumulates) {
+    played_wgmma<played::float_from_fp16>(d, {nullptr, static_cast<uint32_t>(a)}, b, accumulates);
+}
+inline void wgmma_m64n256k16_bf16(float (&d)[32][4], const uint32_t (&a)[4], uint64_t b) {
+    played_wgmma<played::float_from_bf16>(d, {a, 0}, b, true);
+}
+inline void wgmma_m64n256k16_fp16(float (&d)[32][4], const uint32_t (&a)[4], uint64_t b) {
+    played_wgmma<played::float_from_fp16>(d, {a, 0}, b, true);
+}
+inline void wgmma_m64n256k16_bf16(float (&d)[32][4], uint64_t a, uint64_t b) {
+    played_wgmma<played::float_from_bf16>(d, {nullptr, static_cast<uint32_t>(a)}, b, true);
+}
+inline void wgmma_m64n256k16_fp16(float (&d)[32][4], uint64_t a, uint64_t b) {
+    played_wgmma<played::float_from_fp16>(d, {nullptr, static_cast<uint32_t>(a)}, b, true);
 }
 
 } // namespace ptx

@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * MLA decode with 64 rows in one pass over the latent rows: mla_decode.cu's formula, schedule and contract, with the matrix instructions of
+ * warpgroups, which sm_90a has. Schedule, by role:
+ *
+ *     producer warp   as in mla_decode.cu, but a tile comes in parts (pipeline/part_ring.cuh)
+ *     announcer warp  likewise
+ *     consumer warps  two warpgroups, a seesaw: each has half of the columns of out, and computes the scores of every other tile
+ *                     (tile/latent_warpgroup.cuh)
+ *     at a unit's end through shared memory to threads with columns of all warps, then worker_fold.cuh, a block after the other
+ *
+ * Warpgroup a has tile i, b has tile i + 1. The weights p of a tile are operands of both: its warpgroup has them in registers, the other
+ * one reads them from shared memory. What a step of one does while the other is half a step away (time runs to the right):
+ *
+ *     a:  | Q K(i)                    | p(i-1) V(i-1)       | p(i) V(i) | Q K(i+2)                 | p(i+1) V(i+1) ...
+ *         |                           | softmax i, store p(i)           |                          | softmax i + 2
+ *     b:  ...       | p(i-1) V(i-1) | Q K(i+1)                     | p(i) V(i)                | p(i+1) V(i+1) | Q K(i+3)
+ *                                                                  | softmax i + 1, store p(i+1)
+ *
+ * So matrix instructions run under every softmax. There is one place for p: who reads p(i-1) from it is who stores p(i) in it, behind.
+ * References go with p: the softmax of tile i begins with those of tile i - 1, and each warpgroup's output follows them.
+ *
+ * Two tiles fit shared memory, so a tile's place is refilled in parts, as soon as its readers are done: a's half of V(i) behind p(i) V(i)
+ * of a, b's half behind that of b. Q K(i+2) takes the parts in the order in which they come.
+ *
+ * Shared memory: struct SharedMemory below. p stands where the last line of Q was, which warps keep in registers.
+ */
+#include <algorithm>
+#include <cstddef>
+
+#include "abi.h"
+#include "pipeline/epilogue.cuh"
+#include "pipeline/page_stream.cuh"
+#include "pipeline/part_ring.cuh"
+#include "pipeline/piece_queue.cuh"
+#include "pipeline/producer.cuh"
+#include "pipeline/skip_votes.cuh"
+#include "pipeline/worker_fold.cuh"
+#include "tile/latent_warpgroup.cuh"
+#include "tile/row_map.cuh"
+#include "variant.cuh"
+
+namespace {
+
+/* --------------------------------------------------------------------------------------------------------------- traits */
+
+struct Traits {
+    static constexpr int dtype = VARIANT_KV_DTYPE;
+    static constexpr int head_dim = VARIANT_HEAD_DIM, v_dim = head_dim - 64;
+    static constexpr int row_tile = VARIANT_ROW_TILE, tile_tokens = tile::group_tokens;
+    using Format = tile::KvFormat<dtype, head_dim>;
+    static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
+    static_assert(head_dim == 576 && row_tile == tile::group_rows && VARIANT_CLUSTER_SIZE == 1, "the .toml: d576, r64, c1");
+    static_assert(!Format::converts_query && Format::scale_bytes == 0, "rows are operands as they lie");
+
+    static constexpr int groups = 2, group_columns = v_dim / groups;
+    static_assert(group_columns == tile::latent_output_dims, "of a warpgroup");
+    static constexpr int consumer_warps = groups * tile::group_warps, consumer_threads = consumer_warps * 32;
+    static constexpr int producer_warp = consumer_warps, announcer_warp = producer_warp + 1;
+    static constexpr int warps =
+        consumer_warps + tile::group_warps; /* the last two have nothing to do: warpgroups give registers */
+    static constexpr int threads = warps * 32;
+    /* Of all threads at the start; then of those that compute, and of the others. */
+    static constexpr int registers = 65536 / threads & -8, consumer_registers = 216, other_registers = 72;
+    static_assert(consumer_registers * consumer_threads + other_registers * (threads - consumer_threads) <= registers * threads,
+                  "registers of an SM");
+
+    /* At a unit's end columns pass through shared memory in rounds, from there to threads in blocks: what they have registers for. */
+    static constexpr int rounds = 2, round_columns = group_columns / rounds;
+    static constexpr int block_columns = 64, blocks = v_dim / block_columns;
+};
+
+using Format = Traits::Format;
+using Ring = pipeline::PartRing<Traits::head_dim / 64>;
+using Schedule = pipeline::SplitSchedule<1>;
+using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, 1, pipeline::NoVotes>;
+using Slice = pipeline::Slice<Traits::row_tile, Traits::block_columns, Traits::consumer_threads>;
+using WorkerFold = pipeline::WorkerFold<Slice, Traits::blocks>;
+using TileTokens = tile::WarpTokens<Traits::row_tile, Traits::tile_tokens>;
+
+/* The output of either warpgroup, some columns of it. 8 more: the lanes of a store then fall into different banks. */
+struct Columns {
+    static constexpr int pitch = Traits::round_columns + 8;
+    float row[Traits::groups][Traits::row_tile][pitch];
+};
+
+struct SharedMemory {
+    alignas(1024) uint8_t tiles[Ring::num_stages][Ring::tile_bytes];
+    union {
+        struct {
+            alignas(1024) uint8_t query[Ring::lines - 1][Ring::line_bytes]; /* [line][row][128 bytes] */
+            /* The last line of the query, until all warps have it; then weights, [row][64 tokens]. */
+            alignas(1024) uint8_t weights[Ring::line_bytes];
+        };
+        alignas(16) Columns columns;
+    };
+    float references[Traits::row_tile];    /* that belong to the weights */
+    float statistics[Traits::row_tile][2]; /* reference and sum of the rows of a piece */
+    pipeline::PartRingBarriers barriers;
+    uint64_t published[Traits::groups]; /* weights of a warpgroup's newest tile: one arrival of each of its warps */
+    pipeline::PieceQueue<Traits::row_tile> pieces;
+    pipeline::Sequences sequences; /* for what is called rarely */
+};
+/* Without the padding that the alignment adds to the end. */
+constexpr int shared_bytes = offsetof(SharedMemory, sequences) + sizeof(pipeline::Sequences);
+static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA");
+
+constexpr int consumer_barrier =
+    1; /* named barrier of the consumer warps; 0 is __syncthreads, from 2 on one for each warpgroup */
+
+__device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
+
+/* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
+
+/* Where a consumer warp stands: its warpgroup, and its place among the four. */
+struct Place {
+    int group;
+
+    explicit __device__ __forceinline__ Place(int thread) {
+        group =
+            __shfl_sync(tile::full_warp, thread / tile::group_threads, 0); /* alike for all lanes, as the compiler then knows */
+    }
+    /* Kept, they would take registers. */
+    __device__ __forceinline__ int lane() const { return ptx::thread_index_here() % 32; }
+    __device__ __forceinline__ int warp() const { return ptx::thread_index_here() / 32 % tile::group_warps; }
+    __device__ __forceinline__ int thread() const { return ptx::thread_index_here() % tile::group_threads; }
+    __device__ __forceinline__ int first_row() const { return warp() * 16; }
+    __device__ __forceinline__ void meet_group() const { ptx::named_barrier<tile::group_threads>(consumer_barrier + 1 + group); }
+};
+
+/* What a consumer warp keeps over a piece. */
+struct ConsumerState {
+    tile::LatentQueryLine last_line;
+    tile::LatentSoftmax softmax;
+    tile::LatentOutput output;
+};
+
+/* Rows of Q into shared memory, zeros where they are not live, 16 bytes a thread at a time. */
+__device__ __forceinline__ void load_query(const mla_decode_params &params, SharedMemory &shared, const tile::RowMap &rows,
+                                           int live_rows) {
+    constexpr int vector = 8, vectors = Traits::head_dim / vector, together = 6;
+    constexpr int rounds = Traits::row_tile * vectors / Traits::consumer_threads;
+    static_assert(rounds % together == 0, "whole rounds");
+    const int thread = ptx::thread_index_here();
+    const uint32_t query = ptx::shared_address(shared.query);
+#pragma unroll 1
+    for (int round = 0; round < rounds; round += together) {
+        uint4 words[together];
+#pragma unroll
+        for (int i = 0; i < together; ++i) {
+            const int number = (round + i) * Traits::consumer_threads + thread, row = number / vectors;
+            const int dim = number % vectors * vector;
+            const bool is_rope = dim >= params.query_dim;
+            const void *const from = is_rope ? params.query_rope : params.query.rows;
+            const int64_t element = is_rope ? rows.token(row) * params.query_rope_token_stride +
+                                                  rows.head(row) * params.query_rope_head_stride + dim - params.query_dim
+                                            : rows.query_offset(params.query, row) + dim;
+            words[i] = make_uint4(0, 0, 0, 0);
+            if (row < live_rows)
+                words[i] = *reinterpret_cast<const uint4 *>(static_cast<const uint16_t *>(from) + element);
+        }
+#pragma unroll
+        for (int i = 0; i < together; ++i) {
+            const int number = (round + i) * Traits::consumer_threads + thread;
+            ptx::store_shared(tile::SquareRows::at(query, number / vectors, number % vectors * 16),
+                              {words[i].x, words[i].y, words[i].z, words[i].w});
+        }
+    }
+    ptx::fence_async_proxy();
+}
+
+/* Begins the scores of the ring's tile, or goes on with them: parts from `first_part` on. */
+template <int first_part, int end_part>
+__device__ __forceinline__ void begin_scores(tile::LatentScores &scores, const tile::LatentQueryLine &last_line, uint32_t query,
+                                             const Ring &ring, int group) {
+    query = ptx::computed_here(query); /* descriptors kept over the loop would take registers from it */
+    const uint32_t tile = ptx::computed_here(ring.tile(group));
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int part = first_part; part < end_part; ++part) {
+        const int first_line = Ring::first_line(group, part);
+        ring.wait_full(part);
+#pragma unroll
+        for (int line = 0; line < Ring::lines_of(part); ++line) {
+#pragma unroll
+            for (int step = 0; step < 4; ++step) {
+                const uint64_t keys = tile::key_operand(tile + (first_line + line) * Ring::line_bytes, step);
+                if (part == 0)
+                    tile::latent_scores_mma<Traits::dtype>(scores.value, last_line.operand[step], keys, step > 0);
+                else
+                    tile::latent_scores_mma<Traits::dtype>(
+                        scores.value, tile::SquareRows::operand(query + (first_line + line) * Ring::line_bytes, 0, step), keys,
+                        true);
+            }
+        }
+    }
+    ptx::wgmma_commit();
+}
+
+/* The other warpgroup's newest weights are there; begins what they add to this one's output. */
+__device__ __forceinline__ void begin_others_output(SharedMemory &shared, const Ring &ring, uint32_t values, const Place &place,
+                                                    ConsumerState &state) {
+    const uint32_t published = ptx::shared_address(&shared.published[1 - place.group]);
+    while (!ptx::mbarrier_try_wait(published, ring.phase_before())) {
+    }
+    state.softmax.follow(shared.references + place.first_row(), state.output, place.lane());
+    tile::begin_latent_pv<Traits::dtype>(state.output, ptx::shared_address(shared.weights), values);
+}
+
+__device__ __forceinline__ void finish_output(ConsumerState &state) {
+    ptx::wgmma_wait();
+    ptx::accumulator_is_ready(state.output.value);
+}
+
+/* Attention of all rows over the piece's tiles. Tiles of stage 0 are warpgroup 0's. */
+__device__ __forceinline__ void attend(const mla_decode_params &params, SharedMemory &shared,
+                                       const tile::UnitRows<Traits::row_tile> &unit, Ring &ring, const Place &place,
+                                       ConsumerState &state) {
+    const uint32_t query = ptx::shared_address(shared.query), weights_address = ptx::shared_address(shared.weights);
+    const uint32_t other = 1 - place.group, first_value = place.group * (Ring::half_lines * Ring::line_bytes);
+    const float scale = tile::scale_log2(params.query) * Format::k_scale;
+    /* Alike for all lanes, as the compiler then knows: matrix instructions in what it takes for a divergent path are serialised. */
+    int token = __shfl_sync(tile::full_warp, unit.first_token, 0);
+    const int end_token = __shfl_sync(tile::full_warp, unit.end_token, 0);
+    bool follows = __any_sync(tile::full_warp, token < end_token && ring.stage() == other); /* behind a tile of this piece */
+    if (follows) {
+        ring.advance();
+        token += Traits::tile_tokens;
+    }
+    for (; token < end_token; token += 2 * Traits::tile_tokens) {
+        tile::LatentScores scores;
+        begin_scores<0, Ring::second_half>(scores, state.last_line, query, ring, place.group);
+        if (follows)
+            begin_others_output(shared, ring, ring.tile(other) + first_value, place, state);
+        else
+            ptx::wgmma_commit();
+        begin_scores<Ring::second_half, Ring::parts>(scores, state.last_line, query, ring, place.group);
+        ptx::wgmma_wait_but<1>();
+        if (follows)
+            ring.release_half(other, place.group, place.lane());
+        finish_output(state); /* the scores, too */
+        ptx::accumulator_is_ready(scores.value);
+        ring.release_last_line(place.group, place.lane());
+
+        const TileTokens tokens{unit, unit.are_alike, token, unit.end_token, unit.common};
+        const bool all_visible = tokens.all_visible();
+        tile::scale_and_cap(scores, scale, params.query.soft_cap);
+        if (!all_visible)
+            tile::mask(scores, tokens, place.first_row(), place.lane());
+        const tile::LatentSoftmax::Raised raised = state.softmax.raised_by(scores);
+        tile::LatentWeights weights;
+        float added[tile::latent_lane_rows];
+        state.softmax.weigh<Traits::dtype>(scores, raised, weights, added);
+        if (!all_visible) {
+            place.meet_group(); /* all four warps have read K */
+            tile::clear_unseen_values(ring.tile(place.group), Ring::lines - 1, tokens.seen_by_any(), place.thread());
+            ptx::fence_async_proxy();
+            place.meet_group();
+        }
+
+        state.softmax.move_to(raised, added, state.output);
+        state.softmax.leave(shared.references + place.first_row(), place.lane());
+        weights.store(weights_address, place.warp(), place.lane());
+        ptx::fence_async_proxy();
+        __syncwarp();
+        if (place.lane() == 0)
+            ptx::mbarrier_arrive(ptx::shared_address(&shared.published[place.group]));
+        tile::begin_latent_pv<Traits::dtype>(state.output, weights, ring.tile(place.group) + first_value);
+        finish_output(state);
+        ring.release_half(place.group, place.group, place.lane());
+
+        follows = true;
+        ring.advance(token + Traits::tile_tokens < end_token ? 2 : 1);
+    }
+    if (__any_sync(tile::full_warp, follows && ring.stage() == place.group)) { /* the last tile is the other's */
+        begin_others_output(shared, ring, ring.tile(other) + first_value, place, state);
+        finish_output(state);
+        ring.release_half(other, place.group, place.lane());
+    }
+}
+
+/*
+ * The blocks of a round, in which both warpgroups have some of their columns in shared memory. The parts of a unit begin with different
+ * ones, so that each comes last to some of them, and folds these.
+ */
+constexpr int round_blocks = Traits::blocks / Traits::rounds;
+__device__ __forceinline__ int block_of(int round, int turn, uint32_t part) {
+    constexpr int of_group = round_blocks / Traits::groups, group_blocks = Traits::blocks / Traits::groups;
+    const int rotated = (turn + static_cast<int>(part)) % round_blocks;
+    return rotated / of_group * group_blocks + round * of_group + rotated % of_group;
+}
+
+/* The piece's result, from what the warpgroups have of it, and out with it: a block of columns after the other. */
+__device__ __forceinline__ void finish(const mla_decode_params &params, SharedMemory &shared,
+                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const tile::RowMap &rows,
+                                       const ConsumerState &state) {
+    const Place place(ptx::thread_index_here());
+    const pipeline::Piece &piece = announced.piece;
+    const int first_row = place.first_row() + place.lane() / 4;
+    const bool is_first = place.group == 0;
+    float sums[tile::latent_lane_rows];
+#pragma unroll
+    for (int i = 0; i < tile::latent_lane_rows; ++i) {
+        sums[i] = state.softmax.row_sum(i);
+        if (!is_first && place.lane() % 4 == 0)
+            shared.statistics[first_row + i * 8][1] = sums[i];
+    }
+    meet_consumers(); /* and nobody reads query and weights any more */
+#pragma unroll
+    for (int i = 0; i < tile::latent_lane_rows; ++i) {
+        if (is_first && place.lane() % 4 == 0) {
+            float(&of_row)[2] = shared.statistics[first_row + i * 8];
+            of_row[0] = state.softmax.reference[i] == tile::LatentSoftmax::lowest ? -INFINITY : state.softmax.reference[i];
+            of_row[1] += sums[i];
+        }
+    }
+    const bool is_part = piece.num_parts > 1;
+    uint32_t to_fold = 0; /* a bit for every block */
+    uint32_t counted[round_blocks];
+#pragma unroll
+    for (int round = 0; round < Traits::rounds; ++round) {
+#pragma unroll
+        for (int n = 0; n < Traits::round_columns / 8; ++n) {
+            const float(&values)[4] = state.output.value[round * (Traits::round_columns / 8) + n];
+#pragma unroll
+            for (int i = 0; i < tile::latent_lane_rows; ++i)
+                *reinterpret_cast<float2 *>(&shared.columns.row[place.group][first_row + i * 8][n * 8 + place.lane() % 4 * 2]) =
+                    make_float2(values[i * 2], values[i * 2 + 1]);
+        }
+        meet_consumers();
+#pragma unroll 1
+        for (int turn = 0; turn < round_blocks; ++turn) {
+            const int block = block_of(round, turn, piece.part), first_column = block * Traits::block_columns;
+            const int group = first_column / Traits::group_columns, of_round = first_column % Traits::round_columns;
+            Slice result(announced.rows.live_rows);
+            result.fold_all<1>(0, [&](uint32_t row, uint32_t column, int) {
+                return pipeline::Partial{&shared.columns.row[group][row][of_round + column], shared.statistics[row]};
+            });
+            if (!is_part) {
+                pipeline::store_unit<Format>(params.output, rows, result, first_column, params.v_head_dim);
+                continue;
+            }
+            WorkerFold fold(params.records, piece, block);
+            fold.leave(result);
+            if (round < Traits::rounds - 1) /* counted with that of the last round, for registers */
+                continue;
+#pragma unroll
+            for (int i = 0; i < round_blocks; ++i) { /* each to a register of its own, which nobody waits for here */
+                if (i == turn)
+                    counted[i] = fold.count(result.thread);
+            }
+        }
+        meet_consumers(); /* the columns have been taken */
+    }
+    if (!is_part)
+        return;
+#pragma unroll
+    for (int turn = 0; turn < round_blocks; ++turn) {
+        const int last_block = block_of(Traits::rounds - 1, turn, piece.part);
+        if (!WorkerFold(params.records, piece, last_block).came_last(counted[turn], ptx::thread_index_here()))
+            continue;
+        for (int round = 0; round < Traits::rounds; ++round)
+            to_fold |= 1u << block_of(round, turn, piece.part);
+    }
+#pragma unroll 1
+    for (; to_fold != 0; to_fold &= to_fold - 1) {
+        const int block = __ffs(to_fold) - 1;
+        WorkerFold fold(params.records, piece, block);
+        Slice result(announced.rows.live_rows);
+        fold.take(result);
+        pipeline::store_unit<Format>(params.output, rows, result, block * Traits::block_columns, params.v_head_dim);
+        fold.clear(result);
+    }
+}
+
+__device__ __forceinline__ void consume(const mla_decode_params &params, SharedMemory &shared, Ring ring) {
+    for (uint32_t number = 0;; ++number) {
+        const auto &announced = shared.pieces.wait_named(number);
+        const pipeline::Piece &piece = announced.piece;
+        if (piece.end_of_work)
+            break;
+        const auto row_map = [&] {
+            return tile::RowMap(params.schedule.group_size, announced.rows.first_query_token, piece.kv_head,
+                                piece.row_pass * Traits::row_tile);
+        };
+        load_query(params, shared, row_map(), announced.rows.live_rows);
+        const Place place(ptx::thread_index_here());
+        ConsumerState state;
+        meet_consumers(); /* Q is there */
+        state.last_line.load(ptx::shared_address(shared.weights), place.warp(), place.lane());
+        state.softmax.clear();
+        state.output.clear();
+        shared.pieces.wait_described(number);
+        meet_consumers(); /* its last line may give way to weights */
+        attend(params, shared, announced.rows, ring, place, state);
+        number = announced.number; /* anew: kept over the loop it would take a register from it */
+        finish(params, shared, announced, row_map(), state);
+        shared.pieces.pop(number);
+    }
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(const __grid_constant__ mla_decode_params params) {
+    extern __shared__ __align__(1024) uint8_t shared_memory[];
+    SharedMemory &shared = *reinterpret_cast<SharedMemory *>(shared_memory);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+    ptx::wait_for_preceding_kernel();
+    const bool is_consumer = warp < Traits::consumer_warps;
+    Schedule schedule(params.schedule, shared.sequences, blockIdx.x, 0);
+    if (!is_consumer) {
+        schedule.issue_length_loads();
+        ptx::prefetch_tensor_map(&params.map);
+    } else if (threadIdx.x == 0) { /* while the lengths are on their way */
+        shared.sequences = pipeline::Sequences(params.schedule);
+        Ring::initialise(shared.barriers, tile::group_warps);
+        for (uint64_t &of_group : shared.published)
+            ptx::mbarrier_init(ptx::shared_address(&of_group), tile::group_warps);
+        shared.pieces.initialise(Traits::consumer_threads);
+        ptx::fence_mbarrier_init();
+    } else if (warp == 1) {
+        pipeline::prefetch_page_table(params.schedule, lane);
+    }
+    __syncthreads();
+
+    const Ring ring(shared.barriers, shared.tiles);
+    if (is_consumer) {
+        ptx::take_registers<Traits::consumer_registers>();
+        consume(params, shared, ring);
+        return;
+    }
+    ptx::give_registers<Traits::other_registers>();
+    if (warp == Traits::announcer_warp) {
+        pipeline::announce<false, Traits::tile_tokens, 1>(params.schedule, params.query, schedule, shared.pieces, lane);
+    } else if (warp == Traits::producer_warp) {
+        pipeline::NoVotes votes;
+        Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes).run(schedule, lane);
+    }
+}
+
+extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
+    .magic = LIBDECODE_CONTRACT_MAGIC,
+    .abi = LIBDECODE_KERNEL_ABI,
+    .family = KERNEL_FAMILY_MLA_DECODE,
+    .parameter_bytes = sizeof(mla_decode_params),
+    .threads = Traits::threads,
+    .dynamic_shared_bytes = shared_bytes,
+    .ctas_per_sm = 1,
+    .cluster_size = 1,
+    .query_dtypes = 1u << Traits::dtype,
+    .kv_dtype = Traits::dtype,
+    .out_dtypes = pipeline::out_dtypes<Format, Slice>,
+    .head_dim = Traits::head_dim,
+    .row_tile = Traits::row_tile,
+    .tile_tokens = Traits::tile_tokens,
+    .max_box_tokens = Traits::tile_tokens,
+    .stages = Ring::num_stages,
+    .min_page_size = 16,
+    .max_page_size = 1024,
+    .max_q_len = 1024,
+    .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
+                CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX |
+                CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_LSE_NATURAL |
+                CONTRACT_FEATURE_QUERY_ROPE, /* not batch-invariant, as gqa_decode_warpgroup.cu */
+    .flags = variant::contract_flags | CONTRACT_FLAG_LINE_COPIES,
+    .record_bytes = Traits::blocks * sizeof(WorkerFold::Record),
+    .consumer_warps = Traits::consumer_warps,
+    .reserved = {},
+};
