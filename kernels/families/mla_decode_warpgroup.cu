@@ -10,18 +10,19 @@
  *     at a unit's end through shared memory to threads with columns of all warps, then worker_fold.cuh, a block after the other
  *
  * Warpgroup a has tile i, b has tile i + 1. The weights p of a tile are operands of both: its warpgroup has them in registers, the other
- * one reads them from shared memory. What a step of one does while the other is half a step away (time runs to the right):
+ * one reads them from shared memory. A step of one, while the other is half a step away (time runs to the right; K1 and K2: the parts
+ * of K that come first and last):
  *
- *     a:  | Q K(i)                    | p(i-1) V(i-1)       | p(i) V(i) | Q K(i+2)                 | p(i+1) V(i+1) ...
- *         |                           | softmax i, store p(i)           |                          | softmax i + 2
- *     b:  ...       | p(i-1) V(i-1) | Q K(i+1)                     | p(i) V(i)                | p(i+1) V(i+1) | Q K(i+3)
- *                                                                  | softmax i + 1, store p(i+1)
+ *     a:  Q K1(i) | p(i-1) V(i-1) | Q K2(i) | softmax i, store p(i) | p(i) V(i) | Q K1(i+2) | p(i+1) V(i+1)
+ *     b:  softmax i - 1, store p(i-1) | p(i-1) V(i-1) | Q K1(i+1)   | p(i) V(i) | Q K2(i+1) | softmax i + 1, store p(i+1)
  *
- * So matrix instructions run under every softmax. There is one place for p: who reads p(i-1) from it is who stores p(i) in it, behind.
- * References go with p: the softmax of tile i begins with those of tile i - 1, and each warpgroup's output follows them.
+ * So matrix instructions of one run under the softmax of the other. There is one place for p: who reads p(i-1) from it is who stores
+ * p(i) in it, behind. References go with p: the softmax of tile i begins with those of tile i - 1, and each warpgroup's output
+ * follows them.
  *
  * Two tiles fit shared memory, so a tile's place is refilled in parts, as soon as its readers are done: a's half of V(i) behind p(i) V(i)
- * of a, b's half behind that of b. Q K(i+2) takes the parts in the order in which they come.
+ * of a, b's half behind that of b, and Q K(i+2) takes them in that order. What was read last takes longest to come back, so p(i) V(i) of
+ * b does not wait for all of Q K(i+1): with it behind, 128 units of 4,096 tokens took 139 us on an H200, so they take 128.
  *
  * Shared memory: struct SharedMemory below. p stands where the last line of Q was, which warps keep in registers.
  */
