@@ -157,7 +157,7 @@ class WorkerFold {
 
     /* All parts of the block, in order. */
     __device__ __forceinline__ void take(S &result) {
-        constexpr int together = 96 / (S::per_thread * (S::width + 2));
+        constexpr int together = 48 / (S::per_thread * (S::width + 2));
         static_assert(together > 0, "registers");
         result.clear();
 #pragma unroll 1

@@ -150,7 +150,7 @@ struct LatentSoftmax {
         }
     }
 
-    /* The other warpgroup's references, of the warp's rows; no matrix instruction is under way. */
+    /* The other warpgroup's references, of the warp's rows; no instruction that adds to the output is under way. */
     __device__ __forceinline__ void follow(const float *references, LatentOutput &output, int lane) {
         move({references[lane / 4], references[lane / 4 + 8]}, output);
     }
@@ -181,7 +181,7 @@ struct LatentSoftmax {
         return raised;
     }
 
-    /* Weights of the scores by those references, and their sums by the references so far: `move_to` comes behind. */
+    /* Weights of the scores by those references, and their sums, which `move_to` adds. */
     template <int dtype>
     __device__ __forceinline__ void weigh(const LatentScores &scores, const Raised &raised, LatentWeights &weights,
                                           float (&added)[latent_lane_rows]) const {
@@ -208,7 +208,7 @@ struct LatentSoftmax {
             added[i] = __uint_as_float(ptx::computed_here(__float_as_uint(added[i])));
     }
 
-    /* No matrix instruction is under way. */
+    /* No instruction that adds to the output is under way. */
     __device__ __forceinline__ void move_to(const Raised &raised, const float (&added)[latent_lane_rows], LatentOutput &output) {
         move({raised.reference[0], raised.reference[1]}, output);
 #pragma unroll
@@ -229,7 +229,7 @@ struct LatentSoftmax {
     __device__ __forceinline__ void move(const float (&to)[latent_lane_rows], LatentOutput &output) {
         if (!__any_sync(full_warp, to[0] != reference[0] || to[1] != reference[1]))
             return;
-        ptx::wgmma_wait();
+        ptx::wgmma_wait(); /* rarely: instructions would be serialised if others wrote to accumulators while some are under way */
         ptx::accumulator_is_ready(output.value);
         float factors[latent_lane_rows];
 #pragma unroll
