@@ -31,7 +31,10 @@ static uint16_t drawn(struct making *making, const struct palette *palette) {
     return palette->codes[random_bits(&making->random) % PALETTE_SIZE];
 }
 
-/* Scales are powers of two, or any number; one in 32 is 0. */
+/*
+ * Scales are powers of two, or any number; one in 32 is 0. Where scores are huge they must be as exact as K, so that a rounding of f32 is
+ * not taken for a defect: powers of two.
+ */
 static float drawn_scale(struct making *making) {
     const float scale = ldexpf(1.0F, (int)random_below(&making->random, 5) - 2);
     switch (random_below(&making->random, 32)) {
@@ -41,7 +44,7 @@ static float drawn_scale(struct making *making) {
     case 2:
     case 3:
     case 4:
-        return scale * 1.3F;
+        return has(making, CASE_QUERY_RANGE) ? scale : scale * 1.3F;
     default:
         return scale;
     }
