@@ -89,9 +89,9 @@ class PackagesTest(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout), (0, ""))
 
     def test_every_action_of_the_script_is_in_its_usage(self):
-        actions = re.findall(r"^    (\w+)\) action=\w+ ;;$", RUN, re.MULTILINE)
+        actions = re.findall(r"^    ([\w-]+)\) action=\w+ ;;$", RUN, re.MULTILINE)
         self.assertIn("deb", actions)
-        self.assertEqual(re.findall(r"^(?:usage:|      ) packaging/run (\w+)", RUN, re.MULTILINE), actions)
+        self.assertEqual(re.findall(r"^(?:usage:|      ) packaging/run ([\w-]+)", RUN, re.MULTILINE), actions)
         self.assertTrue(os.access(ROOT / "packaging/run", os.X_OK) and os.access(DEBIAN / "rules", os.X_OK))
 
 
