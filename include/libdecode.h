@@ -237,7 +237,8 @@ typedef enum libdecode_op {
     /*
      * Paged MLA with absorbed weights, what trtllm_batch_decode_with_kv_cache_mla does: one KV head, whose cache has one row for a
      * token, latent elements first and then those of RoPE. That row is the token's K, and its first v_head_dim elements are its V:
-     * there is no v_cache. head_dim / v_head_dim is 576 / 512 or 320 / 256.
+     * there is no v_cache. head_dim / v_head_dim is 576 / 512 or 320 / 256, and with
+     * sparse_top_k, where query tokens name the rows that they attend to, also 512 / 512.
      */
     LIBDECODE_OP_MLA_DECODE = 2
 } libdecode_op;
@@ -411,7 +412,8 @@ typedef struct libdecode_tensors {
      * read */
     const int32_t *page_table; /* NULL with FEATURE_CONTIGUOUS_KV, and with sparse_top_k */
     /* [batch_size] KV tokens of each request, the q_len new ones included. With FEATURE_CONTIGUOUS_KV, or with kv_capacity_tokens above 0,
-     * it may be NULL: every request has kv_capacity_tokens of them, and no length is read. With FEATURE_HOST_SEQ_LENS host memory */
+     * it may be NULL: every request has kv_capacity_tokens of them, and no length is read. With FEATURE_SPARSE_TOP_K_LENS it may be NULL, too.
+     * With FEATURE_HOST_SEQ_LENS host memory */
     const int32_t *seq_lens;
     void *out; /* out_dtype [tokens, num_qo_heads, v_head_dim] */
     /* NVFP4 out: e4m3 scales, 128x4 swizzle, [round_up(tokens, 128), round_up(num_qo_heads * v_head_dim / 16, 4)] */

@@ -274,6 +274,7 @@ static void what_has_no_meaning_for_token_ids_is_refused_by_name(void **state) {
         (problem.sparse_top_k = 0, problem.sparse_token_ids_stride = 0, problem.features |= LIBDECODE_FEATURE_SPARSE_TOP_K_LENS),
         "LIBDECODE_FEATURE_SPARSE_TOP_K_LENS with sparse_top_k 0");
     REFUSED(tensors.seq_lens = NULL, "tensors.seq_lens is NULL");
+    REFUSED(problem.features |= LIBDECODE_FEATURE_WINDOW, "LIBDECODE_FEATURE_WINDOW with sparse_top_k 5");
     REFUSED(problem.features |= LIBDECODE_FEATURE_SKIP_SOFTMAX, "LIBDECODE_FEATURE_SKIP_SOFTMAX with sparse_top_k 5");
     REFUSED(problem.features |= LIBDECODE_FEATURE_DRAFT_MASK, "LIBDECODE_FEATURE_DRAFT_MASK with sparse_top_k 5");
     REFUSED(problem.features |= LIBDECODE_FEATURE_QUERY_POSITIONS, "LIBDECODE_FEATURE_QUERY_POSITIONS with sparse_top_k 5");
