@@ -84,7 +84,7 @@ using QueryRows = tile::OperandRows<Traits::row_tile>;
 struct SharedMemory {
     alignas(1024) uint8_t tiles[Traits::stages][2][TileLayout::bytes];
     alignas(1024) uint8_t query[Traits::row_tile * Traits::head_dim * 2];
-    alignas(1024) uint8_t weights[Traits::groups][tile::group_rows * tile::group_tokens * 2];
+    alignas(1024) uint8_t weights[Traits::groups][tile::group_weight_bytes];
     alignas(16) Partials partials;
     tile::GroupReferences references[Traits::groups];
     alignas(
@@ -218,7 +218,8 @@ __device__ __forceinline__ void attend(const pipeline::AnnouncedPiece<Traits::ro
         const bool exceeds = tile::GroupSoftmax::subtract(scores, references, differences, lane);
         /* Behind this barrier all warps are done with the weights of the tile before, too. */
         if (ptx::named_barrier_any<tile::group_threads>(place.barrier(), exceeds)) {
-            state.softmax.raise(scores, state.output, references, place.warp, lane, place.barrier());
+            state.softmax.raise(scores, references, place.warp, lane, place.barrier());
+            tile::shrink_output(state.output, references, lane);
             (void)tile::GroupSoftmax::subtract(scores, references, differences, lane);
         }
         state.softmax.weigh<Format::matrix_dtype>(differences, weights, place.warp, lane);

@@ -82,13 +82,22 @@ struct StepRange<Format, groups> {
     }
 };
 
-/* Lies in shared memory; within 16 dims in the order of the B operand. */
-template <class Format, int row_tile>
-struct LatentQuery {
-    static constexpr int head_dim = Format::steps * 16, pitch = head_dim + 8; /* 8 more: rows begin in different banks */
-    static constexpr int vector = 8, vectors = head_dim / vector, lane_vectors = (vectors + 31) / 32;
-
+/* Where the elements of query rows lie in shared memory: those of a row one behind the other. */
+template <int row_tile, int head_dim>
+struct PitchedQueryRows {
+    static constexpr int pitch = head_dim + 8; /* 8 more: rows begin in different banks */
     alignas(16) uint16_t row[row_tile][pitch];
+
+    /* An element of row `r`, and behind it what is left of eight. */
+    __device__ __forceinline__ uint16_t *at(int r, int element) { return &row[r][element]; }
+    __device__ __forceinline__ const uint16_t *at(int r, int element) const { return &row[r][element]; }
+};
+
+/* Lies in shared memory; within 16 dims in the order of the B operand. */
+template <class Format, int row_tile, template <int, int> class Rows = PitchedQueryRows>
+struct LatentQuery : Rows<row_tile, Format::steps * 16> {
+    static constexpr int head_dim = Format::steps * 16;
+    static constexpr int vector = 8, vectors = head_dim / vector, lane_vectors = (vectors + 31) / 32;
 
     /* What a lane has of a row. */
     struct Vectors {
@@ -141,7 +150,7 @@ struct LatentQuery {
         for (int i = 0; i < lane_vectors; ++i) {
             const int dim = (i * 32 + lane) * vector;
             if (dim < head_dim)
-                store(row[r], dim, pairs[i]);
+                store(r, dim, pairs[i]);
         }
         return factor;
     }
@@ -165,7 +174,8 @@ struct LatentQuery {
 
     /* B operands of a step, of two fragments of rows from `n` on. */
     __device__ __forceinline__ void operands(uint32_t (&words)[4], int step, int n, int lane) const {
-        ptx::ldmatrix_x4(words, ptx::shared_address(&row[n * 8 + (lane & 7) + (lane >> 4) * 8][step * 16 + (lane >> 3 & 1) * 8]));
+        ptx::ldmatrix_x4(words,
+                         ptx::shared_address(this->at(n * 8 + (lane & 7) + (lane >> 4) * 8, step * 16 + (lane >> 3 & 1) * 8)));
     }
 
   private:
@@ -174,28 +184,27 @@ struct LatentQuery {
      * of which the first stands in the first half of the step and the other in the second, or four of two steps.
      */
     template <class Order>
-    static __device__ __forceinline__ void store_as(uint16_t *row, int dim, const uint32_t (&pairs)[vector / 2]) {
-        uint16_t *const step = row + dim / 16 * 16;
-        const int half = dim % 16 / vector;
+    __device__ __forceinline__ void store_as(int r, int dim, const uint32_t (&pairs)[vector / 2]) {
+        const int step = dim / 16 * 16, half = dim % 16 / vector;
         if constexpr (!Order::converts_query) {
-            *reinterpret_cast<uint4 *>(step + half * 8) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+            *reinterpret_cast<uint4 *>(this->at(r, step + half * 8)) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
         } else if constexpr (Order::query_vector == 4) {
-            *reinterpret_cast<uint2 *>(step + half * 4) = make_uint2(pairs[0], pairs[2]);
-            *reinterpret_cast<uint2 *>(step + 8 + half * 4) = make_uint2(pairs[1], pairs[3]);
+            *reinterpret_cast<uint2 *>(this->at(r, step + half * 4)) = make_uint2(pairs[0], pairs[2]);
+            *reinterpret_cast<uint2 *>(this->at(r, step + 8 + half * 4)) = make_uint2(pairs[1], pairs[3]);
         } else {
-            uint32_t *const words = reinterpret_cast<uint32_t *>(row + dim / 32 * 32) + dim % 32 / vector;
+            const int first = dim / 32 * 32 + dim % 32 / vector * 2;
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-                words[i * 4] = Order::query_operand(pairs, i / 2, i % 2);
+                *reinterpret_cast<uint32_t *>(this->at(r, first + i * 8)) = Order::query_operand(pairs, i / 2, i % 2);
         }
     }
-    static __device__ __forceinline__ void store(uint16_t *row, int dim, const uint32_t (&pairs)[vector / 2]) {
+    __device__ __forceinline__ void store(int r, int dim, const uint32_t (&pairs)[vector / 2]) {
         if constexpr (!Mixed<Format>)
-            store_as<Format>(row, dim, pairs);
+            store_as<Format>(r, dim, pairs);
         else if (dim < Format::latent_steps * 16)
-            store_as<typename Format::Latent>(row, dim, pairs);
+            store_as<typename Format::Latent>(r, dim, pairs);
         else
-            store_as<typename Format::Rope>(row, dim, pairs);
+            store_as<typename Format::Rope>(r, dim, pairs);
     }
 
     /* Two dims of those that begin at `dim`, as the matrix instructions there want them. */

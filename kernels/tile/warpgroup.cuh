@@ -22,6 +22,7 @@ namespace tile {
 constexpr int group_warps = 4, group_threads = group_warps * 32;
 constexpr int group_rows = 64, group_tokens = 64;
 constexpr int group_row_fragments = group_rows / 8, group_token_fragments = group_tokens / fragment_tokens;
+constexpr int group_weight_bytes = group_rows * group_tokens * 2; /* of a tile */
 
 template <int dtype>
 __device__ __forceinline__ void group_mma(float (&d)[group_row_fragments][4], const uint32_t (&a)[4], uint64_t b,
@@ -179,10 +180,8 @@ struct GroupSoftmax {
         return largest > rescale_threshold;
     }
 
-    /* By all warps, where one of their scores exceeds: no score is above the references then. */
-    template <int steps>
-    __device__ __forceinline__ void raise(const Scores &scores, OutputFragment<steps, group_row_fragments> &output,
-                                          GroupReferences &references, int warp, int lane, int barrier_id) {
+    /* By all warps, where one of their scores exceeds: no score is above the references then. The output is to follow, shrink_output. */
+    __device__ __forceinline__ void raise(const Scores &scores, GroupReferences &references, int warp, int lane, int barrier_id) {
 #pragma unroll
         for (int n = 0; n < group_row_fragments; ++n) {
 #pragma unroll
@@ -211,7 +210,6 @@ struct GroupSoftmax {
             const float2 shrink = of_rows(references.shrink, n, lane);
             sum[n][0] *= shrink.x;
             sum[n][1] *= shrink.y;
-            output.scale(n, shrink.x, shrink.y);
         }
     }
 
@@ -220,19 +218,27 @@ struct GroupSoftmax {
     __device__ __forceinline__ void weigh(const Scores &differences, uint32_t weights, int warp, int lane) {
 #pragma unroll
         for (int n = 0; n < group_row_fragments; n += 2) {
-            uint32_t packed[4]; /* rows 8 n: tokens 0 to 7, 8 to 15; rows 8 n + 8: likewise */
+            float p[2][4];
+            exponentials(differences, n, p);
+            store<dtype>(p, weights, n, warp, lane);
+        }
+    }
+    /* Several versions of them, one behind the other: times what each has for the lane's tokens, l/4 and 8 further. */
+    template <int dtype, int versions>
+    __device__ __forceinline__ void weigh(const Scores &differences, const float (&factors)[versions][2], uint32_t weights,
+                                          int warp, int lane) {
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const float(&difference)[4] = differences.value[0][n + i];
-                const float p0 = ptx::exp2_approx(difference[0]), p1 = ptx::exp2_approx(difference[1]);
-                const float p2 = ptx::exp2_approx(difference[2]), p3 = ptx::exp2_approx(difference[3]);
-                sum[n + i][0] += p0 + p2;
-                sum[n + i][1] += p1 + p3;
-                packed[i * 2] = Element<dtype>::pack(p0, p1);
-                packed[i * 2 + 1] = Element<dtype>::pack(p2, p3);
+        for (int n = 0; n < group_row_fragments; n += 2) {
+            float p[2][4];
+            exponentials(differences, n, p);
+#pragma unroll
+            for (int version = 0; version < versions; ++version) {
+                float scaled[2][4];
+#pragma unroll
+                for (int i = 0; i < 8; ++i)
+                    scaled[i / 4][i % 4] = p[i / 4][i % 4] * factors[version][i % 4 / 2];
+                store<dtype>(scaled, weights + version * group_weight_bytes, n, warp, lane);
             }
-            const int row = n * 8 + lane / 16 * 8 + lane % 8, token = warp * fragment_tokens + lane / 8 % 2 * 8;
-            ptx::stmatrix_x4_trans(OperandRows<group_rows>::at(weights, row, token * 2), packed);
         }
     }
 
@@ -244,6 +250,48 @@ struct GroupSoftmax {
             total += __shfl_xor_sync(full_warp, total, distance);
         return total;
     }
+
+  private:
+    /* Of fragments of rows n and n + 1; to the sums with them. */
+    __device__ __forceinline__ void exponentials(const Scores &differences, int n, float (&p)[2][4]) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+                p[i][j] = ptx::exp2_approx(differences.value[0][n + i][j]);
+            sum[n + i][0] += p[i][0] + p[i][2];
+            sum[n + i][1] += p[i][1] + p[i][3];
+        }
+    }
+
+    template <int dtype>
+    static __device__ __forceinline__ void store(const float (&p)[2][4], uint32_t weights, int n, int warp, int lane) {
+        uint32_t packed[4]; /* rows 8 n: tokens 0 to 7, 8 to 15; rows 8 n + 8: likewise */
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            packed[i * 2] = Element<dtype>::pack(p[i][0], p[i][1]);
+            packed[i * 2 + 1] = Element<dtype>::pack(p[i][2], p[i][3]);
+        }
+        const int row = n * 8 + lane / 16 * 8 + lane % 8, token = warp * fragment_tokens + lane / 8 % 2 * 8;
+        ptx::stmatrix_x4_trans(OperandRows<group_rows>::at(weights, row, token * 2), packed);
+    }
 };
+
+/* One in shared memory, where registers are needed for something else. A word more: those of neighbouring threads lie in different banks. */
+struct SharedSoftmax {
+    GroupSoftmax softmax;
+    float padding;
+};
+
+/* What the references that were raised last make of the output so far. */
+template <int steps>
+__device__ __forceinline__ void shrink_output(OutputFragment<steps, group_row_fragments> &output, const GroupReferences &references,
+                                              int lane) {
+#pragma unroll
+    for (int n = 0; n < group_row_fragments; ++n) {
+        const float2 shrink = of_rows(references.shrink, n, lane);
+        output.scale(n, shrink.x, shrink.y);
+    }
+}
 
 } // namespace tile

@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sparse MLA decode with 64 rows in one pass over the rows that a query token names: sparse_mla_decode.cu's formula, schedule and contract,
+ * with the matrix instructions of warpgroups, which sm_90a has. Schedule, by role:
+ *
+ *     producer warps    as in sparse_mla_decode.cu, tiles of 32 tokens
+ *     announcer warp    likewise
+ *     score warpgroup   scores of 64 tokens, two tiles, softmax, weights to shared memory
+ *     output warpgroups two, each with a half of the dims of V (tile/gathered_warpgroup.cuh)
+ *     at a unit's end through shared memory to the threads of the output warpgroups, then worker_fold.cuh, a block of columns after the other
+ *
+ * What they do with tokens i (time runs to the right):
+ *
+ *     score:     K i to registers, Q K | softmax | wait for the outputs of i - 1, weights i | Q K i+1 ...
+ *     output:    wait for weights i    | V i to registers, p V, the tiles go back           | ...
+ *
+ * So the scores of i + 1 are computed beside the outputs of i. Clocks of 64 tokens: 1152 of the tensor core for scores, 1024 for outputs,
+ * some 700 for the softmax, behind its own scores and beside the outputs.
+ *
+ * Shared memory: struct SharedMemory below. Q and four versions of the weights leave room for five tiles of 32 tokens, hence not 64:
+ * a place is refilled as soon as the outputs have taken half of their tokens.
+ */
+#include <algorithm>
+#include <cstddef>
+
+#include "abi.h"
+#include "pipeline/epilogue.cuh"
+#include "pipeline/kv_ring.cuh"
+#include "pipeline/piece_queue.cuh"
+#include "pipeline/token_gather.cuh"
+#include "pipeline/worker_fold.cuh"
+#include "tile/gathered_warpgroup.cuh"
+#include "tile/row_map.cuh"
+#include "variant.cuh"
+
+namespace {
+
+/* --------------------------------------------------------------------------------------------------------------- traits */
+
+struct Traits {
+    static constexpr int dtype = VARIANT_KV_DTYPE;
+    static constexpr int head_dim = VARIANT_HEAD_DIM, v_dim = head_dim - 64;
+    static constexpr int row_tile = VARIANT_ROW_TILE;
+    using Format = tile::LatentRows<VARIANT_KV_ROW_FORMAT, dtype, head_dim>;
+    static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
+    static_assert(head_dim == 576 && row_tile == tile::group_rows && VARIANT_CLUSTER_SIZE == 1, "the .toml: d576, r64, c1");
+
+    static constexpr int output_groups = 2, output_threads = output_groups * tile::group_threads;
+    static constexpr int score_warp = output_groups * tile::group_warps; /* the first of its warpgroup */
+    static constexpr int consumer_warps = score_warp + tile::group_warps, consumer_threads = consumer_warps * 32;
+    static constexpr int producer_warps = 2, announcer_warp = consumer_warps + producer_warps;
+    static constexpr int warps =
+        consumer_warps + tile::group_warps; /* the last one has nothing to do: warpgroups give registers */
+    static constexpr int threads = warps * 32;
+    /* Of all threads at the start; then of those in each role. */
+    static constexpr int registers = 65536 / threads & -8;
+    static constexpr int output_registers = 176, score_registers = 112, other_registers = 48;
+    static_assert(output_registers * output_groups + score_registers + other_registers <=
+                      registers * (threads / tile::group_threads),
+                  "registers of an SM");
+
+    static constexpr int tile_tokens = 32, score_tokens = tile::group_tokens;
+    /* At a unit's end columns pass through shared memory in rounds, from there to threads in blocks: what they have registers for. */
+    static constexpr int rounds = 2, block_columns = 64, blocks = v_dim / block_columns;
+    static constexpr int most_stages = 8;
+};
+
+using Format = Traits::Format;
+using Query = tile::LatentQuery<Format, Traits::row_tile, tile::OperandQueryRows>;
+using Scores = tile::GroupSoftmax::Scores;
+using Output = tile::OutputFragment<4, tile::group_row_fragments>;
+using Schedule = pipeline::SplitSchedule<1>;
+using Slice = pipeline::Slice<Traits::row_tile, Traits::block_columns, Traits::output_threads>;
+using WorkerFold = pipeline::WorkerFold<Slice, Traits::blocks>;
+
+/* Of the weights: a version for each block of V that has scales of its own. */
+constexpr int weight_versions = Format::has_block_scales ? tile::latent_blocks : 1;
+constexpr int tile_bytes = Traits::tile_tokens * Format::row_bytes;
+
+/* Of each output warpgroup a block of V, 128 columns. 4 more: the lanes of a store then fall into different banks. */
+struct Columns {
+    static constexpr int pitch = tile::latent_block_dims + 4;
+    float row[Traits::output_groups][Traits::row_tile][pitch];
+};
+
+/* All but the tiles. */
+template <int stages>
+struct WorkMemory {
+    union {
+        struct {
+            Query query;
+            alignas(1024) uint8_t weights[weight_versions][tile::group_weight_bytes];
+        };
+        alignas(16) Columns columns;
+    };
+    tile::GroupReferences references;
+    alignas(16) float row_scale[Traits::row_tile]; /* of the rows' products with K */
+    float statistics[Traits::row_tile][2];         /* reference and sum of the rows of a piece */
+    tile::SharedSoftmax of_thread[tile::group_threads];
+    uint32_t seen[2]; /* of the tiles that the newest weights belong to, a bit for each token that is there */
+    bool is_raised;   /* references, with the newest weights */
+    uint64_t published, taken; /* weights: one arrival of each warp that wrote them, or read them */
+    pipeline::TileBits<stages, Traits::tile_tokens, Traits::producer_warps> bits;
+    pipeline::KvRingBarriers<stages, 1> barriers;
+    pipeline::PieceQueue<Traits::row_tile> pieces;
+    pipeline::Sequences sequences; /* for what is called rarely */
+};
+
+constexpr int stages =
+    std::min((variant::max_shared_bytes - static_cast<int>(sizeof(WorkMemory<Traits::most_stages>))) / tile_bytes,
+             Traits::most_stages);
+static_assert(stages >= 4, "shared memory of a CTA: scores and outputs have two tiles each");
+
+struct SharedMemory {
+    WorkMemory<stages> work;
+    alignas(128) uint8_t tiles[stages][tile_bytes];
+};
+constexpr int shared_bytes = offsetof(SharedMemory, tiles) + sizeof(SharedMemory::tiles);
+static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA");
+
+using Ring = pipeline::KvRing<stages, tile_bytes, false, 1>;
+using Gather =
+    pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::bits), Traits::tile_tokens, Traits::producer_warps, 1>;
+
+/* Named barriers: of the consumer warps, of the output warpgroups together and each, of the score warpgroup; 0 is __syncthreads. */
+enum : int { consumer_barrier = 1, output_barrier, score_barrier, first_group_barrier };
+
+__device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
+__device__ __forceinline__ void meet_output() { ptx::named_barrier<output_barrier, Traits::output_threads>(); }
+
+__device__ __forceinline__ void wait(uint64_t &barrier, uint32_t parity) {
+    while (!ptx::mbarrier_try_wait(ptx::shared_address(&barrier), parity)) {
+    }
+}
+
+/* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
+
+/* Where a consumer warp stands. */
+struct Place {
+    int group; /* of output warpgroups */
+
+    explicit __device__ __forceinline__ Place(int thread) {
+        group =
+            __shfl_sync(tile::full_warp, thread / tile::group_threads, 0); /* alike for all lanes, as the compiler then knows */
+    }
+    /* Kept, they would take registers. */
+    __device__ __forceinline__ int lane() const { return ptx::thread_index_here() % 32; }
+    __device__ __forceinline__ int warp() const { return ptx::thread_index_here() / 32 % tile::group_warps; }
+    __device__ __forceinline__ int thread() const { return ptx::thread_index_here() % tile::group_threads; }
+};
+
+__device__ __forceinline__ tile::RowMap map_rows(const sparse_mla_decode_params &params,
+                                                 const tile::UnitRows<Traits::row_tile> &unit, const pipeline::Piece &piece) {
+    return {params.schedule.group_size, unit.first_query_token, piece.kv_head, piece.row_pass * Traits::row_tile};
+}
+
+/* ----------------------------------------------------------------------------------------------------- the score warpgroup */
+
+/* Scores become logits in base 2, those of tokens that are missing -infinity. `seen`: of the warp's 16. */
+__device__ __forceinline__ void finish_scores(Scores &scores, const float (&row_scale)[tile::group_rows], float cap, uint32_t seen,
+                                              int lane) {
+#pragma unroll
+    for (int n = 0; n < tile::group_row_fragments; ++n) {
+        const float2 factors = tile::of_rows(row_scale, n, lane);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            scores.value[0][n][i] *= i % 2 == 0 ? factors.x : factors.y;
+    }
+    if (cap > 0.f)
+        tile::soft_cap(scores, cap);
+    if (seen == 0xffffu)
+        return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const bool is_there = (seen >> (lane / 4 + half * 8) & 1) != 0;
+#pragma unroll
+        for (int n = 0; n < tile::group_row_fragments; ++n) {
+            scores.value[0][n][half * 2] = is_there ? scores.value[0][n][half * 2] : -INFINITY;
+            scores.value[0][n][half * 2 + 1] = is_there ? scores.value[0][n][half * 2 + 1] : -INFINITY;
+        }
+    }
+}
+
+/* The weights of the warp's tokens. What lies in place of a token that is missing is no scale. */
+__device__ __forceinline__ void weigh(tile::GroupSoftmax &softmax, const Scores &differences, uint32_t weights, uint32_t rows,
+                                      uint32_t seen, int warp, int lane) {
+    if constexpr (Format::has_block_scales) {
+        float scales[weight_versions][2];
+#pragma unroll
+        for (int block = 0; block < weight_versions; ++block) {
+            tile::load_block_scales<Format>(scales[block], rows, block, lane);
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                scales[block][half] = (seen >> (lane / 4 + half * 8) & 1) != 0 ? scales[block][half] : 0.f;
+        }
+        softmax.weigh<Format::matrix_dtype>(differences, scales, weights, warp, lane);
+    } else {
+        softmax.weigh<Format::matrix_dtype>(differences, weights, warp, lane);
+    }
+}
+
+/* The newest weights, and what belongs to them, are there. */
+__device__ __forceinline__ void publish(WorkMemory<stages> &work, const uint32_t (&seen)[2], bool is_raised, int warp, int lane) {
+    if (lane == 0) {
+        if (warp == 0) {
+            work.seen[0] = seen[0];
+            work.seen[1] = seen[1];
+            work.is_raised = is_raised;
+        }
+        ptx::mbarrier_arrive(ptx::shared_address(&work.published));
+    }
+}
+
+/*
+ * Scores and weights of all rows over the piece's tiles, two at a time. `published`: weights so far, of all pieces.
+ * What is alike for all lanes comes from where the compiler knows that: matrix instructions in what it takes for a divergent path are
+ * serialised.
+ */
+__device__ __forceinline__ void attend_scores(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
+                                              const tile::UnitRows<Traits::row_tile> &unit, Ring &ring, const Place &place,
+                                              uint32_t &published) {
+    int token = __shfl_sync(tile::full_warp, unit.first_token, 0);
+    const int end_token = __shfl_sync(tile::full_warp, unit.end_token, 0);
+    for (; token < end_token; token += Traits::score_tokens) {
+        uint32_t rows = ring.tile(pipeline::tensor_k); /* of the warp's tokens; the first ones where there is no second tile */
+        uint32_t seen[2] = {};
+        ring.wait_full(pipeline::tensor_k);
+        seen[0] = work.bits.of(ring.stage());
+        const Ring first = ring;
+        ring.advance();
+        const bool has_second = end_token - token > Traits::tile_tokens;
+        if (has_second) {
+            ring.wait_full(pipeline::tensor_k);
+            seen[1] = work.bits.of(ring.stage());
+            if (place.warp() >= 2)
+                rows = ring.tile(pipeline::tensor_k);
+        }
+        rows += place.warp() % 2 * (tile::fragment_tokens * Format::row_bytes);
+        bool raises = false;
+        if (__any_sync(tile::full_warp, (seen[0] | seen[1]) != 0)) {
+            Scores scores, differences;
+            tile::group_latent_qk<Format>(scores, ptx::shared_address(&work.query), rows, place.lane());
+            const int lane = place.lane(), warp = place.warp(); /* anew: what is computed from them takes no registers above */
+            const uint32_t own_seen = (warp < 2 ? seen[0] : seen[1]) >> (warp % 2 * tile::fragment_tokens) & 0xffffu;
+            finish_scores(scores, work.row_scale, params.query.soft_cap, own_seen, lane);
+            wait(work.taken, (published & 1) ^ 1);
+            raises = tile::GroupSoftmax::subtract(scores, work.references, differences, lane);
+            raises = ptx::named_barrier_any<tile::group_threads>(score_barrier, raises);
+            tile::GroupSoftmax &softmax = work.of_thread[place.thread()].softmax;
+            if (raises) {
+                softmax.raise(scores, work.references, warp, lane, score_barrier);
+                (void)tile::GroupSoftmax::subtract(scores, work.references, differences, lane);
+            }
+            weigh(softmax, differences, ptx::shared_address(work.weights), rows, own_seen, warp, lane);
+            ptx::fence_async_proxy();
+            __syncwarp();
+        } else {
+            wait(work.taken, (published & 1) ^ 1);
+        }
+        publish(work, seen, raises, place.warp(), place.lane());
+        ++published;
+        first.release(pipeline::tensor_k, place.lane());
+        if (has_second) {
+            ring.release(pipeline::tensor_k, place.lane());
+            ring.advance();
+        }
+    }
+}
+
+/* Reference and sum of every row. */
+__device__ __forceinline__ void store_statistics(WorkMemory<stages> &work, const tile::GroupSoftmax &softmax,
+                                                 const Place &place) {
+    const int lane = place.lane(), warp = place.warp(), thread = place.thread();
+    tile::GroupReferences &references = work.references;
+    auto &sums = references.largest; /* which nobody reads any more */
+#pragma unroll
+    for (int n = 0; n < tile::group_row_fragments; ++n) {
+#pragma unroll
+        for (int odd = 0; odd < 2; ++odd) {
+            const float total = softmax.row_sum(n, odd);
+            if (lane < 4)
+                sums[warp][tile::row_of(0, n, odd, lane)] = total;
+        }
+    }
+    ptx::named_barrier<tile::group_threads>(score_barrier);
+    if (thread < tile::group_rows) {
+        const float reference = references.reference[thread];
+        work.statistics[thread][0] = reference == tile::GroupReferences::lowest ? -INFINITY : reference;
+        work.statistics[thread][1] = (sums[0][thread] + sums[1][thread]) + (sums[2][thread] + sums[3][thread]);
+    }
+}
+
+__device__ __forceinline__ void consume_scores(const sparse_mla_decode_params &params, WorkMemory<stages> &work, Ring ring) {
+    const Place place(ptx::thread_index_here());
+    uint32_t published = 0;
+    for (uint32_t number = 0;; ++number) {
+        const auto &announced = work.pieces.wait_named(number);
+        if (announced.piece.end_of_work)
+            break;
+        work.of_thread[place.thread()].softmax.clear(work.references, place.thread());
+        meet_consumers(); /* Q is there */
+        attend_scores(params, work, announced.rows, ring, place, published);
+        store_statistics(work, work.of_thread[place.thread()].softmax, place);
+        meet_consumers(); /* the last weights have been taken; statistics are there */
+        number = announced.number;
+        work.pieces.pop(number);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------- the output warpgroups */
+
+/* Rows of Q into shared memory, by the output warpgroups. */
+__device__ __forceinline__ void load_query(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
+                                           const tile::RowMap &rows, int live_rows) {
+    constexpr int warps = Traits::output_threads / 32, together = 4;
+    static_assert(Traits::row_tile % (warps * together) == 0, "whole rounds");
+    const int warp = ptx::thread_index_here() / 32, lane = ptx::thread_index_here() % 32;
+    const float scale = tile::scale_log2(params.query) * Format::k_scale;
+#pragma unroll 1
+    for (int first = warp; first < Traits::row_tile; first += warps * together) {
+        Query::Vectors vectors[together];
+#pragma unroll
+        for (int i = 0; i < together; ++i)
+            Query::fetch(params, rows, first + i * warps, first + i * warps < live_rows, lane, vectors[i]);
+#pragma unroll
+        for (int i = 0; i < together; ++i) {
+            const float factor = work.query.put(params.query, first + i * warps, vectors[i], lane);
+            if (lane == 0)
+                work.row_scale[first + i * warps] = scale * factor;
+        }
+    }
+    ptx::fence_async_proxy();
+}
+
+/* Outputs of all rows over the piece's tiles, which are there when their weights are. `taken`: weights so far, of all pieces. */
+__device__ __forceinline__ void attend_output(WorkMemory<stages> &work, const tile::UnitRows<Traits::row_tile> &unit, Ring &ring,
+                                              const Place &place, Output &output, uint32_t &taken) {
+    const int in_tiles = (unit.end_token - unit.first_token + Traits::tile_tokens - 1) / Traits::tile_tokens;
+    int tiles = __shfl_sync(tile::full_warp, in_tiles, 0);
+    while (tiles > 0) {
+        wait(work.published, taken & 1);
+        if (__any_sync(tile::full_warp, work.is_raised))
+            tile::shrink_output(output, work.references, place.lane());
+#pragma unroll 1
+        for (int half = 0; half < 2 && tiles > 0; ++half, --tiles) {
+            const uint32_t seen = work.seen[half], tile = ring.tile(pipeline::tensor_k);
+            if (__any_sync(tile::full_warp, seen != 0)) {
+                if (__any_sync(tile::full_warp, ~seen != 0)) {
+                    tile::clear_missing_values<Format, Traits::tile_tokens>(tile, seen, place.group, place.thread());
+                    ptx::fence_async_proxy(); /* copies come next */
+                    ptx::named_barrier<tile::group_threads>(first_group_barrier + place.group);
+                }
+                tile::group_latent_pv<Format, weight_versions, Traits::tile_tokens>(
+                    output, ptx::shared_address(work.weights) + half * (Traits::tile_tokens * 2), tile, place.group, place.warp(),
+                    place.lane());
+            }
+            ring.release(pipeline::tensor_k, place.lane());
+            ring.advance();
+        }
+        __syncwarp();
+        if (place.lane() == 0)
+            ptx::mbarrier_arrive(ptx::shared_address(&work.taken));
+        ++taken;
+    }
+}
+
+/* What a warp has of a round's columns, those of one block of V. */
+template <int round>
+__device__ __forceinline__ void store_columns(Columns &columns, const Place &place, const Output &output) {
+    const int lane = place.lane();
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int column = Format::output_dim(tile::value_step(0, place.warp(), i), half, lane);
+#pragma unroll
+            for (int n = 0; n < tile::group_row_fragments; ++n) {
+#pragma unroll
+                for (int odd = 0; odd < 2; ++odd)
+                    columns.row[place.group][tile::row_of(0, n, odd, lane)][column] = output.value[round * 2 + i][n][half * 2 + odd];
+            }
+        }
+    }
+}
+
+/* What the output warpgroups have of a round's columns, stored, or left for the workers that share the unit: a block after the other. */
+__device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
+                                          const pipeline::AnnouncedPiece<Traits::row_tile> &announced, int round) {
+    constexpr int block_parts = tile::latent_block_dims / Traits::block_columns;
+    const pipeline::Piece &piece = announced.piece;
+    const bool is_part = piece.num_parts > 1;
+#pragma unroll 1
+    for (int i = 0; i < Traits::output_groups * block_parts; ++i) {
+        const int group = i / block_parts, part = i % block_parts, block = (group * Traits::rounds + round) * block_parts + part;
+        Slice result(announced.rows.live_rows);
+        result.fold_all<1>(0, [&](uint32_t row, uint32_t column, int) {
+            return pipeline::Partial{&work.columns.row[group][row][part * Traits::block_columns + column], work.statistics[row]};
+        });
+        if (is_part && !WorkerFold(params.records, piece, block).run(result))
+            continue;
+        pipeline::store_unit<Format>(params.output, map_rows(params, announced.rows, piece), result,
+                                     block * Traits::block_columns, params.v_head_dim);
+        if (is_part)
+            WorkerFold(params.records, piece, block).clear(result);
+    }
+}
+
+__device__ __forceinline__ void consume_output(const sparse_mla_decode_params &params, WorkMemory<stages> &work, Ring ring) {
+    const Place place(ptx::thread_index_here());
+    uint32_t taken = 0;
+    for (uint32_t number = 0;; ++number) {
+        const auto &announced = work.pieces.wait_named(number);
+        if (announced.piece.end_of_work)
+            break;
+        load_query(params, work, map_rows(params, announced.rows, announced.piece), announced.rows.live_rows);
+        Output output;
+        output.clear();
+        meet_consumers(); /* Q is there */
+        attend_output(work, announced.rows, ring, place, output, taken);
+        meet_consumers(); /* statistics are there, and nobody reads query and weights any more */
+        static_assert(Traits::rounds == 2, "two calls of store_columns");
+        store_columns<0>(work.columns, place, output);
+        meet_output();
+        hand_over(params, work, announced, 0);
+        meet_output(); /* they have been taken */
+        store_columns<1>(work.columns, place, output);
+        meet_output();
+        hand_over(params, work, announced, 1);
+        meet_output();
+        number = announced.number; /* anew: kept over the loop it would take a register from it */
+        work.pieces.pop(number);
+    }
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
+    VARIANT_NAME(const __grid_constant__ sparse_mla_decode_params params) {
+    extern __shared__ __align__(1024) uint8_t shared_memory[];
+    SharedMemory &shared = *reinterpret_cast<SharedMemory *>(shared_memory);
+    WorkMemory<stages> &work = shared.work;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+    ptx::wait_for_preceding_kernel();
+    Schedule schedule(params.schedule, work.sequences, blockIdx.x, 0);
+    if (warp >= Traits::consumer_warps) {
+        schedule.issue_length_loads();
+    } else if (threadIdx.x == 0) { /* while the lengths are on their way */
+        work.sequences = pipeline::Sequences(params.schedule);
+        Ring::initialise(work.barriers, Traits::producer_warps, Traits::consumer_warps);
+        ptx::mbarrier_init(ptx::shared_address(&work.published), tile::group_warps);
+        ptx::mbarrier_init(ptx::shared_address(&work.taken), Traits::score_warp);
+        work.pieces.initialise(Traits::consumer_threads);
+        ptx::fence_mbarrier_init();
+    }
+    __syncthreads();
+
+    const Ring ring(work.barriers, shared.tiles);
+    if (warp < Traits::score_warp) {
+        ptx::take_registers<Traits::output_registers>();
+        consume_output(params, work, ring);
+        return;
+    }
+    if (warp < Traits::consumer_warps) {
+        ptx::take_registers<Traits::score_registers>();
+        consume_scores(params, work, ring);
+        return;
+    }
+    ptx::give_registers<Traits::other_registers>();
+    if (warp == Traits::announcer_warp)
+        pipeline::announce_query_tokens(params.schedule, schedule, work.pieces, lane);
+    else if (warp < Traits::announcer_warp)
+        Gather(params.schedule, params.sparse, warp - Traits::consumer_warps, ring, work.bits).run(schedule, lane);
+}
+
+extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
+    .magic = LIBDECODE_CONTRACT_MAGIC,
+    .abi = LIBDECODE_KERNEL_ABI,
+    .family = KERNEL_FAMILY_SPARSE_MLA_DECODE,
+    .parameter_bytes = sizeof(sparse_mla_decode_params),
+    .threads = Traits::threads,
+    .dynamic_shared_bytes = shared_bytes,
+    .ctas_per_sm = 1,
+    .cluster_size = 1,
+    .query_dtypes = VARIANT_KV_ROW_FORMAT == KERNEL_KV_ROW_SCALED656
+                        ? 1u << KERNEL_DTYPE_BF16
+                        : 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3,
+    .kv_dtype = Traits::dtype,
+    .out_dtypes = pipeline::out_dtypes<Format, Slice>,
+    .head_dim = Traits::head_dim,
+    .row_tile = Traits::row_tile,
+    .tile_tokens = Traits::score_tokens,
+    .max_box_tokens = Traits::tile_tokens, /* of columns: a piece ends at a multiple of it */
+    .stages = stages,
+    .min_page_size = 1,
+    .max_page_size = 1 << 20,
+    .max_q_len = 1024,
+    .features = CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q | CONTRACT_FEATURE_SOFT_CAP |
+                CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_QUERY_ROPE |
+                CONTRACT_FEATURE_SPARSE_TOP_K_LENS, /* not batch-invariant, as gqa_decode_warpgroup.cu */
+    .flags = variant::contract_flags | CONTRACT_FLAG_ROW_GATHER,
+    .record_bytes = Traits::blocks * sizeof(WorkerFold::Record),
+    .consumer_warps = Traits::consumer_warps,
+    .kv_row_format = VARIANT_KV_ROW_FORMAT,
+    .reserved = {},
+};
