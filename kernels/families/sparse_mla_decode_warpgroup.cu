@@ -59,6 +59,9 @@ struct Traits {
                       registers * (threads / tile::group_threads),
                   "registers of an SM");
 
+    static_assert(output_registers > registers && score_registers < registers && other_registers < registers,
+                  "which roles take registers and which give some, as the instructions have it");
+
     static constexpr int tile_tokens = 32, score_tokens = tile::group_tokens;
     /* At a unit's end columns pass through shared memory in rounds, from there to threads in blocks: what they have registers for. */
     static constexpr int rounds = 2, block_columns = 64, blocks = v_dim / block_columns;
@@ -97,8 +100,8 @@ struct WorkMemory {
     alignas(16) float row_scale[Traits::row_tile]; /* of the rows' products with K */
     float statistics[Traits::row_tile][2];         /* reference and sum of the rows of a piece */
     tile::SharedSoftmax of_thread[tile::group_threads];
-    uint32_t seen[2]; /* of the tiles that the newest weights belong to, a bit for each token that is there */
-    bool is_raised;   /* references, with the newest weights */
+    uint32_t seen[2];          /* of the tiles that the newest weights belong to, a bit for each token that is there */
+    bool is_raised;            /* references, with the newest weights */
     uint64_t published, taken; /* weights: one arrival of each warp that wrote them, or read them */
     pipeline::TileBits<stages, Traits::tile_tokens, Traits::producer_warps> bits;
     pipeline::KvRingBarriers<stages, 1> barriers;
@@ -106,9 +109,8 @@ struct WorkMemory {
     pipeline::Sequences sequences; /* for what is called rarely */
 };
 
-constexpr int stages =
-    std::min((variant::max_shared_bytes - static_cast<int>(sizeof(WorkMemory<Traits::most_stages>))) / tile_bytes,
-             Traits::most_stages);
+constexpr int stages = std::min(
+    (variant::max_shared_bytes - static_cast<int>(sizeof(WorkMemory<Traits::most_stages>))) / tile_bytes, Traits::most_stages);
 static_assert(stages >= 4, "shared memory of a CTA: scores and outputs have two tiles each");
 
 struct SharedMemory {
@@ -157,8 +159,8 @@ __device__ __forceinline__ tile::RowMap map_rows(const sparse_mla_decode_params 
 /* ----------------------------------------------------------------------------------------------------- the score warpgroup */
 
 /* Scores become logits in base 2, those of tokens that are missing -infinity. `seen`: of the warp's 16. */
-__device__ __forceinline__ void finish_scores(Scores &scores, const float (&row_scale)[tile::group_rows], float cap, uint32_t seen,
-                                              int lane) {
+__device__ __forceinline__ void finish_scores(Scores &scores, const float (&row_scale)[tile::group_rows], float cap,
+                                              uint32_t seen, int lane) {
 #pragma unroll
     for (int n = 0; n < tile::group_row_fragments; ++n) {
         const float2 factors = tile::of_rows(row_scale, n, lane);
@@ -377,7 +379,8 @@ __device__ __forceinline__ void store_columns(Columns &columns, const Place &pla
             for (int n = 0; n < tile::group_row_fragments; ++n) {
 #pragma unroll
                 for (int odd = 0; odd < 2; ++odd)
-                    columns.row[place.group][tile::row_of(0, n, odd, lane)][column] = output.value[round * 2 + i][n][half * 2 + odd];
+                    columns.row[place.group][tile::row_of(0, n, odd, lane)][column] =
+                        output.value[round * 2 + i][n][half * 2 + odd];
             }
         }
     }
@@ -462,7 +465,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
         return;
     }
     if (warp < Traits::consumer_warps) {
-        ptx::take_registers<Traits::score_registers>();
+        ptx::give_registers<Traits::score_registers>();
         consume_scores(params, work, ring);
         return;
     }

@@ -26,9 +26,7 @@ template <int row_tile, int head_dim>
 struct OperandQueryRows {
     alignas(1024) uint16_t line[head_dim / 64][row_tile][64];
 
-    __device__ __forceinline__ uint16_t *at(int r, int element) {
-        return &line[element / 64][r][element % 64 ^ r % 8 * 8];
-    }
+    __device__ __forceinline__ uint16_t *at(int r, int element) { return &line[element / 64][r][element % 64 ^ r % 8 * 8]; }
 };
 
 /* Of the lane's tokens, l/4 and 8 further of the fragment at `rows`, what block `block` is multiplied by. */
@@ -74,8 +72,8 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
             uint32_t(&operand)[4] = keys[(step + 1) % (in_flight + 1)];
             latent.operand(operand, step);
             ptx::wgmma_fence();
-            group_mma<Format::Latent::matrix_dtype>(of_block.value[0], operand,
-                                                    OperandRows<group_rows>::operand(query, 0, step), i > 0);
+            group_mma<Format::Latent::matrix_dtype>(of_block.value[0], operand, OperandRows<group_rows>::operand(query, 0, step),
+                                                    i > 0);
             ptx::wgmma_commit();
             ptx::wgmma_wait_but<in_flight>();
         }
@@ -141,7 +139,8 @@ constexpr int value_bytes<Format> = Format::Latent::copied_element_bytes;
  */
 template <class Format, int tile_tokens>
 __device__ __forceinline__ void clear_missing_values(uint32_t tile, uint32_t seen, int group, int thread) {
-    constexpr int token_threads = group_threads / tile_tokens, chunks = latent_blocks / 2 * latent_block_dims * value_bytes<Format> / 16;
+    constexpr int token_threads = group_threads / tile_tokens,
+                  chunks = latent_blocks / 2 * latent_block_dims * value_bytes<Format> / 16;
     const int token = thread / token_threads;
     if ((seen >> token & 1) != 0)
         return;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sparse_mla_decode.c: the loader's half of kernels/families/sparse_mla_decode.cu: what its contracts may say, which problems they fit,
- * and the parameter block.
+ * sparse_mla_decode.c: the loader's half of kernels/families/sparse_mla_decode.cu and _warpgroup.cu: what their contracts may say, which
+ * problems they fit, and the parameter block.
  */
 #include <string.h>
 
@@ -19,6 +19,8 @@ _Static_assert((int)KERNEL_KV_ROW_PLAIN == (int)LIBDECODE_KV_ROW_PLAIN &&
                "kernels/abi.h and libdecode.h");
 
 enum { BOX_COLUMNS = 32, MAX_PAGE_SIZE = 1 << 20, MAX_Q_LEN = 1024 };
+/* The widest tile of single warps; sparse_mla_decode_warpgroup.cu has wider ones. */
+enum { MMA_ROWS = 32 };
 
 /* -------------------------------------------------------------------------------------------------------- contracts */
 
@@ -57,7 +59,7 @@ static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYT
 static void narrow(const struct grid_variant *variant, contract_t *contract) {
     (void)variant;
     contract->min_page_size = 1;
-    if (contract->cluster_size > 1)
+    if (contract->cluster_size > 1 || contract->row_tile > MMA_ROWS)
         contract->features &= ~(uint32_t)CONTRACT_FEATURE_BATCH_INVARIANT;
     if (contract->kv_row_format == KERNEL_KV_ROW_SCALED656)
         contract->query_dtypes = 1u << KERNEL_DTYPE_BF16;
