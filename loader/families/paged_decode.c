@@ -200,23 +200,25 @@ static const struct mla_times mla_times = {.tile_ps = 160000,
                                                   .part_ns = 1600,
                                                   .uneven_ns = 30000,
                                                   .cluster_round_ns = 5500},
-                              warpgroup_mla_times = {.split_ns = 8000}, no_mla_times = {0};
+                              warpgroup_mla_times = {.split_ns = 8000},
+                              sparse_warpgroup_mla_times = {.split_ns = 8000, .part_ns = 4000, .uneven_ns = 30000},
+                              no_mla_times = {0};
 
 enum { MMA_ROWS = 32 }; /* the widest tile of single warps */
 
 static const struct mla_times *times_of(const struct problem *problem, const contract_t *contract) {
     if (problem->given.op != LIBDECODE_OP_MLA_DECODE)
         return &no_mla_times;
-    if (is_sparse(problem))
-        return &sparse_mla_times;
-    return contract->row_tile > MMA_ROWS ? &warpgroup_mla_times : &mla_times;
+    if (contract->row_tile > MMA_ROWS)
+        return is_sparse(problem) ? &sparse_warpgroup_mla_times : &warpgroup_mla_times;
+    return is_sparse(problem) ? &sparse_mla_times : &mla_times;
 }
 
 static int64_t mla_token_ps(const struct problem *problem, const contract_t *contract) {
-    /* Those of warpgroups (mla_decode_warpgroup.cu), 64 rows: 64 whole units of 4,096 tokens side by side. */
-    enum { ROWS_64_TOKEN_PS = 28000 };
+    /* Those of warpgroups, 64 rows: 64 whole units of 4,096 tokens side by side; of rows of 656 bytes, 128 and 256 of 2,048. */
+    enum { ROWS_64_TOKEN_PS = 28000, SPARSE_ROWS_64_TOKEN_PS = 68000 };
     if (contract->row_tile > MMA_ROWS)
-        return ROWS_64_TOKEN_PS;
+        return is_sparse(problem) ? SPARSE_ROWS_64_TOKEN_PS : ROWS_64_TOKEN_PS;
     enum { TOKEN_SCALED656_PS = 29000, TOKEN_NVFP352_PS = 22000, HEAD_DIM = 576 };
     const struct mla_times *times = times_of(problem, contract);
     const bool is_16_bit = contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16;
