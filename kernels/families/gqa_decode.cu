@@ -26,7 +26,8 @@
  * final, role by role and as late as each can (history.cuh).
  *
  * Kernels with options (soft cap, ALiBi, RoPE, skip-softmax) are variants of their own: what few launches ask for costs the others
- * nothing. With RoPE keys are turned between shared memory and the tensor core (qk_rotated), queries when they are loaded; with
+ * nothing. So are kernels with offsets, where each request's rows of query, out, K and V begin at a place of its own; those that copy
+ * rows one by one take them from any address. With RoPE keys are turned between shared memory and the tensor core (qk_rotated), queries when they are loaded; with
  * skip-softmax V of a tile is asked for after the warps have voted on it (skip_votes.cuh).
  *
  * A worker with two pieces, the first of tiles 0 to 2, the second of tiles 3 to 6, two teams, four stages (time runs to the right;
@@ -72,11 +73,13 @@ struct Traits {
     static constexpr int row_tile = VARIANT_ROW_TILE;
     static constexpr int min_page_size = VARIANT_MIN_PAGE_SIZE;
     static constexpr int cluster_size = VARIANT_CLUSTER_SIZE;
-    static constexpr bool has_options = VARIANT_OPTIONS != 0; /* what few launches ask for: none else jumps over it */
+    static constexpr bool has_options = VARIANT_OPTIONS == 1; /* what few launches ask for: none else jumps over it */
+    static constexpr bool has_offsets = VARIANT_OPTIONS == 2; /* likewise: a place of its own for each request */
     static constexpr bool gathers_rows = min_page_size < tile::fragment_tokens;
     using Format = tile::KvFormat<dtype, head_dim>;
     static_assert(head_dim == 64 || head_dim == 128 || head_dim == 256 || head_dim == 512, "head_dim in the .toml");
     static_assert(row_tile == 8 || row_tile == 16 || row_tile == 32, "row_tile in the .toml: 8, 16 or 32");
+    static_assert(VARIANT_OPTIONS >= 0 && VARIANT_OPTIONS <= 2, "options in the .toml: 0, 1 or 2");
     static_assert(min_page_size == 1 || min_page_size == 16, "min_page_size in the .toml: 1 or 16");
 
     static constexpr bool small = variant::target_sm == 120; /* 99 KiB of shared memory, a fifth of the bandwidth */
@@ -160,7 +163,8 @@ using Softmax = tile::OnlineSoftmax<Traits::row_fragments>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
 using Votes = std::conditional_t<Traits::skips, pipeline::SkipVotes<Traits::stages>, pipeline::NoVotes>;
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size, Votes>;
-using RowGather = pipeline::RowGather<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size, Votes>;
+using RowGather = pipeline::RowGather<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size, Votes,
+                                      Traits::has_offsets>;
 using ScaleGather = pipeline::ScaleGather<Format, Ring, Traits::tile_tokens, TileLayout::rows_bytes, Traits::cluster_size>;
 
 /* What folds the warps' partials in `parts` blocks of columns, and then those of a cluster. */
@@ -344,8 +348,15 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
             continue;
         }
         const auto row_map = [&] {
-            return tile::RowMap(params.schedule.group_size, unit.first_query_token, piece.kv_head,
-                                piece.row_pass * Traits::row_tile);
+            const tile::RowMap rows(params.schedule.group_size, unit.first_query_token, piece.kv_head,
+                                    piece.row_pass * Traits::row_tile);
+            if constexpr (Traits::has_offsets)
+                return tile::OffsetRowMap(
+                    rows,
+                    tile::request_shift(params.query_offsets, piece.request, unit.first_query_token, params.query.token_stride),
+                    tile::request_shift(params.out_offsets, piece.request, unit.first_query_token, params.output.token_stride));
+            else
+                return rows;
         };
         ConsumerState state;
         if (asks_rope(params)) {
@@ -364,7 +375,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
 
         /* Anew: kept over the loop they would take registers from it. */
         number = announced.number;
-        const tile::RowMap rows = row_map();
+        const auto rows = row_map();
         const int rank = cluster_rank(), live_rows = unit.live_rows;
         Fold::CtaSlice own(live_rows);
         Fold::Result result(live_rows);
@@ -406,6 +417,14 @@ __device__ __forceinline__ void clear_tiles(SharedMemory &shared) {
         ptx::store_shared_zeros(ptx::shared_address(shared.tiles) + byte);
 }
 
+__device__ __forceinline__ RowGather::Offsets request_offsets([[maybe_unused]] const gqa_decode_params &params,
+                                                              [[maybe_unused]] pipeline::Tensor tensor) {
+    if constexpr (Traits::has_offsets)
+        return {tensor == pipeline::tensor_k ? params.k_offsets : params.v_offsets};
+    else
+        return {};
+}
+
 /* Producer warp number `producer`: those that bring K's rows, those that bring V's, the one that brings scales. */
 __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedule &schedule, const void *map,
                                         pipeline::Tensor tensor, int producer, const Ring &ring, Votes &votes, int lane) {
@@ -419,8 +438,9 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedul
         }
     }
     if constexpr (Traits::gathers_rows)
-        RowGather(params.schedule, tensor == pipeline::tensor_k ? params.k_rows : params.v_rows, params.num_pages,
-                  params.query.head_dim, params.query.skip_factor, tensor, producer % Traits::tensor_warps, ring, votes)
+        RowGather(params.schedule, tensor == pipeline::tensor_k ? params.k_rows : params.v_rows,
+                  request_offsets(params, tensor), params.num_pages, params.query.head_dim,
+                  params.query.skip_factor, tensor, producer % Traits::tensor_warps, ring, votes)
             .run(schedule, lane);
     else
         Producer(params.schedule, map,
@@ -506,10 +526,14 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .max_q_len = 1024,
     .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
                 CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
-                CONTRACT_FEATURE_LSE_NATURAL | (Traits::gathers_rows ? 0u : CONTRACT_FEATURE_CONTIGUOUS_KV) |
+                CONTRACT_FEATURE_LSE_NATURAL |
+                (Traits::gathers_rows && !Traits::has_offsets ? 0u : CONTRACT_FEATURE_CONTIGUOUS_KV) |
+                (Traits::has_offsets ? CONTRACT_FEATURE_QUERY_OFFSETS : 0u) |
+                (Traits::has_offsets && Traits::gathers_rows ? CONTRACT_FEATURE_KV_OFFSETS : 0u) |
                 (Traits::cluster_size == 1 ? CONTRACT_FEATURE_BATCH_INVARIANT : 0u) |
                 (Traits::has_options ? CONTRACT_OPTIONS & ~(Traits::computes_rope ? 0u : CONTRACT_FEATURE_ROPE) : 0u),
-    .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u),
+    .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u) |
+             (Traits::gathers_rows && Traits::has_offsets ? CONTRACT_FLAG_ANY_ROWS : 0u),
     .record_bytes = record_bytes,
     .consumer_warps = Traits::consumer_warps,
     .reserved = {},

@@ -51,7 +51,9 @@ struct QueryFragment {
     uint32_t operand[Format::steps][row_fragments][2];
     float factor[row_fragments][2]; /* of the rows whose scores the lane holds */
 
-    __device__ __forceinline__ void load(const query_params &query, const RowMap &rows, int first_row, int live_rows, int lane) {
+    /* `rows`: a RowMap, or one like it. */
+    template <class Rows>
+    __device__ __forceinline__ void load(const query_params &query, const Rows &rows, int first_row, int live_rows, int lane) {
 #pragma unroll
         for (int n = 0; n < row_fragments; ++n) {
             const int row = first_row + n * 8 + (lane >> 2);
@@ -65,7 +67,8 @@ struct QueryFragment {
     }
 
     /* `places`: of the unit's rows. */
-    __device__ __forceinline__ void load_rotated(const query_params &query, const RowMap &rows, const RowPlace *places,
+    template <class Rows>
+    __device__ __forceinline__ void load_rotated(const query_params &query, const Rows &rows, const RowPlace *places,
                                                  const RopeFrequency *frequencies, int first_row, int live_rows, int lane) {
 #pragma unroll
         for (int n = 0; n < row_fragments; ++n) {
