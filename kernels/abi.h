@@ -85,8 +85,8 @@ enum { KERNEL_MAX_DRAFT_TOKENS = 64 };
 enum { KERNEL_MAX_CHUNKS = 32 };
 
 enum {
-    CONTRACT_FLAG_MAY_SPILL = 1u << 0,  /* the grid declares, with a reason, that this variant uses local memory */
-    CONTRACT_FLAG_ROW_GATHER = 1u << 1, /* copies single rows: pages of any size, not powers of two only */
+    CONTRACT_FLAG_MAY_SPILL = 1u << 0,   /* the grid declares, with a reason, that this variant uses local memory */
+    CONTRACT_FLAG_ROW_GATHER = 1u << 1,  /* copies single rows: pages of any size, not powers of two only */
     CONTRACT_FLAG_LINE_COPIES = 1u << 2, /* copies a box line by line, each to a place of its own in the tile */
     CONTRACT_FLAG_ANY_ROWS = 1u << 3     /* with FLAG_ROW_GATHER: rows of K and V may begin at any element */
 };

@@ -19,6 +19,8 @@
     { .kind = RULE_REQUIRED }
 #define WITH(name)                                                                                                               \
     { .kind = RULE_FEATURE, .feature = LIBDECODE_FEATURE_##name, .announcement = "LIBDECODE_FEATURE_" #name }
+#define MAYBE_WITH(name)                                                                                                         \
+    { .kind = RULE_FEATURE_OPTIONAL, .feature = LIBDECODE_FEATURE_##name, .announcement = "LIBDECODE_FEATURE_" #name }
 #define NVFP4_KV                                                                                                                 \
     { .kind = RULE_NVFP4_KV }
 #define NVFP4_OUT                                                                                                                \
@@ -43,7 +45,8 @@ static const struct operation_rules operations[] = {
                     LIBDECODE_FEATURE_DRAFT_MASK | LIBDECODE_FEATURE_V_PAGE_TABLE | LIBDECODE_FEATURE_QUERY_POSITIONS |
                     LIBDECODE_FEATURE_SKIP_SOFTMAX | LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_ALIBI |
                     LIBDECODE_FEATURE_ROPE | LIBDECODE_FEATURE_LSE_NATURAL | LIBDECODE_FEATURE_BATCH_INVARIANT |
-                    LIBDECODE_FEATURE_CONTIGUOUS_KV | LIBDECODE_FEATURE_HOST_SEQ_LENS,
+                    LIBDECODE_FEATURE_CONTIGUOUS_KV | LIBDECODE_FEATURE_HOST_SEQ_LENS | LIBDECODE_FEATURE_QUERY_OFFSETS |
+                    LIBDECODE_FEATURE_KV_OFFSETS,
         .fields =
             {
                 [PROBLEM_FIELD_op] = OPTIONAL,
@@ -115,6 +118,10 @@ static const struct operation_rules operations[] = {
                 [TENSOR_POINTER_bmm1_scale_log2_device] = OPTIONAL,
                 [TENSOR_POINTER_bmm2_scale_device] = OPTIONAL,
                 [TENSOR_POINTER_alibi_slopes] = WITH(ALIBI),
+                [TENSOR_POINTER_query_offsets] = MAYBE_WITH(QUERY_OFFSETS),
+                [TENSOR_POINTER_out_offsets] = MAYBE_WITH(QUERY_OFFSETS),
+                [TENSOR_POINTER_k_offsets] = MAYBE_WITH(KV_OFFSETS),
+                [TENSOR_POINTER_v_offsets] = MAYBE_WITH(KV_OFFSETS),
             },
     },
     {
@@ -295,6 +302,7 @@ static bool is_announced(const struct rule *rule, const libdecode_problem *probl
     case RULE_SPARSE:
         return is_sparse(problem);
     case RULE_FEATURE:
+    case RULE_FEATURE_OPTIONAL:
         return (problem->features & rule->feature) != 0;
     case RULE_NVFP4_KV:
         return problem->kv_dtype == LIBDECODE_DTYPE_NVFP4;
@@ -314,6 +322,7 @@ static bool must_be_given(const struct rule *rule, const libdecode_problem *prob
 static const char *announcement(const struct rule *rule) {
     switch (rule->kind) {
     case RULE_FEATURE:
+    case RULE_FEATURE_OPTIONAL:
         return rule->announcement;
     case RULE_NVFP4_KV:
         return "kv_dtype nvfp4";
@@ -391,8 +400,8 @@ struct pointer_set operation_pointers(const struct operation_rules *operation, c
         const struct rule *rule = &operation->pointers[i];
         bool is_known = is_announced(rule, problem);
         set.known |= (uint32_t)is_known << i;
-        bool is_needed =
-            is_known && rule->kind != RULE_OPTIONAL && (rule->kind != RULE_UNLESS_CAPACITY || must_be_given(rule, problem));
+        bool is_needed = is_known && rule->kind != RULE_OPTIONAL && rule->kind != RULE_FEATURE_OPTIONAL &&
+                         (rule->kind != RULE_UNLESS_CAPACITY || must_be_given(rule, problem));
         set.needed |= (uint32_t)(is_needed && problem->batch_size > 0) << i;
     }
     return set;

@@ -98,7 +98,11 @@ enum { PROBLEM_MAX_HEAD_DIM = 576 }; /* of MLA; other operations have less, as p
     POINTER(alibi_slopes, sizeof(float))                                                                                         \
     POINTER(query_rope, ROW_ALIGNMENT_BYTES)                                                                                     \
     POINTER(sparse_token_ids, sizeof(int32_t))                                                                                   \
-    POINTER(sparse_top_k_lens, sizeof(int32_t))
+    POINTER(sparse_top_k_lens, sizeof(int32_t))                                                                                  \
+    POINTER(query_offsets, sizeof(int64_t))                                                                                      \
+    POINTER(out_offsets, sizeof(int64_t))                                                                                        \
+    POINTER(k_offsets, sizeof(int64_t))                                                                                          \
+    POINTER(v_offsets, sizeof(int64_t))
 
 #define PROBLEM_FIELD_OF_RANGE_(name, least, most, kind, note) PROBLEM_FIELD_##name,
 #define PROBLEM_FIELD_OF_OTHER_(name) PROBLEM_FIELD_##name,
@@ -112,8 +116,9 @@ enum rule_kind {
     RULE_UNKNOWN = 0, /* never: it must be 0 */
     RULE_OPTIONAL,
     RULE_REQUIRED,
-    RULE_FEATURE,  /* only with `feature` */
-    RULE_NVFP4_KV, /* only with such a dtype */
+    RULE_FEATURE,          /* only with `feature` */
+    RULE_FEATURE_OPTIONAL, /* likewise, and a pointer need not be */
+    RULE_NVFP4_KV,         /* only with such a dtype */
     RULE_NVFP4_OUT,
     RULE_PAGED,          /* without FEATURE_CONTIGUOUS_KV, and then it may be given */
     RULE_PAGED_REQUIRED, /* likewise, and then it must be */

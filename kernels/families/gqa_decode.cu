@@ -417,14 +417,6 @@ __device__ __forceinline__ void clear_tiles(SharedMemory &shared) {
         ptx::store_shared_zeros(ptx::shared_address(shared.tiles) + byte);
 }
 
-__device__ __forceinline__ RowGather::Offsets request_offsets([[maybe_unused]] const gqa_decode_params &params,
-                                                              [[maybe_unused]] pipeline::Tensor tensor) {
-    if constexpr (Traits::has_offsets)
-        return {tensor == pipeline::tensor_k ? params.k_offsets : params.v_offsets};
-    else
-        return {};
-}
-
 /* Producer warp number `producer`: those that bring K's rows, those that bring V's, the one that brings scales. */
 __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedule &schedule, const void *map,
                                         pipeline::Tensor tensor, int producer, const Ring &ring, Votes &votes, int lane) {
@@ -439,8 +431,8 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedul
     }
     if constexpr (Traits::gathers_rows)
         RowGather(params.schedule, tensor == pipeline::tensor_k ? params.k_rows : params.v_rows,
-                  request_offsets(params, tensor), params.num_pages, params.query.head_dim,
-                  params.query.skip_factor, tensor, producer % Traits::tensor_warps, ring, votes)
+                  RowGather::Offsets(tensor == pipeline::tensor_k ? params.k_offsets : params.v_offsets), params.num_pages,
+                  params.query.head_dim, params.query.skip_factor, tensor, producer % Traits::tensor_warps, ring, votes)
             .run(schedule, lane);
     else
         Producer(params.schedule, map,

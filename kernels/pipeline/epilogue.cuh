@@ -24,8 +24,8 @@ constexpr uint32_t out_dtypes =
  * stored. `rows`: a RowMap, or one like it.
  */
 template <class Format, class S, class Rows>
-__device__ __forceinline__ void store_unit(const output_params &output, const Rows &rows, const S &result,
-                                           int first_column, int head_dim) {
+__device__ __forceinline__ void store_unit(const output_params &output, const Rows &rows, const S &result, int first_column,
+                                           int head_dim) {
     const float bmm2_scale =
         (output.bmm2_scale_device != nullptr ? *output.bmm2_scale_device : output.bmm2_scale) * Format::v_scale;
 #pragma unroll

@@ -39,9 +39,8 @@ class RowGather {
     static constexpr int arrivals = warps * (any_rows ? 64 : 32);
 
     /* `warp`: of those that share the tensor. `head_dim`: of the rows, at most the format's. */
-    __device__ __forceinline__ RowGather(const schedule_params &params, const row_source &source, Offsets offsets,
-                                         int num_pages, int head_dim, float skip_factor, Tensor tensor, int warp, Ring ring,
-                                         Votes &votes)
+    __device__ __forceinline__ RowGather(const schedule_params &params, const row_source &source, Offsets offsets, int num_pages,
+                                         int head_dim, float skip_factor, Tensor tensor, int warp, Ring ring, Votes &votes)
         : params_(params), source_(source), offsets_(offsets), num_pages_(num_pages),
           row_bytes_(head_dim / 16 * (Format::row_bytes / Format::steps)), tensor_(tensor), first_(warp * warp_tokens),
           ring_(ring), waits_for_votes_(Votes::exist && tensor == tensor_v && skip_factor > 0.f), votes_(votes) {}

@@ -13,17 +13,20 @@
 
 namespace pipeline {
 
-/* Where requests have offsets: their array, or NULL; and of the tiles of a batch the request's own, in elements. */
+/* Where requests have offsets: their array, or NULL; and of the tiles of a batch the request's own, in elements. Else nothing. */
 template <bool exist>
 struct RequestOffsets {
     const int64_t *of_requests;
+    __device__ __forceinline__ explicit RequestOffsets(const int64_t *offsets = nullptr) : of_requests(offsets) {}
+};
+template <>
+struct RequestOffsets<false> {
+    __device__ __forceinline__ explicit RequestOffsets(const int64_t * = nullptr) {}
 };
 template <bool exist>
 struct BatchOffset {
     int64_t offset;
 };
-template <>
-struct RequestOffsets<false> {};
 template <>
 struct BatchOffset<false> {};
 
@@ -54,7 +57,7 @@ class RowStream {
 
     /* `first`: of the tile's tokens, the warp's. `together`: tokens that are copied all where one is visible; they share a page. */
     __device__ __forceinline__ RowStream(const schedule_params &params, SplitSchedule<cluster_size> &schedule, int first,
-                                         int together, int64_t table_offset = 0, Offsets offsets = {})
+                                         int together, int64_t table_offset = 0, Offsets offsets = Offsets())
         : params_(params), table_(params.page_table + table_offset), offsets_(offsets), schedule_(schedule),
           box_shift_(__ffs(params.box_tokens) - 1), first_(first), together_(together), lane_(threadIdx.x & 31) {}
 

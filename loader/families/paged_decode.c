@@ -63,25 +63,42 @@ uint32_t paged_box_tokens(const struct problem *problem, const contract_t *contr
 
 /* ------------------------------------------------------------------------------------------------------------- axes */
 
-static int64_t longest_kv_stride_bytes(const struct problem *problem) {
+struct kv_strides {
+    int64_t longest_bytes;
+    int64_t odd_bytes; /* one that is no multiple of what boxes and rows lie at; 0: there is none */
+};
+static struct kv_strides kv_strides(const struct problem *problem) {
     const libdecode_problem *given = &problem->given;
     const int64_t strides[] = {given->k_page_stride, given->k_head_stride, given->k_token_stride,
                                given->v_page_stride, given->v_head_stride, given->v_token_stride};
-    int64_t longest = 0;
-    for (size_t i = 0; i < sizeof strides / sizeof strides[0]; i++)
-        longest = larger(longest, strides[i]);
-    return longest / 8 * dtype_bits(given->kv_dtype); /* strides are multiples of 16 bytes, so of 8 elements */
+    struct kv_strides found = {0, 0};
+    for (size_t i = 0; i < sizeof strides / sizeof strides[0]; i++) {
+        const int64_t bytes = (int64_t)element_bytes(given->kv_dtype, strides[i]);
+        found.longest_bytes = larger(found.longest_bytes, bytes);
+        if (bytes % ROW_ALIGNMENT_BYTES != 0)
+            found.odd_bytes = bytes;
+    }
+    return found;
 }
 static bool fits_strides(const struct problem *problem, const contract_t *contract) {
-    (void)contract;
-    return longest_kv_stride_bytes(problem) < TENSOR_MAP_MAX_STRIDE_BYTES;
+    const struct kv_strides strides = kv_strides(problem);
+    if ((contract->flags & CONTRACT_FLAG_ANY_ROWS) != 0)
+        return true;
+    return strides.odd_bytes == 0 && strides.longest_bytes < TENSOR_MAP_MAX_STRIDE_BYTES;
 }
 static void asks_strides(const struct problem *problem, char *text) {
-    text_append(text, AXIS_TEXT_BYTES, "%lld bytes", (long long)longest_kv_stride_bytes(problem));
+    const struct kv_strides strides = kv_strides(problem);
+    if (strides.odd_bytes != 0)
+        text_append(text, AXIS_TEXT_BYTES, "%lld bytes (not a multiple of %d)", (long long)strides.odd_bytes,
+                    ROW_ALIGNMENT_BYTES);
+    else
+        text_append(text, AXIS_TEXT_BYTES, "%lld bytes", (long long)strides.longest_bytes);
 }
 static void offers_strides(const contract_t *contract, char *text) {
-    (void)contract;
-    text_append(text, AXIS_TEXT_BYTES, "less than 2^40 bytes");
+    if ((contract->flags & CONTRACT_FLAG_ANY_ROWS) != 0)
+        text_append(text, AXIS_TEXT_BYTES, "any");
+    else
+        text_append(text, AXIS_TEXT_BYTES, "multiples of %d less than 2^40 bytes", ROW_ALIGNMENT_BYTES);
 }
 const struct axis axis_kv_strides = {"K and V strides", fits_strides, asks_strides, offers_strides};
 
