@@ -329,7 +329,7 @@ struct late_copy_range {
     uint8_t *destination;
     uint64_t bytes;
 };
-enum { LATE_COPY_MAX_RANGES = 16 };
+enum { LATE_COPY_MAX_RANGES = 18 };
 struct late_copy_params {
     struct late_copy_range ranges[LATE_COPY_MAX_RANGES];
     uint32_t num_ranges;

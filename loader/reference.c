@@ -55,8 +55,8 @@ struct sequence {
     int64_t q_len;       /* of this request */
     int64_t first_token; /* row of its first query token in query, out, lse and draft_mask */
     const int32_t *page_ids;
-    int64_t query_shift, out_shift; /* elements from where its rows of query and out would lie to where they do */
-    const int32_t *token_ids;       /* sparse: seq_len of them, of the one query token that this is then about; else NULL */
+    int64_t query_shift;      /* elements from where its rows of query would lie to where they do */
+    const int32_t *token_ids; /* sparse: seq_len of them, of the one query token that this is then about; else NULL */
 };
 
 /* ------------------------------------------------------------------------------------------------------ visibility */
@@ -347,7 +347,7 @@ static void store_row(const struct operation *operation, const struct sequence *
                       int64_t token, int64_t head) {
     const libdecode_problem *problem = operation->problem;
     const libdecode_tensors *tensors = operation->tensors;
-    int64_t element = token * problem->out_token_stride + head * problem->out_head_stride + sequence->out_shift;
+    int64_t element = out_element(problem, tensors, (int32_t)sequence->request, token, head);
     uint8_t *out = (uint8_t *)tensors->out + element_bytes(problem->out_dtype, element);
 
     if (problem->out_dtype == LIBDECODE_DTYPE_NVFP4)
@@ -477,10 +477,6 @@ static libdecode_status scratch_create(const struct operation *operation, size_t
     return LIBDECODE_OK;
 }
 
-int64_t request_shift(const int64_t *offsets, int64_t request, int64_t first_token, int64_t token_stride) {
-    return offsets != NULL ? offsets[request] - first_token * token_stride : 0;
-}
-
 static struct sequence find_sequence(const struct reference *reference, int64_t request, int64_t kv_head) {
     const libdecode_problem *problem = &reference->problem.given;
     const libdecode_tensors *tensors = &reference->tensors;
@@ -498,7 +494,6 @@ static struct sequence find_sequence(const struct reference *reference, int64_t 
         sequence.q_len = cum_seq_lens_q[request + 1] - sequence.first_token;
     }
     sequence.query_shift = request_shift(tensors->query_offsets, request, sequence.first_token, problem->query_token_stride);
-    sequence.out_shift = request_shift(tensors->out_offsets, request, sequence.first_token, problem->out_token_stride);
     if (seq_len > reference->problem.max_tokens)
         seq_len = reference->problem.max_tokens;
     sequence.seq_len = seq_len > 0 ? seq_len : 0;
@@ -538,12 +533,6 @@ static size_t longest_query(const struct reference *reference) {
         longest = q_len > longest ? q_len : longest;
     }
     return (size_t)longest;
-}
-
-int64_t query_tokens(const libdecode_problem *problem, const int32_t *cum_seq_lens_q) {
-    if (cum_seq_lens_q != NULL)
-        return cum_seq_lens_q[problem->batch_size];
-    return (int64_t)problem->batch_size * (problem->q_len > 0 ? problem->q_len : 1);
 }
 
 libdecode_status reference_begin(const libdecode_problem *problem, const libdecode_tensors *tensors,
