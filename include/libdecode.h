@@ -407,7 +407,8 @@ typedef enum libdecode_launch_flags {
  * Pointers, for one launch. Device memory for libdecode_plan_launch (but seq_lens with FEATURE_HOST_SEQ_LENS), host memory for
  * libdecode_reference.
  * All KV rows, the query, out and the scales of NVFP4 must be 16-byte aligned: base addresses, and strides of rows (NVFP4 out:
- * strides of 8 bytes, which are 16 elements; scales, and strides of K and V: as libdecode_problem says).
+ * strides of 8 bytes, which are 16 elements; scales, and strides of K and V: as libdecode_problem says). With FEATURE_KV_OFFSETS, and
+ * where strides of K or V are no multiples of 16 bytes, k_cache and v_cache may be any element's address.
  * tokens = batch_size * q_len, or cum_seq_lens_q[batch_size].
  */
 typedef struct libdecode_tensors {

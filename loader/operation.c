@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "problem.h"
 #include "status.h"
 
 /* ---------------------------------------------------------------------------------------------------- the operations */
@@ -394,8 +395,33 @@ _Static_assert(sizeof(libdecode_tensors) ==
 
 _Static_assert(NUM_TENSOR_POINTERS <= 32, "a bit per pointer");
 
+int64_t odd_kv_stride_bytes(const libdecode_problem *problem) {
+    const int64_t strides[] = {problem->k_page_stride, problem->k_head_stride, problem->k_token_stride,
+                               problem->v_page_stride, problem->v_head_stride, problem->v_token_stride};
+    for (size_t i = 0; i < sizeof strides / sizeof strides[0]; i++) {
+        const int64_t bytes = (int64_t)element_bytes(problem->kv_dtype, strides[i]);
+        if (bytes % ROW_ALIGNMENT_BYTES != 0)
+            return bytes;
+    }
+    return 0;
+}
+
+/* What kernels for rows of any alignment serve begins anywhere itself. */
+static void loosen_caches(const libdecode_problem *problem, struct pointer_set *set) {
+    if ((problem->features & LIBDECODE_FEATURE_KV_OFFSETS) == 0 && odd_kv_stride_bytes(problem) == 0)
+        return;
+    set->loose = 1u << TENSOR_POINTER_k_cache | 1u << TENSOR_POINTER_v_cache;
+    set->element_bytes = (uint32_t)element_bytes(problem->kv_dtype, 1);
+}
+
+static unsigned alignment_of(struct pointer_set set, size_t index) {
+    return (set.loose >> index & 1) != 0 ? set.element_bytes : pointers[index].alignment;
+}
+
 struct pointer_set operation_pointers(const struct operation_rules *operation, const libdecode_problem *problem) {
-    struct pointer_set set = {0, 0};
+    struct pointer_set set = {.known = 0};
+    if (problem->kv_dtype != LIBDECODE_DTYPE_DEFAULT)
+        loosen_caches(problem, &set);
     for (size_t i = 0; i < NUM_TENSOR_POINTERS; i++) {
         const struct rule *rule = &operation->pointers[i];
         bool is_known = is_announced(rule, problem);
@@ -432,9 +458,9 @@ static libdecode_status refuse_pointers(const struct operation_rules *operation,
         if (pointer && !is_known)
             return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
                         "tensors.%s is given without %s: set that in the problem, or leave the pointer NULL", name, asked);
-        if ((uintptr_t)pointer % pointers[i].alignment != 0)
+        if ((uintptr_t)pointer % alignment_of(set, i) != 0)
             return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "tensors.%s is %p: it must be aligned to %u bytes", name, pointer,
-                        pointers[i].alignment);
+                        alignment_of(set, i));
     }
     return fail(LIBDECODE_ERROR_INTERNAL, "the pointers of tensors are refused without a reason; please report this");
 }
@@ -446,7 +472,7 @@ libdecode_status operation_check_pointers(const struct operation_rules *operatio
     for (size_t i = 0; i < NUM_TENSOR_POINTERS; i++) {
         const void *pointer = pointer_of(tensors, i);
         given |= (uint32_t)(pointer != NULL) << i;
-        misaligned |= (uintptr_t)pointer & (pointers[i].alignment - 1);
+        misaligned |= (uintptr_t)pointer & (alignment_of(set, i) - 1);
     }
     if ((given & ~set.known) == 0 && (set.needed & ~given) == 0 && misaligned == 0)
         return LIBDECODE_OK;

@@ -150,9 +150,14 @@ const struct operation_rules *operation_named(const char *name);
 /* The fields and features of a problem as its caller gave it. Error: INVALID_ARGUMENT. */
 libdecode_status operation_check_fields(const struct operation_rules *operation, const libdecode_problem *problem);
 
+/* Of a problem whose strides are explicit: one of K or V that is no multiple of what rows are aligned to; 0: there is none. */
+int64_t odd_kv_stride_bytes(const libdecode_problem *problem);
+
 /* Of a checked problem, a bit per enum tensor_pointer: worked out once, so that a launch compares bits. */
 struct pointer_set {
     uint32_t known, needed; /* with an empty batch none is needed */
+    uint32_t loose;         /* aligned to elements of KV alone, of so many bytes */
+    uint32_t element_bytes;
 };
 struct pointer_set operation_pointers(const struct operation_rules *operation, const libdecode_problem *problem);
 

@@ -63,36 +63,26 @@ uint32_t paged_box_tokens(const struct problem *problem, const contract_t *contr
 
 /* ------------------------------------------------------------------------------------------------------------- axes */
 
-struct kv_strides {
-    int64_t longest_bytes;
-    int64_t odd_bytes; /* one that is no multiple of what boxes and rows lie at; 0: there is none */
-};
-static struct kv_strides kv_strides(const struct problem *problem) {
+static int64_t longest_kv_stride_bytes(const struct problem *problem) {
     const libdecode_problem *given = &problem->given;
     const int64_t strides[] = {given->k_page_stride, given->k_head_stride, given->k_token_stride,
                                given->v_page_stride, given->v_head_stride, given->v_token_stride};
-    struct kv_strides found = {0, 0};
-    for (size_t i = 0; i < sizeof strides / sizeof strides[0]; i++) {
-        const int64_t bytes = (int64_t)element_bytes(given->kv_dtype, strides[i]);
-        found.longest_bytes = larger(found.longest_bytes, bytes);
-        if (bytes % ROW_ALIGNMENT_BYTES != 0)
-            found.odd_bytes = bytes;
-    }
-    return found;
+    int64_t longest = 0;
+    for (size_t i = 0; i < sizeof strides / sizeof strides[0]; i++)
+        longest = larger(longest, strides[i]);
+    return (int64_t)element_bytes(given->kv_dtype, longest);
 }
 static bool fits_strides(const struct problem *problem, const contract_t *contract) {
-    const struct kv_strides strides = kv_strides(problem);
     if ((contract->flags & CONTRACT_FLAG_ANY_ROWS) != 0)
         return true;
-    return strides.odd_bytes == 0 && strides.longest_bytes < TENSOR_MAP_MAX_STRIDE_BYTES;
+    return odd_kv_stride_bytes(&problem->given) == 0 && longest_kv_stride_bytes(problem) < TENSOR_MAP_MAX_STRIDE_BYTES;
 }
 static void asks_strides(const struct problem *problem, char *text) {
-    const struct kv_strides strides = kv_strides(problem);
-    if (strides.odd_bytes != 0)
-        text_append(text, AXIS_TEXT_BYTES, "%lld bytes (not a multiple of %d)", (long long)strides.odd_bytes,
-                    ROW_ALIGNMENT_BYTES);
+    const int64_t odd = odd_kv_stride_bytes(&problem->given);
+    if (odd != 0)
+        text_append(text, AXIS_TEXT_BYTES, "%lld bytes (not a multiple of %d)", (long long)odd, ROW_ALIGNMENT_BYTES);
     else
-        text_append(text, AXIS_TEXT_BYTES, "%lld bytes", (long long)strides.longest_bytes);
+        text_append(text, AXIS_TEXT_BYTES, "%lld bytes", (long long)longest_kv_stride_bytes(problem));
 }
 static void offers_strides(const contract_t *contract, char *text) {
     if ((contract->flags & CONTRACT_FLAG_ANY_ROWS) != 0)

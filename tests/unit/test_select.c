@@ -367,12 +367,12 @@ static void kernels_with_offsets_serve_problems_that_ask_for_them(void **state) 
         assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_p1_c1_o2_"));
         problem.features = LIBDECODE_FEATURE_SOFT_CAP;
         problem.logits_soft_cap = 30;
-        expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "features soft_cap", "K and V strides 264 bytes (not a multiple of 16)",
+        expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "features soft_cap", "K and V strides 33796 bytes (not a multiple of 16)",
                        &problem, &device, &policy, &grid->table);
         problem.features = 0;
         problem.logits_soft_cap = 0;
         problem.kv_dtype = LIBDECODE_DTYPE_E5M2;
-        expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "kv_dtype e5m2 together with", "K and V strides 132 bytes", &problem, &device,
+        expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "kv_dtype e5m2 together with", "K and V strides 16898 bytes", &problem, &device,
                        &policy, &grid->table);
     }
 }

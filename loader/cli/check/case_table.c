@@ -298,6 +298,7 @@ const struct test_case test_cases[] = {
     {"odd_strides_narrow_head", 2, 4, 16, 0, CASE_ODD_STRIDES | CASE_NARROW_HEAD | CASE_PADDED_STRIDES | CASE_LSE, MIXED_LENS},
     {"odd_strides_contiguous", 2, 4, 9,  0, CASE_ODD_STRIDES | CASE_CONTIGUOUS | CASE_NHD | CASE_LSE | CASE_QUICK, MIXED_LENS},
     {"odd_strides_offsets", 2, 20, 16,   0, CASE_ODD_STRIDES | CASE_KV_OFFSETS | CASE_CONTIGUOUS | CASE_PER_HEAD | CASE_LSE, MIXED_LENS},
+    {"odd_strides_combined", 4, 4, 16,   0, CASE_ODD_STRIDES | CASE_COMBINED_POOL | CASE_NHD | CASE_LSE, MIXED_LENS},
     {"odd_strides_long",  4,  4,   16,   0, CASE_ODD_STRIDES | CASE_REPEAT | CASE_PROGRAMMATIC | CASE_LSE, LONG_AND_SHORT},
     {"odd_strides_batch_invariant", 2, 4, 16, 0, CASE_ODD_STRIDES | CASE_BATCH_INVARIANT | CASE_LSE, LENS(3000, 0, 64, 2049, 5)},
     {"odd_strides_values", 2, 4,   16,   0, CASE_ODD_STRIDES | CASE_SPECIAL_VALUES | CASE_LSE, MIXED_LENS},
@@ -426,8 +427,6 @@ static uint64_t reconciled(uint64_t flags) {
         flags &= ~CASE_BATCH_INVARIANT;
     if ((flags & (CASE_QUERY_OFFSETS | CASE_KV_OFFSETS | CASE_ODD_STRIDES)) != 0)
         flags &= ~(CASE_SOFT_CAP | CASE_ALIBI | CASE_ROPE | CASE_SKIP_SOFTMAX); /* no kernel does both */
-    if ((flags & CASE_ODD_STRIDES) != 0)
-        flags &= ~CASE_COMBINED_POOL; /* V would begin at an odd address */
     return flags;
 }
 

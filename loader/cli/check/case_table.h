@@ -74,8 +74,7 @@
 #define CASE_QUERY_OFFSETS                                                                                                       \
     CASE_FLAG(56)                     /* requests begin in query and out where their offsets say; not with CASE_BATCH_INVARIANT */
 #define CASE_KV_OFFSETS CASE_FLAG(57) /* likewise in K and V, but of NVFP4 */
-#define CASE_ODD_STRIDES                                                                                                         \
-    CASE_FLAG(58) /* strides of K and V that are no multiples of 16 bytes, but of NVFP4; no CASE_COMBINED_POOL */
+#define CASE_ODD_STRIDES CASE_FLAG(58) /* strides of K and V that are no multiples of 16 bytes, but of NVFP4 */
 
 /* Query tokens of a request that kernels take a draft mask for. */
 #define MAX_MASKED_TOKENS KERNEL_MAX_DRAFT_TOKENS
