@@ -372,8 +372,8 @@ static void kernels_with_offsets_serve_problems_that_ask_for_them(void **state) 
         problem.features = 0;
         problem.logits_soft_cap = 0;
         problem.kv_dtype = LIBDECODE_DTYPE_E5M2;
-        expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "kv_dtype e5m2 together with", "K and V strides 16898 bytes", &problem, &device,
-                       &policy, &grid->table);
+        expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "kv_dtype e5m2 together with", "K and V strides 16898 bytes", &problem,
+                       &device, &policy, &grid->table);
     }
 }
 
