@@ -234,9 +234,13 @@ static int64_t mla_token_ps(const struct problem *problem, const contract_t *con
     return times->tile_ps / contract->tile_tokens + token * problem->qk_dim / HEAD_DIM * contract->row_tile / 16;
 }
 
-bool paged_cost(const struct problem *problem, const libdecode_device *device, const contract_t *contract,
-                struct cost *ret_cost) {
-    const struct paged_units units = paged_units(problem, contract);
+/* KV tokens that are expected to be read. */
+struct planned_tokens {
+    int64_t longest; /* of one request */
+    int64_t total;   /* of all, once for every KV head */
+};
+
+static struct planned_tokens planned_tokens(const struct problem *problem, const struct paged_units *units) {
     const libdecode_problem *given = &problem->given;
     int64_t longest = visible_tokens(given, smaller(given->max_seq_len, problem->planned_kv_tokens));
     int64_t planned = smaller(problem->planned_kv_tokens, given->batch_size * longest);
@@ -244,15 +248,23 @@ bool paged_cost(const struct problem *problem, const libdecode_device *device, c
         longest = smaller(longest, given->sparse_top_k);
         planned = requests(problem) * longest;
     }
+    int64_t total; /* of 2^62 tokens, and 2^16 heads */
+    if (__builtin_mul_overflow(planned, units->num_kv_heads, &total))
+        total = INT64_MAX;
+    return (struct planned_tokens){longest, total};
+}
+
+bool paged_cost(const struct problem *problem, const libdecode_device *device, const contract_t *contract,
+                struct cost *ret_cost) {
+    const struct paged_units units = paged_units(problem, contract);
+    const libdecode_problem *given = &problem->given;
+    const struct planned_tokens planned = planned_tokens(problem, &units);
     const struct mla_times *times = times_of(problem, contract);
     const int64_t cluster = contract->cluster_size;
-    int64_t total; /* of 2^62 tokens, and 2^16 heads */
-    if (__builtin_mul_overflow(planned, units.num_kv_heads, &total))
-        total = INT64_MAX;
     const struct workload work = {.num_sequences = requests(problem) * units.num_kv_heads,
                                   .row_passes = units.row_passes,
-                                  .tokens = longest,
-                                  .total_tokens = total,
+                                  .tokens = planned.longest,
+                                  .total_tokens = planned.total,
                                   .max_chunks = max_chunks(given),
                                   .min_chunk_tokens = min_chunk_tokens(problem),
                                   .token_ps = given->op == LIBDECODE_OP_MLA_DECODE ? mla_token_ps(problem, contract) : 0,
@@ -297,18 +309,25 @@ static int64_t window_reach(const libdecode_problem *given) {
 /*
  * Where launches fill the GPU and their history is final, the next one fills its ring on the SMs that this one leaves, one by one: 2 us
  * less on an H200. Where this one leaves SMs idle, the next is crowded into the GPCs that have them, which share bandwidth: up to 1.4
- * times as long for launches on half of the GPU. And one that can read nothing yet only waits there: up to 1 % longer, or shorter.
+ * times as long for launches on half of the GPU, unless rings hold half of what there is to read (1 x 4,096 tokens of bf16 7.6 us for 8.2,
+ * 1 x 8,192 12.4 for 12.3). And one that can read nothing yet only waits there: up to 1 % longer, or shorter.
  */
-static uint32_t early_begin(const struct selection *selection, const libdecode_tensors *tensors) {
-    const int64_t ctas = (int64_t)selection->num_workers * selection->record->kernel->contract.cluster_size;
+static uint32_t early_begin(const struct problem *problem, const struct paged_units *units, const struct selection *selection,
+                            const libdecode_tensors *tensors) {
     if ((tensors->launch_flags & LIBDECODE_LAUNCH_HISTORY_FINAL) == 0)
         return 0;
-    return SCHEDULE_HISTORY_FINAL | (ctas * 10 >= (int64_t)selection->most_ctas * 9 ? SCHEDULE_LETS_NEXT_BEGIN : 0u);
+    const contract_t *contract = &selection->record->kernel->contract;
+    const int64_t ctas = (int64_t)selection->num_workers * contract->cluster_size;
+    const int64_t ring_tokens = (int64_t)contract->stages * contract->tile_tokens;
+    const bool fills_gpu = ctas * 10 >= (int64_t)selection->most_ctas * 9;
+    const bool is_short = planned_tokens(problem, units).total <= 2 * ring_tokens * ctas;
+    return SCHEDULE_HISTORY_FINAL | (fills_gpu || is_short ? SCHEDULE_LETS_NEXT_BEGIN : 0u);
 }
 
-static uint32_t rare(const struct problem *problem, const struct selection *selection, const libdecode_tensors *tensors) {
+static uint32_t rare(const struct problem *problem, const struct paged_units *units, const struct selection *selection,
+                     const libdecode_tensors *tensors) {
     return (tensors->query_positions != NULL || tensors->cum_seq_lens_q != NULL ? SCHEDULE_EXACT_RANGES : 0u) |
-           (max_chunks(&problem->given) > 0 ? SCHEDULE_FIXED_CHUNKS : 0u) | early_begin(selection, tensors);
+           (max_chunks(&problem->given) > 0 ? SCHEDULE_FIXED_CHUNKS : 0u) | early_begin(problem, units, selection, tensors);
 }
 
 struct schedule_params paged_schedule_params(const struct problem *problem, const struct selection *selection,
@@ -323,7 +342,7 @@ struct schedule_params paged_schedule_params(const struct problem *problem, cons
         .seq_lens = tensors->seq_lens,
         .page_table = tensors->page_table,
         .row_passes = (int32_t)smaller(units.row_passes, INT32_MAX),
-        .rare = rare(problem, selection, tensors),
+        .rare = rare(problem, &units, selection, tensors),
         .seq_lens_request_stride = given->seq_lens_request_stride,
         .seq_lens_head_stride = given->seq_lens_head_stride,
         .page_table_request_stride = tensors->page_table != NULL ? given->page_table_request_stride : 0,

@@ -393,6 +393,31 @@ static void a_launch_that_fills_the_gpu_lets_the_next_one_begin_if_its_history_i
     assert_int_equal(rare_of(&contract, 15, final), SCHEDULE_HISTORY_FINAL | SCHEDULE_LETS_NEXT_BEGIN);
 }
 
+/* 8 KV heads: of 4,096 tokens each of 64 CTAs reads 512, twice what its ring holds. */
+static void so_does_a_short_launch_whose_rings_hold_half_of_what_it_reads(void **state) {
+    (void)state;
+    static const struct {
+        int32_t batch_size, max_seq_len, window_left;
+        bool lets_next_begin;
+    } cases[] = {{1, 4096, 0, true}, {1, 4097, 0, false}, {2, 2048, 0, true}, {2, 4096, 0, false}, {1, 8192, 127, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct libdecode_launch_contract contract = contract_for(KERNEL_DTYPE_BF16, 128, 16);
+        libdecode_problem problem = problem_for(LIBDECODE_DTYPE_BF16, 128, 16);
+        contract.cluster_size = 8;
+        contract.stages = 4;
+        contract.features |= CONTRACT_FEATURE_WINDOW;
+        problem.batch_size = cases[i].batch_size;
+        problem.max_seq_len = cases[i].max_seq_len;
+        problem.window_left = cases[i].window_left;
+        problem.features |= cases[i].window_left > 0 ? LIBDECODE_FEATURE_WINDOW : 0u;
+        assert_int_equal(contract.tile_tokens, 64);
+        assert_int_equal(fill_with(&problem, &contract, 8, LIBDECODE_LAUNCH_PROGRAMMATIC)->schedule.rare, 0);
+        assert_int_equal(
+            fill_with(&problem, &contract, 8, LIBDECODE_LAUNCH_PROGRAMMATIC | LIBDECODE_LAUNCH_HISTORY_FINAL)->schedule.rare,
+            SCHEDULE_HISTORY_FINAL | (cases[i].lets_next_begin ? SCHEDULE_LETS_NEXT_BEGIN : 0u));
+    }
+}
+
 /* By the KV heads of a request alone: neither hints, batch nor workers move a cut. */
 static void a_batch_invariant_problem_is_cut_by_what_its_requests_have_in_common(void **state) {
     (void)state;
@@ -487,6 +512,7 @@ int main(void) {
         cmocka_unit_test(scales_are_blocks_only_where_one_copy_of_16_bytes_finds_those_of_tokens),
         cmocka_unit_test(workers_share_ranges_in_groups_that_divide_them_and_the_heads),
         cmocka_unit_test(a_launch_that_fills_the_gpu_lets_the_next_one_begin_if_its_history_is_final),
+        cmocka_unit_test(so_does_a_short_launch_whose_rings_hold_half_of_what_it_reads),
         cmocka_unit_test(a_batch_invariant_problem_is_cut_by_what_its_requests_have_in_common),
         cmocka_unit_test(narrower_formats_are_faster_by_less_than_their_bytes),
         cmocka_unit_test(a_narrow_row_is_read_as_it_is_and_computed_like_a_wide_one),
