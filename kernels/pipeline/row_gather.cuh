@@ -5,8 +5,8 @@
  * clocks, whatever its size, which is too few bytes where rows have 256 or less. Rows lie as boxes do, lines where lines begin: with
  * rows 16 bytes apart instead, every line is written to two, and an SM takes in 6 % less.
  *
- * `any_rows`: a gather whose rows may begin at any element, requests' at offsets of their own. What 16 bytes of a row come by depends on
- * their address: one copy, several of 8 or 4 bytes, or loads of elements, which take the longest.
+ * `any_rows`: a gather whose rows may begin at any element, requests' at offsets of their own. How 16 bytes of a row come depends on where
+ * the rows of a tile lie: by one copy, by several of 8 or 4 bytes, or by loads, which take the longest.
  */
 #pragma once
 
@@ -91,6 +91,25 @@ class RowGather {
                                               int lane) const {
         const uint32_t all_live = __ballot_sync(tile::full_warp, live), all_existing = __ballot_sync(tile::full_warp, exists);
         const uint64_t address = reinterpret_cast<uint64_t>(source);
+        if constexpr (any_rows) {
+            const bool is_copied = live && exists;
+            if (!__any_sync(tile::full_warp, is_copied && address % 16 != 0))
+                copy_rows<16>(first_token, address, all_live, all_existing, rows, lane);
+            else if (!__any_sync(tile::full_warp, is_copied && address % 8 != 0))
+                copy_rows<8>(first_token, address, all_live, all_existing, rows, lane);
+            else if (!__any_sync(tile::full_warp, is_copied && address % 4 != 0))
+                copy_rows<4>(first_token, address, all_live, all_existing, rows, lane);
+            else
+                copy_rows<element_bytes>(first_token, address, all_live, all_existing, rows, lane);
+        } else {
+            copy_rows<16>(first_token, address, all_live, all_existing, rows, lane);
+        }
+    }
+
+    /* `piece_bytes`: they divide the addresses of all rows that exist. `all_live`, `all_existing`: a bit for each row. */
+    template <int piece_bytes>
+    __device__ __forceinline__ void copy_rows(int first_token, uint64_t address, uint32_t all_live, uint32_t all_existing,
+                                              int rows, int lane) const {
 #pragma unroll
         for (int first = 0; first < min(rows, 32); first += rows_at_once) {
             const int row = first + lane / row_lanes, token = first_token + row, in_box = token % tile::fragment_tokens;
@@ -100,44 +119,49 @@ class RowGather {
             for (int first_chunk = 0; first_chunk < Format::row_bytes / 16; first_chunk += row_lanes) {
                 const int chunk = first_chunk + lane % row_lanes;
                 if (row < 32 && (all_live >> (row & 31) & 1u) != 0 && chunk * 16 < row_bytes_)
-                    copy_chunk(Format::Rows::chunk(box, in_box, chunk), from + chunk * 16,
-                               (all_existing >> (row & 31) & 1u) != 0);
+                    copy_chunk<piece_bytes>(Format::Rows::chunk(box, in_box, chunk), from + chunk * 16,
+                                            (all_existing >> (row & 31) & 1u) != 0);
             }
         }
     }
 
     /* 16 bytes; zeros, where they do not exist. */
+    template <int piece_bytes>
     static __device__ __forceinline__ void copy_chunk(uint32_t destination, const uint8_t *source, bool exists) {
-        if constexpr (!any_rows) {
-            ptx::copy_async<16>(destination, source, exists);
+        if constexpr (piece_bytes < 4) {
+            load_chunk(destination, source, exists);
         } else {
-            const auto address = reinterpret_cast<uintptr_t>(source);
-            if (address % 16 == 0)
-                ptx::copy_async<16>(destination, source, exists);
-            else if (address % 8 == 0)
-                copy_pieces<8>(destination, source);
-            else if (address % 4 == 0)
-                copy_pieces<4>(destination, source);
-            else
-                copy_elements(destination, source);
+#pragma unroll
+            for (int byte = 0; byte < 16; byte += piece_bytes)
+                ptx::copy_async<piece_bytes>(destination + byte, source + byte, exists);
         }
     }
 
-    template <int piece_bytes>
-    static __device__ __forceinline__ void copy_pieces(uint32_t destination, const uint8_t *source) {
-#pragma unroll
-        for (int byte = 0; byte < 16; byte += piece_bytes)
-            ptx::copy_async<piece_bytes>(destination + byte, source + byte, true);
-    }
-
-    static __device__ __forceinline__ void copy_elements(uint32_t destination, const uint8_t *source) {
+    /*
+     * The same by loads, from any element: of the five words that the bytes lie in, three whole ones, and of the first and the last the
+     * elements that belong to them. Nothing beside them is read.
+     */
+    static __device__ __forceinline__ void load_chunk(uint32_t destination, const uint8_t *source, bool exists) {
         using Element = std::conditional_t<element_bytes == 2, uint16_t, uint8_t>;
-        const Element *const elements = reinterpret_cast<const Element *>(source);
-        uint32_t words[4] = {};
+        const int before = static_cast<int>(reinterpret_cast<uintptr_t>(source) % 4); /* bytes of the first word */
+        const uint8_t *const word = source - before;
+        uint32_t words[5] = {}, shifted[4];
+        if (exists) {
 #pragma unroll
-        for (int byte = 0; byte < 16; byte += element_bytes)
-            words[byte / 4] |= static_cast<uint32_t>(elements[byte / element_bytes]) << (byte % 4 * 8);
-        ptx::store_shared(destination, words);
+            for (int byte = 0; byte < 4; byte += element_bytes) {
+                const bool is_first = byte >= before;
+                const uint32_t element = *reinterpret_cast<const Element *>(word + byte + (is_first ? 0 : 16));
+                words[0] |= is_first ? element << (byte * 8) : 0u;
+                words[4] |= is_first ? 0u : element << (byte * 8);
+            }
+#pragma unroll
+            for (int i = 1; i < 4; ++i)
+                words[i] = *reinterpret_cast<const uint32_t *>(word + i * 4);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            shifted[i] = static_cast<uint32_t>((static_cast<uint64_t>(words[i + 1]) << 32 | words[i]) >> (before * 8));
+        ptx::store_shared(destination, shifted);
     }
 
     const schedule_params &params_;
