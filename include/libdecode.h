@@ -37,10 +37,10 @@
  *  - the kernel, which libdecode_plan_info names with its image. It follows from the problem but for those fields, and from compute
  *    capability, bundles and kernel policy.
  * They do not depend on the other requests, on batch_size, on the request's place, on the hints max_seq_len and total_kv_tokens, on
- * num_pages, on page ids and the width of the page table (but a length beyond it is cut), on strides of query, out and lse, on the
- * number of SMs, on launch flags, or on what else runs. q_len is not one of these fields: with FEATURE_RAGGED_Q give the same largest
- * number in every launch that is to agree. Units of work are then cut at fixed places, which takes somewhat longer, and a workspace
- * of 16 times the size (32 with four KV heads and fewer). Without the feature equal bits need an equal launch on an equal GPU.
+ * num_pages, on page ids and the width of the page table (but a length beyond it is cut), on strides of query, out and lse, on what
+ * offsets say, on the number of SMs, on launch flags, or on what else runs. q_len is not one of these fields: with FEATURE_RAGGED_Q give
+ * the same largest number in every launch that is to agree. Units of work are then cut at fixed places, which takes somewhat longer, and
+ * a workspace of 16 times the size (32 with four KV heads and fewer). Without the feature equal bits need an equal launch on an equal GPU.
  *
  * Conventions of this header
  *  - A struct that the caller fills starts with struct_size = sizeof(the struct), as LIBDECODE_PROBLEM_INIT and its like set
