@@ -234,6 +234,9 @@ static int64_t mla_token_ps(const struct problem *problem, const contract_t *con
     return times->tile_ps / contract->tile_tokens + token * problem->qk_dim / HEAD_DIM * contract->row_tile / 16;
 }
 
+/* By 1 x 32,768 of fp16, 32/8 heads of 128, on half of an H200's SMs: 44.1 us beside 35.3. */
+static int64_t rope_token_ps(const libdecode_problem *problem) { return problem->features & LIBDECODE_FEATURE_ROPE ? 2200 : 0; }
+
 /* KV tokens that are expected to be read. */
 struct planned_tokens {
     int64_t longest; /* of one request */
@@ -267,6 +270,7 @@ bool paged_cost(const struct problem *problem, const libdecode_device *device, c
                                   .total_tokens = planned.total,
                                   .max_chunks = max_chunks(given),
                                   .min_chunk_tokens = min_chunk_tokens(problem),
+                                  .further_token_ps = rope_token_ps(given),
                                   .token_ps = given->op == LIBDECODE_OP_MLA_DECODE ? mla_token_ps(problem, contract) : 0,
                                   .split_ns = times->split_ns / cluster,
                                   .part_ns = times->part_ns / cluster,

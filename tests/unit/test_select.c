@@ -347,6 +347,26 @@ static void kernels_with_options_serve_problems_that_ask_for_them(void **state) 
     policy_destroy(&without_plain);
 }
 
+/* A long request that is alone is computed by half of the SMs as fast as memory gives it, but not when keys are turned on the way. */
+static void rope_takes_more_workers_for_long_requests(void **state) {
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    libdecode_problem problem = {.struct_size = sizeof problem,
+                                 .query_dtype = LIBDECODE_DTYPE_FP16,
+                                 .batch_size = 1,
+                                 .num_qo_heads = 32,
+                                 .num_kv_heads = 8,
+                                 .head_dim = 128,
+                                 .page_size = 16,
+                                 .max_seq_len = 32768};
+    assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_c8_o0_"));
+    problem.features |= LIBDECODE_FEATURE_ROPE;
+    assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_c2_o1_"));
+    problem.max_seq_len = 4096;
+    assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_c8_o1_"));
+}
+
 /* Offsets, too, and rows of KV that begin anywhere: boxes serve offsets of query and out alone. */
 static void kernels_with_offsets_serve_problems_that_ask_for_them(void **state) {
     (void)state;
@@ -414,7 +434,7 @@ static void a_forced_kernel_that_cannot_run_is_an_error_with_its_reason(void **s
                    &device, &policy, &grid->table);
     policy_destroy(&policy);
     policy = parsed("deny=*", false);
-    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "(41, ", &problem, &device, &policy, &grid->table);
+    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "(42, ", &problem, &device, &policy, &grid->table);
     policy_destroy(&policy);
 }
 
@@ -476,6 +496,7 @@ int main(void) {
         cmocka_unit_test(a_batch_invariant_problem_has_one_kernel_whatever_the_batch),
         cmocka_unit_test(whole_pages_are_copied_where_both_kinds_of_kernel_serve),
         cmocka_unit_test(kernels_with_options_serve_problems_that_ask_for_them),
+        cmocka_unit_test(rope_takes_more_workers_for_long_requests),
         cmocka_unit_test(kernels_with_offsets_serve_problems_that_ask_for_them),
         cmocka_unit_test(a_prediction_follows_the_bytes_and_the_window),
         cmocka_unit_test(a_batch_beyond_what_a_kernel_can_count_is_refused),

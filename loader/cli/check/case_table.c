@@ -304,6 +304,7 @@ const struct test_case test_cases[] = {
     {"odd_strides_values", 2, 4,   16,   0, CASE_ODD_STRIDES | CASE_SPECIAL_VALUES | CASE_LSE, MIXED_LENS},
     {"rope",              2,  8,   16,   0, CASE_ROPE | CASE_LSE | CASE_QUICK, MIXED_LENS},
     {"rope_tile_edges",   2,  4,   64,   0, CASE_ROPE | CASE_LSE | CASE_SINKS, TILE_LENS, .rope_theta = 500000},
+    {"rope_long",         2,  4,   16,   0, CASE_ROPE | CASE_LSE, LENS(9000)},
     {"rope_page_1",       2,  5,    1,   0, CASE_ROPE | CASE_LSE, MIXED_LENS, .rope_scale = 8, .rope_theta = 1000000},
     {"rope_narrow_head",  2,  4,   16,   0, CASE_ROPE | CASE_NARROW_HEAD | CASE_LSE | CASE_QUICK, MIXED_LENS},
     {"rope_narrow_head_page_1", 2, 4, 1, 0, CASE_ROPE | CASE_NARROW_HEAD | CASE_LSE, MIXED_LENS, .rope_scale = 0.25f},
