@@ -27,8 +27,9 @@
  *     workers that share the unit
  *
  * A tile is computed in half the time in which it comes, where all SMs read bf16. Memory answers an SM in the order in which it was
- * asked, so queries are asked for before KV. Passes over one request run beside each other, on workers of one group, so that all but
- * one read the L2 cache (loader/families/mla_decode.c).
+ * asked, so queries are asked for before KV; but not where all but the newest rows were promised to be final (history.cuh): then KV is
+ * read while the kernel ahead still runs, which makes the query. Passes over one request run beside each other, on workers of one group,
+ * so that all but one read the L2 cache (loader/families/mla_decode.c).
  *
  * Shared memory: struct SharedMemory below. Tiles first: the copy engine's swizzle wants them 1024-byte aligned. What a unit needs at
  * its beginning (query), during its tiles (scores) and at its end (columns) takes turns in one place.
@@ -374,7 +375,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     const int rank = cluster_rank();
     const int worker = blockIdx.x / Traits::cluster_size;
 
-    ptx::wait_for_preceding_kernel();
+    if (!pipeline::is_history_final(params.schedule))
+        ptx::wait_for_preceding_kernel();
     Schedule schedule(params.schedule, work.sequences, worker, rank);
     if (warp >= Traits::consumer_warps) {
         schedule.issue_length_loads();

@@ -46,9 +46,10 @@ class PlayedTorch(unittest.TestCase):
             case.made.append((dtype, device))
             return Tensor(np.zeros(shape, carriers[dtype]), dtype)
 
-        def empty_like(like):
-            case.made.append((like.dtype, like.device))
-            return Tensor(np.zeros_like(like.array), like.dtype)
+        def empty_strided(shape, strides, dtype, device):
+            made = empty(shape, dtype, device)
+            case.assertEqual(made.stride(), strides)
+            return made
 
         def tensor(elements, dtype, device):
             case.made.append((dtype, device))
@@ -63,7 +64,7 @@ class PlayedTorch(unittest.TestCase):
         names = {name: f"torch.{name}" for name in ("bfloat16", "float16", "float8_e4m3fn", "uint8", "float32")}
         self.torch = types.SimpleNamespace(
             Tensor=Tensor, dtype=type("dtype", (), {}), device=lambda kind, ordinal: (kind, ordinal), **names,
-            empty=empty, empty_like=empty_like, tensor=tensor,
+            empty=empty, empty_strided=empty_strided, tensor=tensor,
             _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: case.stream.handle),
             cuda=types.SimpleNamespace(is_available=lambda: True, current_device=lambda: case.current, set_device=set_device,
                                        is_current_stream_capturing=lambda: case.capturing))

@@ -314,5 +314,23 @@ class LayoutTest(unittest.TestCase):
             self.assertIs(check(*self.tensors), True)
             self.assertIs(check(*reversed(self.tensors)), False)
 
+    def test_pytorchs_own_allocation(self):
+        made, wide = self.tensors[0].to(self.torch.bfloat16), self.torch.zeros(2, 6)[:, :4]
+        for like in (made, wide, self.torch.zeros(0, 4)):
+            allocate = driver.torch_quick().allocator_of(like)
+            self.assertIs(allocate.func, self.torch._C._dynamo.guards._empty_strided_cpu)
+            first, second = allocate(), allocate()
+            self.assertTrue(driver._layout(first) == driver._layout(second) == driver._layout(like))
+            self.assertTrue(first.numel() == 0 or len({first.data_ptr(), second.data_ptr(), like.data_ptr()}) == 3)
+
+    def test_a_release_that_allocates_in_another_way(self):
+        made = self.tensors[0]
+        with mock.patch.object(self.torch._C._dynamo.guards, "_empty_strided_cpu", lambda *_: self.torch.empty(1)):
+            self.assertEqual(driver.torch_quick().allocator_of(made)().shape, made.shape)
+        with mock.patch.object(self.torch._C._dynamo.guards, "_empty_strided_cpu", side_effect=TypeError):
+            self.assertEqual(driver.torch_quick().allocator_of(made)().shape, made.shape)
+        with mock.patch.object(self.torch._C._dynamo, "guards", None):
+            self.assertEqual(driver.torch_quick().allocator_of(made)().dtype, made.dtype)
+
 
 unittest.main()

@@ -90,12 +90,10 @@ class Recipe:
         self._get_tensors, self._get_plain = _many(arguments.tensors), _many(arguments.plain)
         self._plain = self._get_plain(values)
         seen = self._get_tensors(values)
-        self._address, self._empty, self._empty_like = torch.Tensor.data_ptr, torch.empty, torch.empty_like
+        self._address = torch.Tensor.data_ptr
         self._are_alike, self._current_ordinal = quick.check_of(list(seen)), quick.current_ordinal
         self._current_stream, self._is_capturing = quick.stream, quick.is_capturing
-        # What is like a tensor of the caller's is allocated in half the time by saying so.
-        self._made = [(next((at for at, like in enumerate(seen) if _is_alike(made, like)), None), tuple(made.shape),
-                       {"dtype": made.dtype, "device": made.device}) for made in call.made]
+        self._allocators = list(map(quick.allocator_of, call.made))
         self._ordinal, self._stream = launch.ordinal, launch.stream
         self._workspace, self._context = (_position(values, given) for given in (launch.workspace, launch.context))
         self._default_context = default_context().handle if launch.context is None else None
@@ -148,10 +146,10 @@ class Recipe:
             workspace = pool.find(self._ordinal, stream, is_capturing)
             if workspace is None:
                 return _MISSED
-        if self._made:
-            made = [self._empty(shape, **kind) if like is None else self._empty_like(tensors[like]) for like, shape, kind in self._made]
-            addresses += map(self._address, made)
-            values = (*values, *made)
+        for allocate in self._allocators:
+            made = allocate()
+            addresses.append(made.data_ptr())
+            values += (made,)
         for at, offset in self._offsets:
             addresses.append(addresses[at] + offset)
         context = self._default_context if self._context is None else values[self._context].handle
@@ -203,10 +201,6 @@ def _many(positions: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
 def _position(values: tuple[Any, ...], wanted: Any) -> int | None:
     """Where this very object stands."""
     return next((at for at, value in enumerate(values) if value is wanted), None) if wanted is not None else None
-
-
-def _is_alike(made: Any, like: Any) -> bool:
-    return bool(made.shape == like.shape and made.dtype == like.dtype and like.is_contiguous())
 
 
 def _is_on_gpu(tensor: Any) -> bool:
