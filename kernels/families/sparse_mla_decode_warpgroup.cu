@@ -14,8 +14,12 @@
  *     score:     K i to registers, Q K | softmax | wait for the outputs of i - 1, weights i | Q K i+1 ...
  *     output:    wait for weights i    | V i to registers, p V, the tiles go back           | ...
  *
- * So the scores of i + 1 are computed beside the outputs of i. Clocks of 64 tokens: 1152 of the tensor core for scores, 1024 for outputs,
- * some 700 for the softmax, behind its own scores and beside the outputs.
+ * So the scores of i + 1 are computed beside the outputs of i. The tensor core takes 1152 clocks for the scores of 64 tokens, and 1024 for
+ * their outputs. All together takes 4.2 us on an H200: 3.6 without the outputs, 3.2 without the scores, 2.1 for the copies alone, of
+ * two producer warps. So neither the tensor core nor memory is what it waits for; which role waits for which was not measured.
+ *
+ * Registers: outputs have most of them. There is no room for the scores of a second block of K beside those of the first, nor for sums of
+ * rows, which lie in shared memory, and the compiler spills some words of the other roles.
  *
  * Shared memory: struct SharedMemory below. Q and four versions of the weights leave room for five tiles of 32 tokens, hence not 64:
  * a place is refilled as soon as the outputs have taken half of their tokens.
