@@ -174,24 +174,25 @@ __device__ __forceinline__ void load_query(const mla_decode_params &params, Shar
 template <int first_part, int end_part>
 __device__ __forceinline__ void begin_scores(tile::LatentScores &scores, const tile::LatentQueryLine &last_line, uint32_t query,
                                              const Ring &ring, int group) {
-    query = ptx::computed_here(query); /* descriptors kept over the loop would take registers from it */
-    const uint32_t tile = ptx::computed_here(ring.tile(group));
+    /* Descriptors kept over the loop would take registers from it. */
+    const uint64_t queries = tile::SquareRows::operand(ptx::computed_here(query), 0, 0);
+    const uint64_t keys = tile::key_operand(ptx::computed_here(ring.tile(group)), 0);
     ptx::wgmma_fence();
 #pragma unroll
     for (int part = first_part; part < end_part; ++part) {
-        const int first_line = Ring::first_line(group, part);
+        const uint32_t first_byte = Ring::first_line(group, part) * Ring::line_bytes;
+        const uint64_t part_queries = ptx::operand_behind(queries, first_byte), part_keys = ptx::operand_behind(keys, first_byte);
         ring.wait_full(part);
 #pragma unroll
         for (int line = 0; line < Ring::lines_of(part); ++line) {
 #pragma unroll
             for (int step = 0; step < 4; ++step) {
-                const uint64_t keys = tile::key_operand(tile + (first_line + line) * Ring::line_bytes, step);
+                const uint32_t offset = line * Ring::line_bytes + step * 32;
+                const uint64_t key = ptx::operand_behind(part_keys, offset);
                 if (part == 0)
-                    tile::latent_scores_mma<Traits::dtype>(scores.value, last_line.operand[step], keys, step > 0);
+                    tile::latent_scores_mma<Traits::dtype>(scores.value, last_line.operand[step], key, step > 0);
                 else
-                    tile::latent_scores_mma<Traits::dtype>(
-                        scores.value, tile::SquareRows::operand(query + (first_line + line) * Ring::line_bytes, 0, step), keys,
-                        true);
+                    tile::latent_scores_mma<Traits::dtype>(scores.value, ptx::operand_behind(part_queries, offset), key, true);
             }
         }
     }
