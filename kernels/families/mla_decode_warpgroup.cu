@@ -37,6 +37,7 @@
 #include "pipeline/producer.cuh"
 #include "pipeline/skip_votes.cuh"
 #include "pipeline/worker_fold.cuh"
+#include "ptx/async_copy.cuh"
 #include "tile/latent_warpgroup.cuh"
 #include "tile/row_map.cuh"
 #include "variant.cuh"
@@ -136,37 +137,25 @@ struct ConsumerState {
     tile::LatentOutput output;
 };
 
-/* Rows of Q into shared memory, zeros where they are not live, 16 bytes a thread at a time. */
+/*
+ * Rows of Q into shared memory, zeros where they are not live. All copies of a thread, 16 bytes each of one row, are on their way at a time:
+ * a trip to memory for every few of them would be most of what a short unit takes.
+ */
 __device__ __forceinline__ void load_query(const mla_decode_params &params, SharedMemory &shared, const tile::RowMap &rows,
                                            int live_rows) {
-    constexpr int vector = 8, vectors = Traits::head_dim / vector, together = 6;
-    constexpr int rounds = Traits::row_tile * vectors / Traits::consumer_threads;
-    static_assert(rounds % together == 0, "whole rounds");
-    const int thread = ptx::thread_index_here();
+    constexpr int vector = 8, row_threads = Traits::consumer_threads / Traits::row_tile;
+    static_assert(Traits::head_dim % (vector * row_threads) == 0, "as many copies for every thread");
+    const int row = ptx::thread_index_here() / row_threads;
+    const uint16_t *const of_row = static_cast<const uint16_t *>(params.query.rows) + rows.query_offset(params.query, row);
+    const uint16_t *const rope = static_cast<const uint16_t *>(params.query_rope) +
+                                 rows.token(row) * params.query_rope_token_stride +
+                                 rows.head(row) * params.query_rope_head_stride - params.query_dim;
     const uint32_t query = ptx::shared_address(shared.query);
-#pragma unroll 1
-    for (int round = 0; round < rounds; round += together) {
-        uint4 words[together];
-#pragma unroll
-        for (int i = 0; i < together; ++i) {
-            const int number = (round + i) * Traits::consumer_threads + thread, row = number / vectors;
-            const int dim = number % vectors * vector;
-            const bool is_rope = dim >= params.query_dim;
-            const void *const from = is_rope ? params.query_rope : params.query.rows;
-            const int64_t element = is_rope ? rows.token(row) * params.query_rope_token_stride +
-                                                  rows.head(row) * params.query_rope_head_stride + dim - params.query_dim
-                                            : rows.query_offset(params.query, row) + dim;
-            words[i] = make_uint4(0, 0, 0, 0);
-            if (row < live_rows)
-                words[i] = *reinterpret_cast<const uint4 *>(static_cast<const uint16_t *>(from) + element);
-        }
-#pragma unroll
-        for (int i = 0; i < together; ++i) {
-            const int number = (round + i) * Traits::consumer_threads + thread;
-            ptx::store_shared(tile::SquareRows::at(query, number / vectors, number % vectors * 16),
-                              {words[i].x, words[i].y, words[i].z, words[i].w});
-        }
-    }
+#pragma unroll 3
+    for (int dim = ptx::thread_index_here() % row_threads * vector; dim < Traits::head_dim; dim += row_threads * vector)
+        ptx::copy_async<16>(tile::SquareRows::at(query, row, dim * 2), (dim < params.query_dim ? of_row : rope) + dim,
+                            row < live_rows);
+    ptx::wait_for_copies();
     ptx::fence_async_proxy();
 }
 
