@@ -37,10 +37,10 @@
  *  - the kernel, which libdecode_plan_info names with its image. It follows from the problem but for those fields, and from compute
  *    capability, bundles and kernel policy.
  * They do not depend on the other requests, on batch_size, on the request's place, on the hints max_seq_len and total_kv_tokens, on
- * num_pages, on page ids and the width of the page table (but a length beyond it is cut), on strides of query, out and lse, on the
- * number of SMs, on launch flags, or on what else runs. q_len is not one of these fields: with FEATURE_RAGGED_Q give the same largest
- * number in every launch that is to agree. Units of work are then cut at fixed places, which takes somewhat longer, and a workspace
- * of 16 times the size (32 with four KV heads and fewer). Without the feature equal bits need an equal launch on an equal GPU.
+ * num_pages, on page ids and the width of the page table (but a length beyond it is cut), on strides of query, out and lse, on what
+ * offsets say, on the number of SMs, on launch flags, or on what else runs. q_len is not one of these fields: with FEATURE_RAGGED_Q give
+ * the same largest number in every launch that is to agree. Units of work are then cut at fixed places, which takes somewhat longer, and
+ * a workspace of 16 times the size (32 with four KV heads and fewer). Without the feature equal bits need an equal launch on an equal GPU.
  *
  * Conventions of this header
  *  - A struct that the caller fills starts with struct_size = sizeof(the struct), as LIBDECODE_PROBLEM_INIT and its like set
@@ -295,7 +295,11 @@ typedef enum libdecode_features {
      * makes a copy first, which may wait for the stream. Not into a stream that is captured, where every replay would read it. Launch
      * flags have no effect, since the copy stands between the kernels.
      */
-    LIBDECODE_FEATURE_HOST_SEQ_LENS = 1u << 16
+    LIBDECODE_FEATURE_HOST_SEQ_LENS = 1u << 16,
+    /* requests have places of their own: tensors.query_offsets and tensors.out_offsets may be given */
+    LIBDECODE_FEATURE_QUERY_OFFSETS = 1u << 17,
+    /* likewise tensors.k_offsets and tensors.v_offsets; not with nvfp4 KV, whose scales would have none */
+    LIBDECODE_FEATURE_KV_OFFSETS = 1u << 18
 } libdecode_features;
 
 typedef struct libdecode_problem {
@@ -331,7 +335,11 @@ typedef struct libdecode_problem {
     int64_t query_token_stride, query_head_stride; /* default [tokens, num_qo_heads, head_dim]; FEATURE_QUERY_ROPE: v_head_dim */
     int64_t out_token_stride, out_head_stride;     /* default [tokens, num_qo_heads, v_head_dim] */
     int64_t lse_token_stride, lse_head_stride;     /* default [tokens, num_qo_heads] */
-    /* default: kv_layout, dense over the strides inside; in elements */
+    /*
+     * Default: kv_layout, dense over the strides inside; in elements. Multiples of 16 bytes; of BATCH_DECODE also any others, but not
+     * with nvfp4. Kernels of their own serve those, bf16, fp16 and e4m3 of head_dim up to 256, and copy rows in pieces of as many bytes
+     * as strides allow: the fewer, the slower.
+     */
     int64_t k_page_stride, k_head_stride, k_token_stride;
     int64_t v_page_stride, v_head_stride, v_token_stride; /* default: as K's */
     /* NVFP4 scales; default as kv_layout, dense. Multiples of the largest power of two that divides head_dim / 16, at most 16:
@@ -386,11 +394,11 @@ typedef struct libdecode_problem {
 typedef enum libdecode_launch_flags {
     LIBDECODE_LAUNCH_PROGRAMMATIC = 1u << 0, /* may begin before the preceding kernel ends; reads nothing before it has */
     /*
-     * With LAUNCH_PROGRAMMATIC, a promise: seq_lens, page_table, cum_seq_lens_q, query_positions and all KV rows with their scales, but
-     * those of the last q_len tokens of each sequence (problem.q_len, also with FEATURE_RAGGED_Q), were written by what had ended when
-     * the preceding kernel began. They are then read before it ends, the other rows after. As without the flag it may write the query,
-     * the newest rows, scales on the device, sinks, slopes and masks, and use out, out_sf, lse and the workspace. A broken promise is
-     * not found: old values are read.
+     * With LAUNCH_PROGRAMMATIC, a promise: seq_lens, page_table, cum_seq_lens_q, query_positions, offsets and all KV rows with their
+     * scales, but those of the last q_len tokens of each sequence (problem.q_len, also with FEATURE_RAGGED_Q), were written by what had
+     * ended when the preceding kernel began. They are then read before it ends, the other rows after. As without the flag it may write
+     * the query, the newest rows, scales on the device, sinks, slopes and masks, and use out, out_sf, lse and the workspace. A broken
+     * promise is not found: old values are read.
      */
     LIBDECODE_LAUNCH_HISTORY_FINAL = 1u << 1
 } libdecode_launch_flags;
@@ -399,7 +407,8 @@ typedef enum libdecode_launch_flags {
  * Pointers, for one launch. Device memory for libdecode_plan_launch (but seq_lens with FEATURE_HOST_SEQ_LENS), host memory for
  * libdecode_reference.
  * All KV rows, the query, out and the scales of NVFP4 must be 16-byte aligned: base addresses, and strides of rows (NVFP4 out:
- * strides of 8 bytes, which are 16 elements; scales: as libdecode_problem says).
+ * strides of 8 bytes, which are 16 elements; scales, and strides of K and V: as libdecode_problem says). With FEATURE_KV_OFFSETS, and
+ * where strides of K or V are no multiples of 16 bytes, k_cache and v_cache may be any element's address.
  * tokens = batch_size * q_len, or cum_seq_lens_q[batch_size].
  */
 typedef struct libdecode_tensors {
@@ -443,6 +452,18 @@ typedef struct libdecode_tensors {
     const int32_t *sparse_token_ids; /* with sparse_top_k: [tokens, sparse_top_k] */
     const int32_t
         *sparse_top_k_lens; /* [tokens]: ids that count of each query token, from 0 (or below) to sparse_top_k (or more) */
+    /*
+     * With FEATURE_QUERY_OFFSETS, each may be NULL: [batch_size] the element of query, and of out, at which a request's first query
+     * token begins, from 0 on and as aligned as strides are; its others follow by the token stride. Rows of lse, out_sf and draft_mask
+     * stay where they are. Offsets on the device are not checked: one that is misaligned ends the CUDA context.
+     */
+    const int64_t *query_offsets, *out_offsets;
+    /*
+     * With FEATURE_KV_OFFSETS, each may be NULL: [batch_size] an element of k_cache, and of v_cache, any from 0 on: where with
+     * FEATURE_CONTIGUOUS_KV a request's rows begin, in place of the request times k_page_stride; and with pages what is added to where
+     * those of a request lie.
+     */
+    const int64_t *k_offsets, *v_offsets;
 } libdecode_tensors;
 
 /* --------------------------------------------------------------------------------------------------------------- plan */

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define LIBDECODE_KERNEL_ABI 8u
+#define LIBDECODE_KERNEL_ABI 10u
 #define LIBDECODE_CONTRACT_MAGIC 0x4345444cu  /* "LDEC" */
 #define LIBDECODE_CONTRACT_SUFFIX "_contract" /* symbol of a kernel's contract = kernel symbol + this */
 
@@ -65,13 +65,18 @@ enum {
     CONTRACT_FEATURE_BATCH_INVARIANT = 1u << 12,
     CONTRACT_FEATURE_CONTIGUOUS_KV = 1u << 13,
     CONTRACT_FEATURE_QUERY_ROPE = 1u << 14, /* the query in two tensors */
-    CONTRACT_FEATURE_SPARSE_TOP_K_LENS = 1u << 15
+    CONTRACT_FEATURE_SPARSE_TOP_K_LENS = 1u << 15,
+    CONTRACT_FEATURE_QUERY_OFFSETS = 1u << 17, /* of query and out */
+    CONTRACT_FEATURE_KV_OFFSETS = 1u << 18
 };
 
 /* What takes time of those who do not ask for it: kernels are built with all of these, or with none. */
 enum {
     CONTRACT_OPTIONS = CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI | CONTRACT_FEATURE_ROPE
 };
+
+/* Likewise, what says request by request where tensors lie. */
+enum { CONTRACT_OFFSETS = CONTRACT_FEATURE_QUERY_OFFSETS | CONTRACT_FEATURE_KV_OFFSETS };
 
 /* Query tokens of a request with a draft mask: a row's bits are kept in 64. */
 enum { KERNEL_MAX_DRAFT_TOKENS = 64 };
@@ -80,9 +85,10 @@ enum { KERNEL_MAX_DRAFT_TOKENS = 64 };
 enum { KERNEL_MAX_CHUNKS = 32 };
 
 enum {
-    CONTRACT_FLAG_MAY_SPILL = 1u << 0,  /* the grid declares, with a reason, that this variant uses local memory */
-    CONTRACT_FLAG_ROW_GATHER = 1u << 1, /* copies single rows: pages of any size, not powers of two only */
-    CONTRACT_FLAG_LINE_COPIES = 1u << 2 /* copies a box line by line, each to a place of its own in the tile */
+    CONTRACT_FLAG_MAY_SPILL = 1u << 0,   /* the grid declares, with a reason, that this variant uses local memory */
+    CONTRACT_FLAG_ROW_GATHER = 1u << 1,  /* copies single rows: pages of any size, not powers of two only */
+    CONTRACT_FLAG_LINE_COPIES = 1u << 2, /* copies a box line by line, each to a place of its own in the tile */
+    CONTRACT_FLAG_ANY_ROWS = 1u << 3     /* with FLAG_ROW_GATHER: rows of K and V may begin at any element */
 };
 
 /* What the host must know to choose and launch a kernel: stated in the kernel's Traits, lifted from the image by gen/pack.c. */
@@ -242,6 +248,11 @@ struct gqa_decode_params {
     struct row_source k_scales, v_scales; /* NVFP4 only: head_dim / 16 bytes a token */
     int32_t v_scales_interleaved; /* LIBDECODE_SF_V_INTERLEAVE4: token_stride is head_dim / 16, bytes permuted within 4 tokens */
     int32_t scale_blocks; /* not 0: the NVFP4 scales of a page's tokens lie without a gap, from multiples of 16 bytes on */
+    /*
+     * Of kernels with offsets only, each or NULL: by request, the element at which its query tokens begin in query and out, and the
+     * element from which its pages count in K and V, or where there is no page table its rows.
+     */
+    const int64_t *query_offsets, *out_offsets, *k_offsets, *v_offsets;
 };
 
 /* Merging of states: libdecode_states of libdecode.h, its defaults made explicit. Strides count elements. */
@@ -318,7 +329,7 @@ struct late_copy_range {
     uint8_t *destination;
     uint64_t bytes;
 };
-enum { LATE_COPY_MAX_RANGES = 16 };
+enum { LATE_COPY_MAX_RANGES = 18 };
 struct late_copy_params {
     struct late_copy_range ranges[LATE_COPY_MAX_RANGES];
     uint32_t num_ranges;

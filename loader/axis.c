@@ -19,7 +19,9 @@ _Static_assert((int)CONTRACT_FEATURE_WINDOW == (int)LIBDECODE_FEATURE_WINDOW &&
                    (int)CONTRACT_FEATURE_LSE_NATURAL == (int)LIBDECODE_FEATURE_LSE_NATURAL &&
                    (int)CONTRACT_FEATURE_BATCH_INVARIANT == (int)LIBDECODE_FEATURE_BATCH_INVARIANT &&
                    (int)CONTRACT_FEATURE_CONTIGUOUS_KV == (int)LIBDECODE_FEATURE_CONTIGUOUS_KV &&
-                   (int)CONTRACT_FEATURE_QUERY_ROPE == (int)LIBDECODE_FEATURE_QUERY_ROPE,
+                   (int)CONTRACT_FEATURE_QUERY_ROPE == (int)LIBDECODE_FEATURE_QUERY_ROPE &&
+                   (int)CONTRACT_FEATURE_QUERY_OFFSETS == (int)LIBDECODE_FEATURE_QUERY_OFFSETS &&
+                   (int)CONTRACT_FEATURE_KV_OFFSETS == (int)LIBDECODE_FEATURE_KV_OFFSETS,
                "features in kernels/abi.h and libdecode.h");
 _Static_assert((int)KERNEL_DTYPE_BF16 == (int)LIBDECODE_DTYPE_BF16 && (int)KERNEL_DTYPE_FP16 == (int)LIBDECODE_DTYPE_FP16 &&
                    (int)KERNEL_DTYPE_E4M3 == (int)LIBDECODE_DTYPE_E4M3 && (int)KERNEL_DTYPE_NVFP4 == (int)LIBDECODE_DTYPE_NVFP4 &&
@@ -43,7 +45,9 @@ static const struct {
                 {LIBDECODE_FEATURE_LSE_NATURAL, "lse_natural"},
                 {LIBDECODE_FEATURE_BATCH_INVARIANT, "batch_invariant"},
                 {LIBDECODE_FEATURE_CONTIGUOUS_KV, "contiguous_kv"},
-                {LIBDECODE_FEATURE_QUERY_ROPE, "query_rope"}};
+                {LIBDECODE_FEATURE_QUERY_ROPE, "query_rope"},
+                {LIBDECODE_FEATURE_QUERY_OFFSETS, "query_offsets"},
+                {LIBDECODE_FEATURE_KV_OFFSETS, "kv_offsets"}};
 
 const char *feature_name(uint32_t bit) {
     for (size_t i = 0; i < sizeof features / sizeof features[0]; i++)

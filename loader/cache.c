@@ -19,6 +19,7 @@ struct cache cache_of_k(const struct problem *problem, const libdecode_tensors *
                           .dtype = given->kv_dtype,
                           .sf_layout = LIBDECODE_SF_LINEAR,
                           .row_format = given->kv_row_format,
+                          .offsets = tensors->k_offsets,
                           .dim = (size_t)problem->qk_dim};
 }
 
@@ -40,6 +41,7 @@ struct cache cache_of_v(const struct problem *problem, const libdecode_tensors *
                           .dtype = given->kv_dtype,
                           .sf_layout = given->v_sf_layout,
                           .page_table_offset = given->page_table_v_offset,
+                          .offsets = tensors->v_offsets,
                           .dim = (size_t)problem->v_dim};
 }
 
@@ -65,8 +67,9 @@ static void decode_nvfp4_352(const uint8_t *row, size_t dim, double *ret_row) {
         element_decode_row(LIBDECODE_DTYPE_E4M3, row + ROPE_OFFSET, dim - LATENT_DIM, ret_row + LATENT_DIM);
 }
 
-void cache_decode_row(const struct cache *cache, int64_t page, int64_t kv_head, int64_t page_token, double *ret_row) {
-    int64_t element = page * cache->page_stride + kv_head * cache->head_stride + page_token * cache->token_stride;
+void cache_decode_row(const struct cache *cache, int64_t page, int64_t kv_head, int64_t page_token, int64_t shift,
+                      double *ret_row) {
+    int64_t element = page * cache->page_stride + kv_head * cache->head_stride + page_token * cache->token_stride + shift;
     const uint8_t *row = cache->rows + element_bytes(cache->dtype, element);
     if (cache->row_format == LIBDECODE_KV_ROW_FP8_SCALED_656) {
         decode_scaled_656(row, cache->dim, ret_row);

@@ -18,6 +18,7 @@ struct cache {
     libdecode_sf_layout sf_layout;
     libdecode_kv_row_format row_format;
     int64_t page_table_offset; /* its page ids, from those of K */
+    const int64_t *offsets;    /* by request, elements from `rows` on; or NULL */
     size_t dim;                /* elements of a row */
 };
 
@@ -25,7 +26,8 @@ struct cache {
 struct cache cache_of_k(const struct problem *problem, const libdecode_tensors *tensors);
 struct cache cache_of_v(const struct problem *problem, const libdecode_tensors *tensors);
 
-/* `ret_row` has room for `dim` elements. */
-void cache_decode_row(const struct cache *cache, int64_t page, int64_t kv_head, int64_t page_token, double *ret_row);
+/* `shift`: elements that the row lies farther on than its page says. `ret_row` has room for `dim` elements. */
+void cache_decode_row(const struct cache *cache, int64_t page, int64_t kv_head, int64_t page_token, int64_t shift,
+                      double *ret_row);
 
 #endif

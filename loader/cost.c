@@ -347,7 +347,8 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .unit_bytes = bytes / larger(product(work->num_sequences, work->row_passes), 1),
                            .memory_ns = bytes_ns(bytes, memory_mbps(device)),
                            .cta_ns = work->token_ps > 0 ? product(unit_tokens, work->token_ps) / 1000
-                                                        : cta_ns(contract, unit_tokens, work->computed_token_bytes),
+                                                        : sum(cta_ns(contract, unit_tokens, work->computed_token_bytes),
+                                                              product(unit_tokens, work->further_token_ps) / 1000),
                            .copy_permille = contract->flags & CONTRACT_FLAG_ROW_GATHER ? ROW_GATHER_PERMILLE : 1000,
                            .fixed_ns = LAUNCH_NS + format_of(contract->kv_dtype)->end_ns,
                            .part_ns = work->part_ns > 0 ? work->part_ns : part_ns(contract->row_tile),

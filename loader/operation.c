@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "problem.h"
 #include "status.h"
 
 /* ---------------------------------------------------------------------------------------------------- the operations */
@@ -19,6 +20,8 @@
     { .kind = RULE_REQUIRED }
 #define WITH(name)                                                                                                               \
     { .kind = RULE_FEATURE, .feature = LIBDECODE_FEATURE_##name, .announcement = "LIBDECODE_FEATURE_" #name }
+#define MAYBE_WITH(name)                                                                                                         \
+    { .kind = RULE_FEATURE_OPTIONAL, .feature = LIBDECODE_FEATURE_##name, .announcement = "LIBDECODE_FEATURE_" #name }
 #define NVFP4_KV                                                                                                                 \
     { .kind = RULE_NVFP4_KV }
 #define NVFP4_OUT                                                                                                                \
@@ -43,7 +46,8 @@ static const struct operation_rules operations[] = {
                     LIBDECODE_FEATURE_DRAFT_MASK | LIBDECODE_FEATURE_V_PAGE_TABLE | LIBDECODE_FEATURE_QUERY_POSITIONS |
                     LIBDECODE_FEATURE_SKIP_SOFTMAX | LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_ALIBI |
                     LIBDECODE_FEATURE_ROPE | LIBDECODE_FEATURE_LSE_NATURAL | LIBDECODE_FEATURE_BATCH_INVARIANT |
-                    LIBDECODE_FEATURE_CONTIGUOUS_KV | LIBDECODE_FEATURE_HOST_SEQ_LENS,
+                    LIBDECODE_FEATURE_CONTIGUOUS_KV | LIBDECODE_FEATURE_HOST_SEQ_LENS | LIBDECODE_FEATURE_QUERY_OFFSETS |
+                    LIBDECODE_FEATURE_KV_OFFSETS,
         .fields =
             {
                 [PROBLEM_FIELD_op] = OPTIONAL,
@@ -115,6 +119,10 @@ static const struct operation_rules operations[] = {
                 [TENSOR_POINTER_bmm1_scale_log2_device] = OPTIONAL,
                 [TENSOR_POINTER_bmm2_scale_device] = OPTIONAL,
                 [TENSOR_POINTER_alibi_slopes] = WITH(ALIBI),
+                [TENSOR_POINTER_query_offsets] = MAYBE_WITH(QUERY_OFFSETS),
+                [TENSOR_POINTER_out_offsets] = MAYBE_WITH(QUERY_OFFSETS),
+                [TENSOR_POINTER_k_offsets] = MAYBE_WITH(KV_OFFSETS),
+                [TENSOR_POINTER_v_offsets] = MAYBE_WITH(KV_OFFSETS),
             },
     },
     {
@@ -295,6 +303,7 @@ static bool is_announced(const struct rule *rule, const libdecode_problem *probl
     case RULE_SPARSE:
         return is_sparse(problem);
     case RULE_FEATURE:
+    case RULE_FEATURE_OPTIONAL:
         return (problem->features & rule->feature) != 0;
     case RULE_NVFP4_KV:
         return problem->kv_dtype == LIBDECODE_DTYPE_NVFP4;
@@ -314,6 +323,7 @@ static bool must_be_given(const struct rule *rule, const libdecode_problem *prob
 static const char *announcement(const struct rule *rule) {
     switch (rule->kind) {
     case RULE_FEATURE:
+    case RULE_FEATURE_OPTIONAL:
         return rule->announcement;
     case RULE_NVFP4_KV:
         return "kv_dtype nvfp4";
@@ -385,14 +395,39 @@ _Static_assert(sizeof(libdecode_tensors) ==
 
 _Static_assert(NUM_TENSOR_POINTERS <= 32, "a bit per pointer");
 
+int64_t odd_kv_stride_bytes(const libdecode_problem *problem) {
+    const int64_t strides[] = {problem->k_page_stride, problem->k_head_stride, problem->k_token_stride,
+                               problem->v_page_stride, problem->v_head_stride, problem->v_token_stride};
+    for (size_t i = 0; i < sizeof strides / sizeof strides[0]; i++) {
+        const int64_t bytes = (int64_t)element_bytes(problem->kv_dtype, strides[i]);
+        if (bytes % ROW_ALIGNMENT_BYTES != 0)
+            return bytes;
+    }
+    return 0;
+}
+
+/* What kernels for rows of any alignment serve begins anywhere itself. */
+static void loosen_caches(const libdecode_problem *problem, struct pointer_set *set) {
+    if ((problem->features & LIBDECODE_FEATURE_KV_OFFSETS) == 0 && odd_kv_stride_bytes(problem) == 0)
+        return;
+    set->loose = 1u << TENSOR_POINTER_k_cache | 1u << TENSOR_POINTER_v_cache;
+    set->element_bytes = (uint32_t)element_bytes(problem->kv_dtype, 1);
+}
+
+static unsigned alignment_of(struct pointer_set set, size_t index) {
+    return (set.loose >> index & 1) != 0 ? set.element_bytes : pointers[index].alignment;
+}
+
 struct pointer_set operation_pointers(const struct operation_rules *operation, const libdecode_problem *problem) {
-    struct pointer_set set = {0, 0};
+    struct pointer_set set = {.known = 0};
+    if (problem->kv_dtype != LIBDECODE_DTYPE_DEFAULT)
+        loosen_caches(problem, &set);
     for (size_t i = 0; i < NUM_TENSOR_POINTERS; i++) {
         const struct rule *rule = &operation->pointers[i];
         bool is_known = is_announced(rule, problem);
         set.known |= (uint32_t)is_known << i;
-        bool is_needed =
-            is_known && rule->kind != RULE_OPTIONAL && (rule->kind != RULE_UNLESS_CAPACITY || must_be_given(rule, problem));
+        bool is_needed = is_known && rule->kind != RULE_OPTIONAL && rule->kind != RULE_FEATURE_OPTIONAL &&
+                         (rule->kind != RULE_UNLESS_CAPACITY || must_be_given(rule, problem));
         set.needed |= (uint32_t)(is_needed && problem->batch_size > 0) << i;
     }
     return set;
@@ -423,9 +458,9 @@ static libdecode_status refuse_pointers(const struct operation_rules *operation,
         if (pointer && !is_known)
             return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
                         "tensors.%s is given without %s: set that in the problem, or leave the pointer NULL", name, asked);
-        if ((uintptr_t)pointer % pointers[i].alignment != 0)
+        if ((uintptr_t)pointer % alignment_of(set, i) != 0)
             return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "tensors.%s is %p: it must be aligned to %u bytes", name, pointer,
-                        pointers[i].alignment);
+                        alignment_of(set, i));
     }
     return fail(LIBDECODE_ERROR_INTERNAL, "the pointers of tensors are refused without a reason; please report this");
 }
@@ -437,7 +472,7 @@ libdecode_status operation_check_pointers(const struct operation_rules *operatio
     for (size_t i = 0; i < NUM_TENSOR_POINTERS; i++) {
         const void *pointer = pointer_of(tensors, i);
         given |= (uint32_t)(pointer != NULL) << i;
-        misaligned |= (uintptr_t)pointer & (pointers[i].alignment - 1);
+        misaligned |= (uintptr_t)pointer & (alignment_of(set, i) - 1);
     }
     if ((given & ~set.known) == 0 && (set.needed & ~given) == 0 && misaligned == 0)
         return LIBDECODE_OK;

@@ -98,7 +98,11 @@ enum { PROBLEM_MAX_HEAD_DIM = 576 }; /* of MLA; other operations have less, as p
     POINTER(alibi_slopes, sizeof(float))                                                                                         \
     POINTER(query_rope, ROW_ALIGNMENT_BYTES)                                                                                     \
     POINTER(sparse_token_ids, sizeof(int32_t))                                                                                   \
-    POINTER(sparse_top_k_lens, sizeof(int32_t))
+    POINTER(sparse_top_k_lens, sizeof(int32_t))                                                                                  \
+    POINTER(query_offsets, sizeof(int64_t))                                                                                      \
+    POINTER(out_offsets, sizeof(int64_t))                                                                                        \
+    POINTER(k_offsets, sizeof(int64_t))                                                                                          \
+    POINTER(v_offsets, sizeof(int64_t))
 
 #define PROBLEM_FIELD_OF_RANGE_(name, least, most, kind, note) PROBLEM_FIELD_##name,
 #define PROBLEM_FIELD_OF_OTHER_(name) PROBLEM_FIELD_##name,
@@ -112,8 +116,9 @@ enum rule_kind {
     RULE_UNKNOWN = 0, /* never: it must be 0 */
     RULE_OPTIONAL,
     RULE_REQUIRED,
-    RULE_FEATURE,  /* only with `feature` */
-    RULE_NVFP4_KV, /* only with such a dtype */
+    RULE_FEATURE,          /* only with `feature` */
+    RULE_FEATURE_OPTIONAL, /* likewise, and a pointer need not be */
+    RULE_NVFP4_KV,         /* only with such a dtype */
     RULE_NVFP4_OUT,
     RULE_PAGED,          /* without FEATURE_CONTIGUOUS_KV, and then it may be given */
     RULE_PAGED_REQUIRED, /* likewise, and then it must be */
@@ -145,9 +150,14 @@ const struct operation_rules *operation_named(const char *name);
 /* The fields and features of a problem as its caller gave it. Error: INVALID_ARGUMENT. */
 libdecode_status operation_check_fields(const struct operation_rules *operation, const libdecode_problem *problem);
 
+/* Of a problem whose strides are explicit: one of K or V that is no multiple of what rows are aligned to; 0: there is none. */
+int64_t odd_kv_stride_bytes(const libdecode_problem *problem);
+
 /* Of a checked problem, a bit per enum tensor_pointer: worked out once, so that a launch compares bits. */
 struct pointer_set {
     uint32_t known, needed; /* with an empty batch none is needed */
+    uint32_t loose;         /* aligned to elements of KV alone, of so many bytes */
+    uint32_t element_bytes;
 };
 struct pointer_set operation_pointers(const struct operation_rules *operation, const libdecode_problem *problem);
 

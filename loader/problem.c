@@ -237,13 +237,13 @@ static libdecode_status check_sparse(const libdecode_problem *given) {
 }
 
 static libdecode_status check_layouts(const libdecode_problem *given) {
-    if (given->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4) {
-        const char *size = problem_is_contiguous(given) ? "kv_capacity_tokens" : "page_size";
-        REQUIRE(
-            given->page_size % 4 == 0 && given->head_dim % 64 == 0,
+    REQUIRE(
+        (given->features & LIBDECODE_FEATURE_KV_OFFSETS) == 0 || given->kv_dtype != LIBDECODE_DTYPE_NVFP4,
+        "problem.features has LIBDECODE_FEATURE_KV_OFFSETS with kv_dtype nvfp4: they do not say where scales are, leave it out");
+    const char *size = problem_is_contiguous(given) ? "kv_capacity_tokens" : "page_size";
+    REQUIRE(given->v_sf_layout != LIBDECODE_SF_V_INTERLEAVE4 || (given->page_size % 4 == 0 && given->head_dim % 64 == 0),
             "problem.v_sf_layout is 1 (V_INTERLEAVE4) with %s %d and head_dim %d: %s must be a multiple of 4 and head_dim of 64",
             size, given->page_size, given->head_dim, size);
-    }
     return LIBDECODE_OK;
 }
 
@@ -325,7 +325,9 @@ static int64_t k_row_bytes(const libdecode_problem *given) {
 static libdecode_status check_kv(libdecode_problem *given) {
     static const struct stride_names k_names = {"k_page_stride", "k_head_stride", "k_token_stride"};
     static const struct stride_names v_names = {"v_page_stride", "v_head_stride", "v_token_stride"};
-    struct alignment alignment = row_alignment(given->kv_dtype);
+    /* Kernels that copy rows of whole elements in small pieces take any stride. */
+    struct alignment alignment =
+        is_mla(given) || given->kv_dtype == LIBDECODE_DTYPE_NVFP4 ? row_alignment(given->kv_dtype) : not_aligned;
     const int64_t row = k_row_bytes(given) * 8 / dtype_bits(given->kv_dtype);
     FORWARD(check_kv_strides(given, given->kv_layout, &k_names, row, alignment, &given->k_page_stride, &given->k_head_stride,
                              &given->k_token_stride));

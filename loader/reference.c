@@ -55,6 +55,7 @@ struct sequence {
     int64_t q_len;       /* of this request */
     int64_t first_token; /* row of its first query token in query, out, lse and draft_mask */
     const int32_t *page_ids;
+    int64_t query_shift;      /* elements from where its rows of query would lie to where they do */
     const int32_t *token_ids; /* sparse: seq_len of them, of the one query token that this is then about; else NULL */
 };
 
@@ -154,7 +155,7 @@ static bool walk_next(const struct operation *operation, struct token_walk *walk
 static void load_kv_row(const struct operation *operation, const struct sequence *sequence, const struct cache *cache,
                         int64_t token, double *ret_row) {
     const libdecode_problem *problem = operation->problem;
-    int64_t page = sequence->request, page_token = token;
+    int64_t page = cache->offsets != NULL ? 0 : sequence->request, page_token = token;
     if (sequence->token_ids != NULL) {
         page = sequence->token_ids[token] / problem->page_size;
         page_token = sequence->token_ids[token] % problem->page_size;
@@ -165,7 +166,8 @@ static void load_kv_row(const struct operation *operation, const struct sequence
     if (page < 0 || (problem->num_pages != 0 && page >= problem->num_pages))
         memset(ret_row, 0, cache->dim * sizeof *ret_row); /* it still counts, with logit 0 */
     else
-        cache_decode_row(cache, page, sequence->kv_head, page_token, ret_row);
+        cache_decode_row(cache, page, sequence->kv_head, page_token,
+                         cache->offsets != NULL ? cache->offsets[sequence->request] : 0, ret_row);
 }
 
 /* Pairs of dims that are half a row apart, as libdecode.h says. float64 knows an angle of a million radians to 2^-33. */
@@ -204,7 +206,8 @@ static void load_queries(const struct operation *operation, const struct sequenc
     for (int64_t token = 0; token < sequence->q_len; token++) {
         for (size_t member = 0; member < operation->group_size; member++, row++) {
             int64_t head = sequence->kv_head * (int64_t)operation->group_size + (int64_t)member;
-            int64_t element = (sequence->first_token + token) * problem->query_token_stride + head * problem->query_head_stride;
+            int64_t element = (sequence->first_token + token) * problem->query_token_stride + head * problem->query_head_stride +
+                              sequence->query_shift;
             element_decode_row(problem->query_dtype, query + element_bytes(problem->query_dtype, element), operation->query_dim,
                                scratch->query + row * operation->qk_dim);
             load_query_rope(operation, sequence->first_token + token, head, scratch->query + row * operation->qk_dim);
@@ -340,10 +343,11 @@ static void store_exact_row(const struct operation *operation, size_t row, const
     exact->turned[result] = fabs(operation->bmm1_scale) * sqrt(scratch->row_turned[row]);
 }
 
-static void store_row(const struct operation *operation, const double *values, double lse, int64_t token, int64_t head) {
+static void store_row(const struct operation *operation, const struct sequence *sequence, const double *values, double lse,
+                      int64_t token, int64_t head) {
     const libdecode_problem *problem = operation->problem;
     const libdecode_tensors *tensors = operation->tensors;
-    int64_t element = token * problem->out_token_stride + head * problem->out_head_stride;
+    int64_t element = out_element(problem, tensors, (int32_t)sequence->request, token, head);
     uint8_t *out = (uint8_t *)tensors->out + element_bytes(problem->out_dtype, element);
 
     if (problem->out_dtype == LIBDECODE_DTYPE_NVFP4)
@@ -377,7 +381,7 @@ static void finish_row(const struct operation *operation, const struct sequence 
     if (scratch->squares != NULL)
         store_exact_row(operation, row, values, lse, sum == 0 ? 0 : shrink / sum, token, head);
     else
-        store_row(operation, values, lse, token, head);
+        store_row(operation, sequence, values, lse, token, head);
 }
 
 static void decode_sequence(const struct operation *operation, const struct sequence *sequence) {
@@ -489,6 +493,7 @@ static struct sequence find_sequence(const struct reference *reference, int64_t 
         sequence.first_token = cum_seq_lens_q[request];
         sequence.q_len = cum_seq_lens_q[request + 1] - sequence.first_token;
     }
+    sequence.query_shift = request_shift(tensors->query_offsets, request, sequence.first_token, problem->query_token_stride);
     if (seq_len > reference->problem.max_tokens)
         seq_len = reference->problem.max_tokens;
     sequence.seq_len = seq_len > 0 ? seq_len : 0;
@@ -528,12 +533,6 @@ static size_t longest_query(const struct reference *reference) {
         longest = q_len > longest ? q_len : longest;
     }
     return (size_t)longest;
-}
-
-int64_t query_tokens(const libdecode_problem *problem, const int32_t *cum_seq_lens_q) {
-    if (cum_seq_lens_q != NULL)
-        return cum_seq_lens_q[problem->batch_size];
-    return (int64_t)problem->batch_size * (problem->q_len > 0 ? problem->q_len : 1);
 }
 
 libdecode_status reference_begin(const libdecode_problem *problem, const libdecode_tensors *tensors,

@@ -7,6 +7,7 @@
 #define LIBDECODE_REFERENCE_H
 
 #include "problem.h"
+#include "query_rows.h"
 
 /*
  * Where results go before they are rounded, and what the rounding of a kernel is measured by. A row is a query token and head,
@@ -39,8 +40,5 @@ libdecode_status reference_begin(const libdecode_problem *problem, const libdeco
  * order, and at the same time. Error: OUT_OF_MEMORY.
  */
 libdecode_status reference_part(const struct reference *reference, int64_t request, int64_t kv_head);
-
-/* Query tokens of all requests: rows of query, out and lse. `cum_seq_lens_q` is NULL without RAGGED_Q. */
-int64_t query_tokens(const libdecode_problem *problem, const int32_t *cum_seq_lens_q);
 
 #endif

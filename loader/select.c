@@ -17,7 +17,7 @@
 #include "target.h"
 
 static int num_options(const struct kernel_record *record) {
-    return __builtin_popcount(record->kernel->contract.features & CONTRACT_OPTIONS);
+    return __builtin_popcount(record->kernel->contract.features & (CONTRACT_OPTIONS | CONTRACT_OFFSETS));
 }
 
 /*

@@ -26,8 +26,10 @@
  * final, role by role and as late as each can (history.cuh).
  *
  * Kernels with options (soft cap, ALiBi, RoPE, skip-softmax) are variants of their own: what few launches ask for costs the others
- * nothing. With RoPE keys are turned between shared memory and the tensor core (qk_rotated), queries when they are loaded; with
- * skip-softmax V of a tile is asked for after the warps have voted on it (skip_votes.cuh).
+ * nothing. So are kernels with offsets, where each request's rows of query, out, K and V begin at a place of its own; those that copy
+ * rows one by one take them from any address. With RoPE keys are turned between shared memory and the tensor core, queries when they
+ * are loaded or for every tile (rotation.cuh); with skip-softmax V of a tile is asked for after the warps have voted on it
+ * (skip_votes.cuh).
  *
  * A worker with two pieces, the first of tiles 0 to 2, the second of tiles 3 to 6, two teams, four stages (time runs to the right;
  * a copy lands long after it was issued, and the ring fills while the first lands):
@@ -59,6 +61,7 @@
 #include "pipeline/warp_fold.cuh"
 #include "pipeline/worker_fold.cuh"
 #include "tile/attention.cuh"
+#include "tile/rotation.cuh"
 #include "tile/row_map.cuh"
 #include "variant.cuh"
 
@@ -72,11 +75,13 @@ struct Traits {
     static constexpr int row_tile = VARIANT_ROW_TILE;
     static constexpr int min_page_size = VARIANT_MIN_PAGE_SIZE;
     static constexpr int cluster_size = VARIANT_CLUSTER_SIZE;
-    static constexpr bool has_options = VARIANT_OPTIONS != 0; /* what few launches ask for: none else jumps over it */
+    static constexpr bool has_options = VARIANT_OPTIONS == 1; /* what few launches ask for: none else jumps over it */
+    static constexpr bool has_offsets = VARIANT_OPTIONS == 2; /* likewise: a place of its own for each request */
     static constexpr bool gathers_rows = min_page_size < tile::fragment_tokens;
     using Format = tile::KvFormat<dtype, head_dim>;
     static_assert(head_dim == 64 || head_dim == 128 || head_dim == 256 || head_dim == 512, "head_dim in the .toml");
     static_assert(row_tile == 8 || row_tile == 16 || row_tile == 32, "row_tile in the .toml: 8, 16 or 32");
+    static_assert(VARIANT_OPTIONS >= 0 && VARIANT_OPTIONS <= 2, "options in the .toml: 0, 1 or 2");
     static_assert(min_page_size == 1 || min_page_size == 16, "min_page_size in the .toml: 1 or 16");
 
     static constexpr bool small = variant::target_sm == 120; /* 99 KiB of shared memory, a fifth of the bandwidth */
@@ -149,6 +154,8 @@ struct Traits {
      * who waits for V behind every vote takes longer than who reads it all.
      */
     static constexpr bool skips = has_options && stages >= 2 * teams && token_fragments * row_fragments <= 2;
+    /* Registers, or a few words of local memory, for a query in f32 beside all that; kernels of e5m2 may use none. */
+    static constexpr bool turns_query = computes_rope && row_tile == 8 && head_dim <= 128 && dtype != KERNEL_DTYPE_E5M2;
 };
 
 using Format = Traits::Format;
@@ -160,8 +167,15 @@ using Softmax = tile::OnlineSoftmax<Traits::row_fragments>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
 using Votes = std::conditional_t<Traits::skips, pipeline::SkipVotes<Traits::stages>, pipeline::NoVotes>;
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size, Votes>;
-using RowGather = pipeline::RowGather<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size, Votes>;
+using RowGather = pipeline::RowGather<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size, Votes,
+                                      Traits::has_offsets>;
 using ScaleGather = pipeline::ScaleGather<Format, Ring, Traits::tile_tokens, TileLayout::rows_bytes, Traits::cluster_size>;
+
+using KeyRotation = tile::KeyRotation<Format, Traits::head_dim, Traits::consumer_threads>;
+using QueryRotation = tile::QueryRotation<Format, Traits::head_dim, Traits::consumer_threads, Traits::token_fragments,
+                                          Traits::row_fragments, Traits::teams * Traits::tile_tokens>;
+using Rotation = std::conditional_t<Traits::turns_query, QueryRotation,
+                                    std::conditional_t<Traits::computes_rope, KeyRotation, tile::NoRotation>>;
 
 /* What folds the warps' partials in `parts` blocks of columns, and then those of a cluster. */
 template <int cluster_size, int parts>
@@ -180,8 +194,8 @@ struct FoldIn {
         pipeline::KvRingBarriers<Traits::stages> barriers;
         Votes votes;
         pipeline::PieceQueue<Traits::row_tile> pieces;
-        tile::RopeFrequency frequencies[Traits::computes_rope ? Traits::head_dim / 2 : 1]; /* of pairs of dims */
-        pipeline::Sequences sequences;                                                     /* for what is called rarely */
+        Rotation rotation;
+        pipeline::Sequences sequences; /* for what is called rarely */
     };
     /* Without the padding that the alignment adds to the end. */
     static constexpr int shared_bytes = offsetof(SharedMemory, sequences) + sizeof(pipeline::Sequences);
@@ -218,6 +232,7 @@ __device__ __forceinline__ bool asks_rope(const gqa_decode_params &params) {
 /* What a consumer warp keeps over a piece. */
 struct ConsumerState {
     tile::QueryFragment<Format, Traits::row_fragments> query;
+    Rotation::State turned;
     tile::OnlineSoftmax<Traits::row_fragments> softmax;
     tile::OutputFragment<Format::steps, Traits::row_fragments> output;
 };
@@ -239,6 +254,33 @@ using Weights = tile::WeightFragment<Traits::token_fragments, Traits::row_fragme
 /* Wide row tiles and options have no registers to keep what every tile asks for. */
 using TileWalk =
     pipeline::TileWalk<Traits::row_tile, Traits::tile_tokens, Traits::teams, Traits::row_tile == 8 && !Traits::has_options, Ring>;
+
+using AnnouncedPiece = pipeline::AnnouncedPiece<Traits::row_tile>;
+
+__device__ __forceinline__ auto row_map(const gqa_decode_params &params, const AnnouncedPiece &announced) {
+    const int request = announced.piece.request, first_query_token = announced.rows.first_query_token;
+    const tile::RowMap rows(params.schedule.group_size, first_query_token, announced.piece.kv_head,
+                            announced.piece.row_pass * Traits::row_tile);
+    if constexpr (Traits::has_offsets)
+        return tile::OffsetRowMap(
+            rows, tile::request_shift(params.query_offsets, request, first_query_token, params.query.token_stride),
+            tile::request_shift(params.out_offsets, request, first_query_token, params.output.token_stride));
+    else
+        return rows;
+}
+
+__device__ __forceinline__ auto rotated_rows(const gqa_decode_params &params, const AnnouncedPiece &announced,
+                                             const Place &place) {
+    return tile::RotatedRows{params.query,    row_map(params, announced), announced.rows.place,
+                             place.first_row, announced.rows.live_rows,   params.schedule.position_stride.value};
+}
+
+/* Of the first tile that this warp takes of a piece. */
+__device__ __forceinline__ int first_token(const AnnouncedPiece &announced, const Place &place, Ring ring) {
+    return TileWalk(announced.rows, announced.first_team, place.team, ring)
+        .tokens<Traits::tokens_per_warp>(place.first_token())
+        .first_token;
+}
 
 /* What few launches ask for. */
 [[maybe_unused]] __device__ __forceinline__ void bend(const gqa_decode_params &params, Scores &scores, const Tokens &tokens,
@@ -265,10 +307,9 @@ __device__ __forceinline__ void add_values(const Ring &ring, const Tokens &token
  * Attention of this warp's rows over its tokens of the piece's tiles. Where tiles may be passed over, V of a tile comes a trip to memory
  * after the votes about it, so the scores of the next one are computed first, if there are places for both in the ring, and registers.
  */
-__device__ __forceinline__ void attend(const gqa_decode_params &params, const pipeline::AnnouncedPiece<Traits::row_tile> &piece,
-                                       const RowScales &scales, Ring &ring, Votes &votes, const TokenFragments &fragments,
-                                       const tile::RopeFrequency *frequencies, const Place &place, ConsumerState &state,
-                                       int lane) {
+__device__ __forceinline__ void attend(const gqa_decode_params &params, const AnnouncedPiece &piece, const RowScales &scales,
+                                       Ring &ring, Votes &votes, const TokenFragments &fragments, const Rotation &rotation,
+                                       const Place &place, ConsumerState &state, int lane) {
     const bool may_skip = Traits::skips && params.query.skip_factor > 0.f;
     const tile::UnitRows<Traits::row_tile> &rows = piece.rows;
     Ring ring_behind = ring;
@@ -284,11 +325,13 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
         const Tokens tokens = walk.tokens<Traits::tokens_per_warp>(place.first_token());
         bool wanted = tokens.any_visible();
         Scores scores;
+        if (asks_rope(params) && !is_first)
+            rotation.turn(state.turned, state.query, rotated_rows(params, piece, place), tokens.first_token,
+                          ptx::thread_index_here() % 32);
         ring.wait_full(pipeline::tensor_k);
         if (wanted && asks_rope(params))
-            tile::qk_rotated(scores, state.query, ring.tile(pipeline::tensor_k), fragments, frequencies,
-                             params.query.head_dim / 2,
-                             (tokens.first_token + (lane >> 2)) * params.schedule.position_stride.value, lane);
+            rotation.scores(scores, state.query, ring.tile(pipeline::tensor_k), fragments, params.query.head_dim / 2,
+                            (tokens.first_token + (lane >> 2)) * params.schedule.position_stride.value, lane);
         else if (wanted)
             tile::qk(scores, state.query, ring.tile(pipeline::tensor_k), fragments, lane);
         ring.release(pipeline::tensor_k, lane);
@@ -317,8 +360,7 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const pi
 }
 
 /* The page ceiling's: every tile is given back as it came. */
-__device__ __forceinline__ void release_tiles(const pipeline::AnnouncedPiece<Traits::row_tile> &piece, Ring &ring,
-                                              const Place &place, int lane) {
+__device__ __forceinline__ void release_tiles(const AnnouncedPiece &piece, Ring &ring, const Place &place, int lane) {
     for (TileWalk walk(piece.rows, piece.first_team, place.team, ring); walk.has_tile(); walk.next()) {
         for (const pipeline::Tensor tensor : {pipeline::tensor_k, pipeline::tensor_v}) {
             ring.wait_full(tensor);
@@ -330,6 +372,9 @@ __device__ __forceinline__ void release_tiles(const pipeline::AnnouncedPiece<Tra
 __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int warp, int lane) {
     const Place place(warp);
     const TokenFragments fragments(place.first_token(), params.schedule.box_tokens, params.v_scales_interleaved != 0, lane);
+    if (asks_rope(params)) /* while the first copies are on their way */
+        shared.rotation.prepare(params.query, params.schedule.position_stride.value, threadIdx.x,
+                                [] { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); });
     pipeline::meet_cluster<Traits::cluster_size>();
     for (uint32_t number = 0;; ++number) {
         const auto &announced = shared.pieces.wait_named(number);
@@ -343,28 +388,25 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
             shared.pieces.pop(number);
             continue;
         }
-        const auto row_map = [&] {
-            return tile::RowMap(params.schedule.group_size, unit.first_query_token, piece.kv_head,
-                                piece.row_pass * Traits::row_tile);
-        };
         ConsumerState state;
         if (asks_rope(params)) {
             shared.pieces.wait_described(number);
-            state.query.load_rotated(params.query, row_map(), unit.place, shared.frequencies, place.first_row, unit.live_rows,
-                                     ptx::thread_index_here() % 32);
+            shared.rotation.load(state.turned, state.query, rotated_rows(params, announced, place),
+                                 first_token(announced, place, ring), ptx::thread_index_here() % 32);
         } else {
             /* Its addresses in the row anew for every piece: kept from piece to piece they would take registers from the loop over tiles. */
-            state.query.load(params.query, row_map(), place.first_row, unit.live_rows, ptx::thread_index_here() % 32);
+            state.query.load(params.query, row_map(params, announced), place.first_row, unit.live_rows,
+                             ptx::thread_index_here() % 32);
         }
         const RowScales scales(tile::scale_log2(params.query), asks_rope(params), state.query);
         shared.pieces.wait_described(number);
         state.softmax.clear();
         state.output.clear();
-        attend(params, announced, scales, ring, shared.votes, fragments, shared.frequencies, place, state, lane);
+        attend(params, announced, scales, ring, shared.votes, fragments, shared.rotation, place, state, lane);
 
         /* Anew: kept over the loop they would take registers from it. */
         number = announced.number;
-        const tile::RowMap rows = row_map();
+        const auto rows = row_map(params, announced);
         const int rank = cluster_rank(), live_rows = unit.live_rows;
         Fold::CtaSlice own(live_rows);
         Fold::Result result(live_rows);
@@ -419,7 +461,8 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedul
         }
     }
     if constexpr (Traits::gathers_rows)
-        RowGather(params.schedule, tensor == pipeline::tensor_k ? params.k_rows : params.v_rows, params.num_pages,
+        RowGather(params.schedule, tensor == pipeline::tensor_k ? params.k_rows : params.v_rows,
+                  RowGather::Offsets(tensor == pipeline::tensor_k ? params.k_offsets : params.v_offsets), params.num_pages,
                   params.query.head_dim, params.query.skip_factor, tensor, producer % Traits::tensor_warps, ring, votes)
             .run(schedule, lane);
     else
@@ -465,10 +508,6 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     }
     if (Traits::gathers_rows && params.query.head_dim < Traits::head_dim)
         clear_tiles(shared);
-    if (asks_rope(params))
-        tile::fill_rope_frequencies(shared.frequencies, Traits::head_dim / 2, params.query.head_dim / 2,
-                                    params.query.rope_frequency, params.query.rope_ratio, params.schedule.position_stride.value,
-                                    threadIdx.x, Traits::threads);
     __syncthreads();
     if constexpr (Traits::cluster_size > 1)
         ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
@@ -506,10 +545,14 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .max_q_len = 1024,
     .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
                 CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
-                CONTRACT_FEATURE_LSE_NATURAL | (Traits::gathers_rows ? 0u : CONTRACT_FEATURE_CONTIGUOUS_KV) |
+                CONTRACT_FEATURE_LSE_NATURAL |
+                (Traits::gathers_rows && !Traits::has_offsets ? 0u : CONTRACT_FEATURE_CONTIGUOUS_KV) |
+                (Traits::has_offsets ? CONTRACT_FEATURE_QUERY_OFFSETS : 0u) |
+                (Traits::has_offsets && Traits::gathers_rows ? CONTRACT_FEATURE_KV_OFFSETS : 0u) |
                 (Traits::cluster_size == 1 ? CONTRACT_FEATURE_BATCH_INVARIANT : 0u) |
                 (Traits::has_options ? CONTRACT_OPTIONS & ~(Traits::computes_rope ? 0u : CONTRACT_FEATURE_ROPE) : 0u),
-    .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u),
+    .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u) |
+             (Traits::gathers_rows && Traits::has_offsets ? CONTRACT_FLAG_ANY_ROWS : 0u),
     .record_bytes = record_bytes,
     .consumer_warps = Traits::consumer_warps,
     .reserved = {},

@@ -139,6 +139,7 @@ struct Sum {
 /* Elements first .. first + 7 of a row, over all of its states. Those of no weight have no part, whatever their elements are. */
 template <int dtype>
 __device__ __forceinline__ void add_states(Sum &sum, const merge_states_params &params, const Row &row, int first) {
+    int64_t partial = row.partial + first, partial_lse = row.partial_lse; /* of the next state */
     for (int state = 0; state < row.num_states; state += Traits::batch_states) {
         Elements<dtype> elements[Traits::batch_states];
         float lse[Traits::batch_states], weights[Traits::batch_states];
@@ -146,10 +147,16 @@ __device__ __forceinline__ void add_states(Sum &sum, const merge_states_params &
         for (int i = 0; i < Traits::batch_states; ++i) {
             lse[i] = -infinity;
             if (state + i < row.num_states) {
-                lse[i] = params.partial_lse[row.partial_lse + (state + i) * params.partial_lse_state_stride] * params.lse_to_log2;
-                elements[i].load(params.partial_out, row.partial + (state + i) * params.partial_state_stride + first);
+                lse[i] = params.partial_lse[partial_lse];
+                elements[i].load(params.partial_out, partial);
             }
+            partial += params.partial_state_stride;
+            partial_lse += params.partial_lse_state_stride;
         }
+        /* Not where they are loaded: the first to be used would be waited for before the next is sent for. */
+#pragma unroll
+        for (int i = 0; i < Traits::batch_states; ++i)
+            lse[i] *= params.lse_to_log2;
         sum.raise(lse, weights);
 #pragma unroll
         for (int i = 0; i < Traits::batch_states; ++i) {

@@ -21,11 +21,11 @@ constexpr uint32_t out_dtypes =
 
 /*
  * This CTA's columns of a finished unit, the first of them `first_column` of the head. Columns from head_dim on are padding, never
- * stored.
+ * stored. `rows`: a RowMap, or one like it.
  */
-template <class Format, class S>
-__device__ __forceinline__ void store_unit(const output_params &output, const tile::RowMap &rows, const S &result,
-                                           int first_column, int head_dim) {
+template <class Format, class S, class Rows>
+__device__ __forceinline__ void store_unit(const output_params &output, const Rows &rows, const S &result, int first_column,
+                                           int head_dim) {
     const float bmm2_scale =
         (output.bmm2_scale_device != nullptr ? *output.bmm2_scale_device : output.bmm2_scale) * Format::v_scale;
 #pragma unroll

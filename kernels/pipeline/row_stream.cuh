@@ -13,9 +13,26 @@
 
 namespace pipeline {
 
+/* Where requests have offsets: their array, or NULL; and of the tiles of a batch the request's own, in elements. Else nothing. */
+template <bool exist>
+struct RequestOffsets {
+    const int64_t *of_requests;
+    __device__ __forceinline__ explicit RequestOffsets(const int64_t *offsets = nullptr) : of_requests(offsets) {}
+};
+template <>
+struct RequestOffsets<false> {
+    __device__ __forceinline__ explicit RequestOffsets(const int64_t * = nullptr) {}
+};
+template <bool exist>
+struct BatchOffset {
+    int64_t offset;
+};
+template <>
+struct BatchOffset<false> {};
+
 /* A lane's tokens of a tile: number i is token `i * 32 + lane` of those that the warp looks after. */
-template <int tokens_per_lane, int tables>
-struct RowBatch {
+template <int tokens_per_lane, int tables, bool has_offsets>
+struct RowBatch : BatchOffset<has_offsets> {
     bool end_of_work; /* there are no more tiles */
     bool has_newest;  /* rows, among the tile's: history.cuh */
     int kv_head;
@@ -27,17 +44,21 @@ struct RowBatch {
     } rows[tokens_per_lane];
 };
 
-/* A warp looks after `tokens` tokens of every tile of `tile_tokens`. `tables`: page ids of one tensor, or of K and V. */
-template <int cluster_size, int tile_tokens, int tokens, int tables>
+/*
+ * A warp looks after `tokens` tokens of every tile of `tile_tokens`. `tables`: page ids of one tensor, or of K and V. `has_offsets`:
+ * requests may have offsets, and there may be no pages, but for each request one without an end.
+ */
+template <int cluster_size, int tile_tokens, int tokens, int tables, bool has_offsets = false>
 class RowStream {
   public:
     static constexpr int tokens_per_lane = (tokens + 31) / 32;
-    using Batch = RowBatch<tokens_per_lane, tables>;
+    using Batch = RowBatch<tokens_per_lane, tables, has_offsets>;
+    using Offsets = RequestOffsets<has_offsets>;
 
     /* `first`: of the tile's tokens, the warp's. `together`: tokens that are copied all where one is visible; they share a page. */
     __device__ __forceinline__ RowStream(const schedule_params &params, SplitSchedule<cluster_size> &schedule, int first,
-                                         int together, int64_t table_offset = 0)
-        : params_(params), table_(params.page_table + table_offset), schedule_(schedule),
+                                         int together, int64_t table_offset = 0, Offsets offsets = Offsets())
+        : params_(params), table_(params.page_table + table_offset), offsets_(offsets), schedule_(schedule),
           box_shift_(__ffs(params.box_tokens) - 1), first_(first), together_(together), lane_(threadIdx.x & 31) {}
 
     /*
@@ -58,6 +79,8 @@ class RowStream {
         batch.kv_head = piece_.kv_head;
         if (rarely(is_history_final(params_)))
             batch.has_newest = token_ + tile_tokens > first_newest_token(params_, piece_);
+        if constexpr (has_offsets)
+            batch.offset = offsets_.of_requests != nullptr ? offsets_.of_requests[piece_.request] : 0;
         const int first_live = piece_.first_token & -together_, end_live = (end_token_ + together_ - 1) & -together_;
         const int32_t *const ids =
             table_ + piece_.request * params_.page_table_request_stride + piece_.kv_head * params_.page_table_head_stride;
@@ -76,6 +99,12 @@ class RowStream {
                     continue;
                 }
             }
+            if constexpr (has_offsets) {
+                if (params_.page_table == nullptr) { /* an offset stands in place of the page's */
+                    row.page[0] = offsets_.of_requests != nullptr ? 0 : piece_.request;
+                    continue;
+                }
+            }
             row.page[0] = ids[page];
             if constexpr (tables == 2)
                 row.page[1] = ids[page + params_.page_table_v_offset];
@@ -87,6 +116,7 @@ class RowStream {
   private:
     const schedule_params &params_;
     const int32_t *const table_;
+    [[no_unique_address]] const Offsets offsets_;
     SplitSchedule<cluster_size> &schedule_;
     const int box_shift_, first_, together_, lane_;
     Piece piece_ = {};

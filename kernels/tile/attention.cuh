@@ -38,18 +38,31 @@
 
 namespace tile {
 
+/*
+ * With few scores, even and odd steps in accumulators of their own: chains of dependent instructions half as long. Rows of 512 have no
+ * registers for that.
+ */
+template <class Format, int token_fragments, int row_fragments>
+constexpr int qk_chains = token_fragments *row_fragments < 4 && Format::steps <= 16 ? 2 : 1;
+
+template <int chains, int row_fragments>
+__device__ __forceinline__ void add_chains(float (&scores)[row_fragments][4], const float (&part)[chains][row_fragments][4]) {
+#pragma unroll
+    for (int n = 0; n < row_fragments; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            scores[n][i] = chains == 1 ? part[0][n][i] : part[0][n][i] + part[chains - 1][n][i];
+    }
+}
+
 template <class Format, int tile_tokens, int token_fragments, int row_fragments>
 __device__ __forceinline__ void qk(ScoreFragment<token_fragments, row_fragments> &scores,
                                    const QueryFragment<Format, row_fragments> &query, uint32_t k_tile,
                                    const TokenFragments<Format, tile_tokens, token_fragments> &tokens, int lane) {
     using Matrix = Element<Format::matrix_dtype>;
+    constexpr int chains = qk_chains<Format, token_fragments, row_fragments>;
 #pragma unroll
     for (int fragment = 0; fragment < token_fragments; ++fragment) {
-        /*
-         * With few scores, even and odd steps in accumulators of their own: chains of dependent instructions half as long. Rows of
-         * 512 have no registers for that.
-         */
-        constexpr int chains = token_fragments * row_fragments < 4 && Format::steps <= 16 ? 2 : 1;
         float part[chains][row_fragments][4] = {};
         typename Format::KeyReader reader(k_tile, tokens, fragment, lane);
 #pragma unroll
@@ -60,12 +73,7 @@ __device__ __forceinline__ void qk(ScoreFragment<token_fragments, row_fragments>
             for (int n = 0; n < row_fragments; ++n)
                 Matrix::mma(part[step % chains][n], keys, query.operand[step][n]);
         }
-#pragma unroll
-        for (int n = 0; n < row_fragments; ++n) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                scores.value[fragment][n][i] = chains == 1 ? part[0][n][i] : part[0][n][i] + part[chains - 1][n][i];
-        }
+        add_chains(scores.value[fragment], part);
     }
 }
 
@@ -96,7 +104,8 @@ struct TurningPairs {
             sine[i] = ptx::sine_approx(angle[step][i]);
             cosine[i] = ptx::cosine_approx(angle[step][i]);
         }
-        Element<Format::matrix_dtype>::turn(lower, upper, cosine, sine, Format::rotation_scale);
+        using Matrix = Element<Format::matrix_dtype>;
+        Matrix::turn(lower, upper, typename Matrix::Turn(cosine, sine, Format::rotation_scale));
     }
 
     /* To the next token. From shared memory each time: there are no registers to keep that. */

@@ -43,8 +43,8 @@ __device__ __forceinline__ int64_t swizzled_scale(int64_t row, int column, int c
 }
 
 /* `width` neighbouring columns of a row; lanes that hold the rest of a block are neighbours and call together. */
-template <int width>
-__device__ __forceinline__ void store_nvfp4(const output_params &output, const RowMap &rows, int row, int column, int head_dim,
+template <int width, class Rows>
+__device__ __forceinline__ void store_nvfp4(const output_params &output, const Rows &rows, int row, int column, int head_dim,
                                             const float (&value)[width]) {
     constexpr uint32_t lanes = block_dims / width;
     const uint32_t lane = threadIdx.x % 32, mask = ((1u << lanes) - 1u) << (lane / lanes * lanes);
@@ -84,9 +84,9 @@ __device__ __forceinline__ void store_nvfp4(const output_params &output, const R
         output.scales[swizzled_scale(scale_row, padding, columns)] = 0;
 }
 
-/* Neighbouring columns of one row of out. `dtypes`: those that may be asked for, a bit each. */
-template <uint32_t dtypes, int width>
-__device__ __forceinline__ void store_output(const output_params &output, const RowMap &rows, int row, int column, int head_dim,
+/* Neighbouring columns of one row of out. `rows`: a RowMap, or one like it. `dtypes`: those that may be asked for, a bit each. */
+template <uint32_t dtypes, int width, class Rows>
+__device__ __forceinline__ void store_output(const output_params &output, const Rows &rows, int row, int column, int head_dim,
                                              const float (&value)[width]) {
     const int64_t element = rows.output_offset(output, row) + column;
     if ((dtypes >> KERNEL_DTYPE_E4M3) == 0 || output.dtype <= KERNEL_DTYPE_FP16) {

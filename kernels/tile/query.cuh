@@ -51,7 +51,9 @@ struct QueryFragment {
     uint32_t operand[Format::steps][row_fragments][2];
     float factor[row_fragments][2]; /* of the rows whose scores the lane holds */
 
-    __device__ __forceinline__ void load(const query_params &query, const RowMap &rows, int first_row, int live_rows, int lane) {
+    /* `rows`: a RowMap, or one like it. */
+    template <class Rows>
+    __device__ __forceinline__ void load(const query_params &query, const Rows &rows, int first_row, int live_rows, int lane) {
 #pragma unroll
         for (int n = 0; n < row_fragments; ++n) {
             const int row = first_row + n * 8 + (lane >> 2);
@@ -64,9 +66,14 @@ struct QueryFragment {
         }
     }
 
-    /* `places`: of the unit's rows. */
-    __device__ __forceinline__ void load_rotated(const query_params &query, const RowMap &rows, const RowPlace *places,
-                                                 const RopeFrequency *frequencies, int first_row, int live_rows, int lane) {
+    /*
+     * Turned for keys whose positions count from `position` of the cache. `places`: of the unit's rows. `keep` is given the same in
+     * f32, of every step and fragment: two neighbours and their partners in the upper half of the row.
+     */
+    template <class Rows, class Keep>
+    __device__ __forceinline__ void load_rotated(const query_params &query, const Rows &rows, const RowPlace *places,
+                                                 const RopeFrequency *frequencies, int first_row, int live_rows,
+                                                 uint32_t position, int lane, Keep keep) {
 #pragma unroll
         for (int n = 0; n < row_fragments; ++n) {
             const int row = first_row + n * 8 + (lane >> 2);
@@ -78,22 +85,31 @@ struct QueryFragment {
                 multiplier = normalise(query, n, first, live_dims, lane);
 #pragma unroll
             for (int step = 0; step < Format::steps; ++step) {
-                float lower[2], upper[2];
+                const int first_dim = Format::rotated_dim(step, lane);
+                float x[2] = {}, y[2] = {}, lower[2], upper[2];
+                if (first_dim < live_dims / 2) {
+                    load_two(query, first + first_dim, x);
+                    load_two(query, first + live_dims / 2 + first_dim, y);
+                }
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
-                    const int dim = Format::rotated_dim(step, lane) + i * Format::rotated_neighbour;
-                    const bool is_live = dim < live_dims / 2;
-                    const float x = is_live ? element(query, first + dim) * multiplier : 0.f;
-                    const float y = is_live ? element(query, first + live_dims / 2 + dim) * multiplier : 0.f;
+                    const RopeFrequency &frequency = frequencies[first_dim + i * Format::rotated_neighbour];
                     float sine, cosine;
-                    __sincosf(radians(frequencies[dim].turn_signed(positions)), &sine, &cosine);
-                    lower[i] = fmaf(x, cosine, -y * sine);
-                    upper[i] = fmaf(y, cosine, x * sine);
+                    __sincosf(radians(frequency.turn_signed(positions) - frequency.turn(position)), &sine, &cosine);
+                    x[i] *= multiplier;
+                    y[i] *= multiplier;
+                    lower[i] = fmaf(x[i], cosine, -y[i] * sine);
+                    upper[i] = fmaf(y[i], cosine, x[i] * sine);
                 }
-                operand[step][n][0] = Element<Format::matrix_dtype>::pack(lower[0], lower[1]);
-                operand[step][n][1] = Element<Format::matrix_dtype>::pack(upper[0], upper[1]);
+                pack_rotated(step, n, lower, upper);
+                keep(step, n, lower, upper);
             }
         }
+    }
+
+    __device__ __forceinline__ void pack_rotated(int step, int n, const float (&lower)[2], const float (&upper)[2]) {
+        operand[step][n][0] = Element<Format::matrix_dtype>::pack(lower[0], lower[1]);
+        operand[step][n][1] = Element<Format::matrix_dtype>::pack(upper[0], upper[1]);
     }
 
   private:
@@ -106,6 +122,21 @@ struct QueryFragment {
         }
         const uint32_t bits = static_cast<const uint16_t *>(query.rows)[index];
         return dtype == KERNEL_DTYPE_BF16 ? low(bits) : ptx::float_from_fp16_low(bits);
+    }
+
+    /* An element and that rotated_neighbour further. Both are live or neither: half a row is a multiple of 8. */
+    static __device__ __forceinline__ void load_two(const query_params &query, int64_t index, float (&elements)[2]) {
+        if constexpr (Format::converts_query) {
+            elements[0] = element(query, index);
+            elements[1] = element(query, index + Format::rotated_neighbour);
+        } else {
+            static_assert(Format::rotated_neighbour == 1, "neighbours in one word");
+            const uint32_t pair = *reinterpret_cast<const uint32_t *>(static_cast<const uint16_t *>(query.rows) + index);
+            if constexpr (Format::matrix_dtype == KERNEL_DTYPE_BF16)
+                elements[0] = low(pair), elements[1] = high(pair);
+            else
+                ptx::unpack_fp16(elements[0], elements[1], pair);
+        }
     }
 
     /* What the row is multiplied by, so that its largest element lies just below 2^15, and turned ones below 2^16. */

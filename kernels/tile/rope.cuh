@@ -35,6 +35,11 @@ __device__ __forceinline__ float radians(uint32_t turn) {
     return static_cast<float>(static_cast<int32_t>(turn)) * (6.283185307179586f / 4294967296.f);
 }
 
+/* Cosine and sine, rounded last: what is turned again and again asks for more than the hardware's approximations. */
+__device__ __forceinline__ void exact_turn(uint32_t turn, float &cosine, float &sine) {
+    sincospif(static_cast<float>(static_cast<int32_t>(turn)) * (1.f / 2147483648.f), &sine, &cosine);
+}
+
 /* Of pair `pair`, whose frequency in revolutions is first * ratio^pair. */
 __device__ __forceinline__ RopeFrequency rope_frequency(double first, double ratio, int pair, uint32_t position_stride) {
     double frequency = first;

@@ -42,4 +42,26 @@ class RowMap {
     const int first_token_, first_head_, first_row_;
 };
 
+/* Elements from where a request's rows would lie to where they do: by offsets, or with NULL none. */
+__device__ __forceinline__ int64_t request_shift(const int64_t *offsets, int request, int first_token, int64_t token_stride) {
+    return offsets != nullptr ? offsets[request] - first_token * token_stride : 0;
+}
+
+/* The same, where each request has a place of its own in query and in out. */
+class OffsetRowMap : public RowMap {
+  public:
+    __device__ __forceinline__ OffsetRowMap(const RowMap &rows, int64_t query_shift, int64_t output_shift)
+        : RowMap(rows), query_shift_(query_shift), output_shift_(output_shift) {}
+
+    __device__ __forceinline__ int64_t query_offset(const query_params &query, int row) const {
+        return RowMap::query_offset(query, row) + query_shift_;
+    }
+    __device__ __forceinline__ int64_t output_offset(const output_params &output, int row) const {
+        return RowMap::output_offset(output, row) + output_shift_;
+    }
+
+  private:
+    const int64_t query_shift_, output_shift_;
+};
+
 } // namespace tile

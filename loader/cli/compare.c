@@ -127,13 +127,6 @@ static double skipped_weight(const struct problem *problem, const libdecode_tens
     return factor < (double)(length < most ? length : most) ? factor : 0.0;
 }
 
-/* Of which request a query token is, where the one before it was of `request` or of an earlier one. */
-static int32_t request_of(const libdecode_problem *given, const libdecode_tensors *tensors, int64_t token, int32_t request) {
-    while (tensors->cum_seq_lens_q != NULL && tensors->cum_seq_lens_q[request + 1] <= token)
-        request++;
-    return tensors->cum_seq_lens_q != NULL ? request : (int32_t)(token / given->q_len);
-}
-
 /* `exact` writes to expectation->out and ->lse; here out saturates, and the tolerances follow. */
 static bool set_tolerances(const struct problem *problem, const libdecode_tensors *tensors, const struct exact_results *exact,
                            struct expectation *expectation) {
@@ -151,7 +144,7 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
     int32_t request = 0;
     for (size_t index = 0; index < expectation->num_rows; index++) {
         const int64_t num_heads = problem->given.num_qo_heads, token = (int64_t)index / num_heads;
-        request = request_of(&problem->given, tensors, token, request);
+        request = request_of_token(&problem->given, tensors->cum_seq_lens_q, token, request);
         const double skipped = skipped_weight(problem, tensors, request, (int64_t)index % num_heads);
         const double weight = exact->weight[index], lse = fabs(exact->lse[index]), bias = bias_tolerance(&problem->given, lse);
         /* An infinite |v| excuses no other element. */
@@ -321,10 +314,12 @@ void expectation_compare(const struct expectation *expectation, const libdecode_
     if (problem_check(problem, &checked) != LIBDECODE_OK)
         return; /* the caller has launched with it, so it is good */
     const libdecode_problem *given = &checked.given;
+    int32_t request = 0;
     for (size_t index = 0; index < expectation->num_rows; index++) {
         struct place place = {.tensor = "out", .token = index / num_heads, .head = index % num_heads};
-        const size_t offset = place.token * (size_t)given->out_token_stride + place.head * (size_t)given->out_head_stride;
-        const uint8_t *out = (const uint8_t *)results->out + offset * (size_t)dtype_bits(given->out_dtype) / 8;
+        request = request_of_token(given, results->cum_seq_lens_q, (int64_t)place.token, request);
+        const int64_t offset = out_element(given, results, request, (int64_t)place.token, (int64_t)place.head);
+        const uint8_t *out = (const uint8_t *)results->out + (size_t)offset * (size_t)dtype_bits(given->out_dtype) / 8;
         const size_t first = index * row;
         if (given->out_dtype == LIBDECODE_DTYPE_NVFP4)
             compare_nvfp4_row(expectation, results, out, first, place, &mismatch, values);

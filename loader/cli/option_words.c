@@ -47,6 +47,8 @@ static const struct {
     {"LIBDECODE_FEATURE_ROPE", "--rope"},
     {"LIBDECODE_FEATURE_BATCH_INVARIANT", "--batch-invariant"},
     {"LIBDECODE_FEATURE_CONTIGUOUS_KV", "--contiguous"},
+    {"LIBDECODE_FEATURE_QUERY_OFFSETS", "--query-offsets"},
+    {"LIBDECODE_FEATURE_KV_OFFSETS", "--kv-offsets"},
 };
 #define NUM_WORDS (sizeof words / sizeof words[0])
 

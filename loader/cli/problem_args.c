@@ -33,6 +33,11 @@ const struct option problem_options[] = {
      "KV without pages: every request has room for as many tokens as the longest one has, one after the other"},
     {"--layout", "hnd|nhd", OPTION_WORD, FIELD(layout), 0, 0,
      "order inside a page: hnd = head, token, element (default); nhd = token, head, element"},
+    {"--row-gap", "ELEMENTS", OPTION_INT, FIELD(row_gap), 0, 1 << 20,
+     "behind every row of K and V (default 0); where rows then do not begin at multiples of 16 bytes, other kernels serve them"},
+    {"--query-offsets", NULL, OPTION_FLAG, FIELD(query_offsets), 0, 0,
+     "requests may begin anywhere in query and out: kernels that read an offset for each"},
+    {"--kv-offsets", NULL, OPTION_FLAG, FIELD(kv_offsets), 0, 0, "likewise in K and V"},
     {"--page-size", "TOKENS", OPTION_INT, FIELD(page), 1, 1 << 16, "the same as --page"},
     {"--kv-layout", "hnd|nhd", OPTION_WORD, FIELD(layout), 0, 0, "the same as --layout"},
     {"--sf-layout", "linear|v_interleave4", OPTION_WORD, FIELD(sf_layout), 0, 0,
@@ -130,6 +135,8 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
         return complain("%s: --contiguous and --mla exclude each other: the cache of MLA has pages", command);
     if (args->contiguous && args->page > 0)
         return complain("%s: --contiguous and --page exclude each other: there are no pages", command);
+    if (args->row_gap > 0 && args->mla)
+        return complain("%s: --row-gap and --mla exclude each other: K and V of MLA are in one row", command);
     problem->features |= args->contiguous ? LIBDECODE_FEATURE_CONTIGUOUS_KV : 0u;
     problem->page_size = args->contiguous ? 0 : args->page > 0 ? args->page : DEFAULT_PAGE_SIZE;
     problem->q_len = args->q_len;
@@ -156,6 +163,10 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
         problem->features |= LIBDECODE_FEATURE_WINDOW;
         problem->window_left = args->window;
     }
+    *(problem->kv_layout == LIBDECODE_KV_HND ? &problem->k_token_stride : &problem->k_head_stride) =
+        args->row_gap > 0 ? problem->head_dim + args->row_gap : 0;
+    problem->features |= args->query_offsets ? LIBDECODE_FEATURE_QUERY_OFFSETS : 0u;
+    problem->features |= args->kv_offsets ? LIBDECODE_FEATURE_KV_OFFSETS : 0u;
     problem->features |= args->sinks ? LIBDECODE_FEATURE_SINKS : 0u;
     problem->features |= args->lse ? LIBDECODE_FEATURE_LSE : 0u;
     problem->features |= args->alibi ? LIBDECODE_FEATURE_ALIBI : 0u;
@@ -241,7 +252,10 @@ void workload_describe(const struct workload *workload, char *text, size_t size)
         snprintf(soft_cap, sizeof soft_cap, ", soft cap %g", (double)problem->logits_soft_cap);
     if ((problem->features & LIBDECODE_FEATURE_SKIP_SOFTMAX) != 0)
         snprintf(skip, sizeof skip, ", skip-softmax %g", (double)problem->skip_softmax_threshold_scale_factor);
-    char query[24] = "", out[24] = "", pages[32] = "contiguous", sparse[48] = "";
+    char query[24] = "", out[24] = "", pages[32] = "contiguous", sparse[48] = "", gap[48] = "";
+    const int64_t row = problem->kv_layout == LIBDECODE_KV_HND ? problem->k_token_stride : problem->k_head_stride;
+    if (row > problem->head_dim)
+        snprintf(gap, sizeof gap, ", rows %lld elements apart", (long long)row);
     if (problem_is_sparse(problem))
         snprintf(sparse, sizeof sparse, ", %d of them%s", problem->sparse_top_k,
                  problem->kv_row_format == LIBDECODE_KV_ROW_FP8_SCALED_656 ? ", rows of 656 bytes"
@@ -253,14 +267,16 @@ void workload_describe(const struct workload *workload, char *text, size_t size)
         snprintf(query, sizeof query, "%s query, ", dtype_name(problem->query_dtype));
     if (problem->out_dtype != LIBDECODE_DTYPE_DEFAULT && problem->out_dtype != problem->query_dtype)
         snprintf(out, sizeof out, ", %s out", dtype_name(problem->out_dtype));
-    snprintf(text, size, "%s%d/%d heads of %d, %s%s KV%s, %s, %s%s%s%s%s%s%s%s%s%s%s",
+    snprintf(text, size, "%s%d/%d heads of %d, %s%s KV%s, %s%s, %s%s%s%s%s%s%s%s%s%s%s%s%s",
              problem->op == LIBDECODE_OP_MLA_DECODE ? "MLA, " : "", problem->num_qo_heads, problem->num_kv_heads,
-             problem->head_dim, query, dtype_name(kv_dtype(problem)), out, pages, lengths, sparse, queries, window, soft_cap,
+             problem->head_dim, query, dtype_name(kv_dtype(problem)), out, pages, gap, lengths, sparse, queries, window, soft_cap,
              skip, (problem->features & LIBDECODE_FEATURE_ALIBI) != 0 ? ", alibi" : "",
              (problem->features & LIBDECODE_FEATURE_ROPE) != 0 ? ", rope" : "",
              (problem->features & LIBDECODE_FEATURE_SINKS) != 0 ? ", sinks" : "",
              (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? ", lse" : "",
-             (problem->features & LIBDECODE_FEATURE_BATCH_INVARIANT) != 0 ? ", batch-invariant" : "");
+             (problem->features & LIBDECODE_FEATURE_BATCH_INVARIANT) != 0 ? ", batch-invariant" : "",
+             (problem->features & LIBDECODE_FEATURE_QUERY_OFFSETS) != 0 ? ", query offsets" : "",
+             (problem->features & LIBDECODE_FEATURE_KV_OFFSETS) != 0 ? ", KV offsets" : "");
 }
 
 uint64_t workload_kv_bytes(const struct workload *workload) {

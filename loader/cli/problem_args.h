@@ -12,10 +12,10 @@
 
 /* As given on the command line. */
 struct problem_args {
-    int32_t batch, head_dim, page, len, q_len, window, max_len, position_stride, position_offset, sparse_top_k;
+    int32_t batch, head_dim, page, len, q_len, window, max_len, position_stride, position_offset, sparse_top_k, row_gap;
     const char *kv_row, *heads, *query, *kv, *out, *layout, *sf_layout, *lens, *trace;
     float soft_cap, skip_softmax, rope_scale, rope_theta;
-    bool sinks, lse, alibi, batch_invariant, rope, mla, contiguous;
+    bool sinks, lse, alibi, batch_invariant, rope, mla, contiguous, query_offsets, kv_offsets;
 };
 
 /* 64 requests of 8192 tokens, bf16, pages of 16 (DEFAULT_PAGE_SIZE, where the page is 0); heads and head_dim of Llama-3-8B, 32 query and 8 KV heads of 128, or DeepSeek's. */

@@ -44,8 +44,12 @@ static void narrow(const struct grid_variant *variant, contract_t *contract) {
     const bool has_no_room = variant->target == 120 && contract->head_dim > 256 && !is_16_bit;
     const bool has_no_registers =
         variant->target == 90 && contract->row_tile == 32 && contract->min_page_size < PAGED_MIN_BOX_TOKENS && is_16_bit;
-    if (variant->options == 0)
+    if (variant->options != 1)
         contract->features &= ~(uint32_t)CONTRACT_OPTIONS;
+    if (variant->options != 2) {
+        contract->features &= ~(uint32_t)CONTRACT_OFFSETS;
+        contract->flags &= ~(uint32_t)CONTRACT_FLAG_ANY_ROWS;
+    }
     if (has_no_room || has_no_registers)
         contract->features &= ~(uint32_t)CONTRACT_FEATURE_ROPE;
     if (is_16_bit) {
@@ -57,10 +61,12 @@ static void narrow(const struct grid_variant *variant, contract_t *contract) {
     if (contract->head_dim / contract->cluster_size < NVFP4_BLOCK)
         contract->out_dtypes &= ~(1u << KERNEL_DTYPE_NVFP4);
     if (contract->min_page_size >= PAGED_MIN_BOX_TOKENS) {
-        contract->flags &= ~(uint32_t)CONTRACT_FLAG_ROW_GATHER;
+        contract->flags &= ~(uint32_t)(CONTRACT_FLAG_ROW_GATHER | CONTRACT_FLAG_ANY_ROWS);
+        contract->features &= ~(uint32_t)CONTRACT_FEATURE_KV_OFFSETS;
     } else {
         contract->max_box_tokens = PAGED_MIN_BOX_TOKENS;
-        contract->features &= ~(uint32_t)CONTRACT_FEATURE_CONTIGUOUS_KV; /* boxes find those rows */
+        if (variant->options != 2)
+            contract->features &= ~(uint32_t)CONTRACT_FEATURE_CONTIGUOUS_KV; /* boxes find those rows */
     }
 }
 
@@ -114,7 +120,7 @@ static int32_t map_rows(const struct problem *problem, const contract_t *contrac
 }
 
 /* Strides of KV are given in elements. */
-static int64_t row_bytes(libdecode_dtype dtype, int64_t elements) { return elements / 8 * dtype_bits(dtype); }
+static int64_t row_bytes(libdecode_dtype dtype, int64_t elements) { return (int64_t)element_bytes(dtype, elements); }
 
 /*
  * Whether one copy, of multiples of 16 bytes, can bring the scales of a box: those of a page's tokens lie without a gap, and the page
@@ -147,6 +153,10 @@ static void name_rows(const struct problem *problem, const contract_t *contract,
         (struct row_source){tensors->v_sf, given->v_sf_page_stride, given->v_sf_head_stride, given->v_sf_token_stride};
     params->scale_blocks = has_scale_blocks(problem, contract);
     params->v_scales_interleaved = given->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4;
+    params->query_offsets = tensors->query_offsets;
+    params->out_offsets = tensors->out_offsets;
+    params->k_offsets = tensors->k_offsets;
+    params->v_offsets = tensors->v_offsets;
 }
 
 static void fill(const struct problem *problem, const struct selection *selection, const libdecode_tensors *tensors,
@@ -166,7 +176,8 @@ static void fill(const struct problem *problem, const struct selection *selectio
     (CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |                       \
      CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |                            \
      CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI | CONTRACT_FEATURE_ROPE |                \
-     CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT | CONTRACT_FEATURE_CONTIGUOUS_KV)
+     CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT | CONTRACT_FEATURE_CONTIGUOUS_KV |                          \
+     CONTRACT_FEATURE_QUERY_OFFSETS | CONTRACT_FEATURE_KV_OFFSETS)
 
 const struct family family_gqa_decode = {
     .number = KERNEL_FAMILY_GQA_DECODE,
@@ -181,7 +192,7 @@ const struct family family_gqa_decode = {
               .max_page_size = 1024,
               .max_q_len = 1024,
               .features = FEATURES,
-              .flags = CONTRACT_FLAG_MAY_SPILL | CONTRACT_FLAG_ROW_GATHER},
+              .flags = CONTRACT_FLAG_MAY_SPILL | CONTRACT_FLAG_ROW_GATHER | CONTRACT_FLAG_ANY_ROWS},
     .narrow = narrow,
     .serves = serves,
     .axes = axes,

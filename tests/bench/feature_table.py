@@ -33,6 +33,8 @@ V_TABLE = {"page_table_v_offset": 4096, "page_table_request_stride": 8192}
 PER_HEAD = {"seq_lens_request_stride": 8, "seq_lens_head_stride": 1, "page_table_head_stride": 4096,
             "page_table_request_stride": 8 * 4096}
 CONTIGUOUS = {"features": abi.FEATURE_CONTIGUOUS_KV, "kv_capacity_tokens": 4096, "page_size": 0, "page_table_request_stride": 0}
+NARROW = {"head_dim": [64, 128, 192, 256], "page_size": [1, 16, 24]}
+ODD = {"k_token_stride": 259}
 MLA = {"op": abi.OP_MLA_DECODE, "num_kv_heads": 1, "num_qo_heads": 128, "head_dim": 576, "page_size": 64}
 MLA_FEATURES = 0x1fff & ~(abi.FEATURE_V_PAGE_TABLE | abi.FEATURE_ALIBI | abi.FEATURE_ROPE) | abi.FEATURE_QUERY_ROPE
 
@@ -59,6 +61,12 @@ ROWS = [
     ("FEATURE_BATCH_INVARIANT", {"features": abi.FEATURE_BATCH_INVARIANT}),
     ("FEATURE_CONTIGUOUS_KV", CONTIGUOUS),
     ("FEATURE_CONTIGUOUS_KV, NHD, room for 1 to 131072 tokens", {**CONTIGUOUS, "kv_layout": abi.KV_NHD, "kv_capacity_tokens": [1, 1237, 131072]}),
+    ("FEATURE_QUERY_OFFSETS, head_dim up to 256", {"features": abi.FEATURE_QUERY_OFFSETS, **NARROW}),
+    ("FEATURE_KV_OFFSETS, head_dim up to 256", {"features": abi.FEATURE_KV_OFFSETS, **NARROW}),
+    ("FEATURE_KV_OFFSETS with FEATURE_CONTIGUOUS_KV", {**CONTIGUOUS, "features": abi.FEATURE_KV_OFFSETS | abi.FEATURE_CONTIGUOUS_KV}),
+    ("strides of K and V that are no multiples of 16 bytes, head_dim up to 256", {**ODD, **NARROW}),
+    ("the same with FEATURE_CONTIGUOUS_KV", {**CONTIGUOUS, **ODD}),
+    ("the same with FEATURE_SOFT_CAP", {**ODD, "features": abi.FEATURE_SOFT_CAP, "logits_soft_cap": 30.0}),
     ("all of the paged ones together", {"features": 0x1fff, "q_len": 8, "window_left": 127, "logits_soft_cap": 30.0, **V_TABLE}),
     ("q_len 2 to 1024", {"q_len": [2, 64, 1024]}),
     ("q_len 1025", {"q_len": 1025}),

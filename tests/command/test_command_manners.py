@@ -188,6 +188,8 @@ class Words(CommandTest):
             (["--mla", "--heads", "16/2"], "--heads (KV) is 2 with --mla"), (["--position-stride", "1048576"], "--position-stride is"),
             (["--layout", "dhn"], "--layout dhn: hnd or nhd is accepted"), (["--kv", "bf15"], "bf16, fp16, e4m3, fp8, e5m2 or nvfp4"),
             (["--contiguous", "--page", "16"], "--contiguous and --page"), (["--contiguous", "--mla"], "--contiguous and --mla"),
+            (["--row-gap", "8", "--mla"], "--row-gap and --mla"), (["--kv-offsets", "--kv", "nvfp4"], "--kv-offsets with --kv nvfp4"),
+            (["--kv-offsets", "--mla"], "mla_decode does not know"),
         ]:
             with self.subTest(arguments):
                 error = self.check_run(run("explain", *arguments), USAGE).stderr

@@ -12,6 +12,7 @@
 #include "problem.h"
 
 #define MAX_TENSOR_BYTES ((size_t)1 << 20)
+#define MOST_OFFSET 240 /* elements; requests may overlap, even results */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
@@ -32,7 +33,7 @@ static size_t extent(int64_t first_count, int64_t first_stride, int64_t second_c
 
 /* Tensors of one reference call. */
 struct host_memory {
-    void *blocks[20];
+    void *blocks[24];
     size_t count, bytes;
     int too_large;
 };
@@ -87,6 +88,8 @@ static libdecode_problem reference_problem(struct feed *feed) {
     problem.num_qo_heads = problem.num_kv_heads * (1 + (int32_t)feed_below(feed, 3));
     if ((problem.features & LIBDECODE_FEATURE_V_PAGE_TABLE) != 0)
         problem.page_table_v_offset = 2;
+    problem.features |= feed_below(feed, 4) == 0 ? LIBDECODE_FEATURE_QUERY_OFFSETS : 0u;
+    problem.features |= feed_below(feed, 4) == 0 && problem.kv_dtype != LIBDECODE_DTYPE_NVFP4 ? LIBDECODE_FEATURE_KV_OFFSETS : 0u;
     if ((problem.features & LIBDECODE_FEATURE_WINDOW) == 0)
         problem.window_left = 0;
     feed_mutations(feed, &problem, sizeof problem, 3);
@@ -94,15 +97,34 @@ static libdecode_problem reference_problem(struct feed *feed) {
     return problem;
 }
 
+/* With `feature`, for all but one of two. `unit`: what they are multiples of. */
+static const int64_t *fill_offsets(struct feed *feed, const libdecode_problem *given, uint32_t feature, int64_t unit,
+                                   struct host_memory *memory) {
+    if ((given->features & feature) == 0 || feed_below(feed, 2) == 0)
+        return NULL;
+    int64_t *offsets = block(memory, feed, (size_t)given->batch_size * sizeof offsets[0]);
+    for (int32_t request = 0; offsets != NULL && request < given->batch_size; request++)
+        offsets[request] = (int64_t)feed_below(feed, MOST_OFFSET + 1) / unit * unit;
+    return offsets;
+}
+
+/* Of a tensor whose requests may lie farther on. */
+static int64_t room_for(const libdecode_problem *given, uint32_t feature) {
+    return (given->features & feature) != 0 ? MOST_OFFSET : 0;
+}
+
 static void fill_caches(struct feed *feed, const libdecode_problem *given, libdecode_tensors *tensors,
                         struct host_memory *memory) {
     const int bits = dtype_bits(given->kv_dtype);
+    const int64_t row = given->head_dim + room_for(given, LIBDECODE_FEATURE_KV_OFFSETS);
+    tensors->k_offsets = fill_offsets(feed, given, LIBDECODE_FEATURE_KV_OFFSETS, 1, memory);
+    tensors->v_offsets = fill_offsets(feed, given, LIBDECODE_FEATURE_KV_OFFSETS, 1, memory);
     tensors->k_cache = block(memory, feed,
                              extent(given->num_pages, given->k_page_stride, given->num_kv_heads, given->k_head_stride,
-                                    given->page_size, given->k_token_stride, given->head_dim, bits));
+                                    given->page_size, given->k_token_stride, row, bits));
     tensors->v_cache = block(memory, feed,
                              extent(given->num_pages, given->v_page_stride, given->num_kv_heads, given->v_head_stride,
-                                    given->page_size, given->v_token_stride, given->head_dim, bits));
+                                    given->page_size, given->v_token_stride, row, bits));
     if (given->kv_dtype != LIBDECODE_DTYPE_NVFP4)
         return;
     tensors->k_sf = block(memory, feed,
@@ -115,12 +137,15 @@ static void fill_caches(struct feed *feed, const libdecode_problem *given, libde
 
 static void fill_results(struct feed *feed, const libdecode_problem *given, int64_t tokens, libdecode_tensors *tensors,
                          struct host_memory *memory) {
+    const int64_t row = given->head_dim + room_for(given, LIBDECODE_FEATURE_QUERY_OFFSETS);
+    tensors->query_offsets = fill_offsets(feed, given, LIBDECODE_FEATURE_QUERY_OFFSETS, 16, memory);
+    tensors->out_offsets = fill_offsets(feed, given, LIBDECODE_FEATURE_QUERY_OFFSETS, 16, memory);
     tensors->query = block(memory, feed,
-                           extent(tokens, given->query_token_stride, given->num_qo_heads, given->query_head_stride, 1, 0,
-                                  given->head_dim, dtype_bits(given->query_dtype)));
+                           extent(tokens, given->query_token_stride, given->num_qo_heads, given->query_head_stride, 1, 0, row,
+                                  dtype_bits(given->query_dtype)));
     tensors->out = block(memory, feed,
-                         extent(tokens, given->out_token_stride, given->num_qo_heads, given->out_head_stride, 1, 0,
-                                given->head_dim, dtype_bits(given->out_dtype)));
+                         extent(tokens, given->out_token_stride, given->num_qo_heads, given->out_head_stride, 1, 0, row,
+                                dtype_bits(given->out_dtype)));
     if ((given->features & LIBDECODE_FEATURE_LSE) != 0)
         tensors->lse = block(memory, feed,
                              extent(tokens, given->lse_token_stride, given->num_qo_heads, given->lse_head_stride, 1, 0, 1, 32));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_rope.cpp: the angles by which kernels rotate, against products in long double: frequencies from fast to slow, positions up
- * to 2^31 to either side, every stride.
+ * to 2^31 to either side, every stride; and queries turned from tile to tile, until they are loaded again.
  */
 #include <cmath>
 #include <cstdio>
@@ -10,6 +10,7 @@
 #include "played/device.cuh"
 
 #include "tile/rope.cuh"
+#include "tile/rotation.cuh"
 
 namespace {
 
@@ -50,9 +51,53 @@ void check_pair(double theta, double scale, int head_dim, int pair) {
     }
 }
 
+constexpr int head_dim = 64, step_tokens = 128;
+using Format = tile::KvFormat<KERNEL_DTYPE_BF16, head_dim>;
+using Rotation = tile::QueryRotation<Format, head_dim, 1, 2, 1, step_tokens>;
+
+/* Keys within a tile, and a query of (1, 0) in every pair, as each lane holds them. */
+void check_turns(double theta, uint32_t stride) {
+    alignas(16) static unsigned char memory[sizeof(Rotation)]; /* as it lies in a kernel's */
+    Rotation &rotation = *reinterpret_cast<Rotation *>(memory);
+    query_params query = {};
+    query.head_dim = head_dim;
+    query.rope_frequency = 1. / static_cast<double>(two_pi);
+    query.rope_ratio = std::pow(theta, -2. / head_dim);
+    rotation.prepare(query, stride, 0, [] {});
+    const auto angle = [&](int pair, long double positions) {
+        return std::pow(static_cast<long double>(theta), -2.0L * pair / head_dim) * positions;
+    };
+    for (int lane = 0; lane < 32; lane++) {
+        Rotation::State state;
+        tile::QueryFragment<Format, 1> rows;
+        for (int step = 0; step < Format::steps; step++)
+            state.keep(step, 0, {1.f, 1.f}, {0.f, 0.f});
+        for (int tile = 1; tile < Rotation::renewal_tiles; tile++)
+            state.advance(rotation.turns, rows, lane);
+        for (int step = 0; step < Format::steps; step++) {
+            for (int i = 0; i < 2; i++) {
+                const int pair = Format::rotated_dim(step, lane) + i * Format::rotated_neighbour;
+                const long double back = -angle(pair, (Rotation::renewal_tiles - 1.L) * step_tokens * stride);
+                const long double off =
+                    std::hypot(state.lower[step][0][i] - std::cos(back), state.upper[step][0][i] - std::sin(back));
+                require(off < 0x1p-17L, "from tile to tile", theta, 1, pair, stride, off);
+                for (int eights = 0; eights < 4; eights++) {
+                    const long double forward = angle(pair, static_cast<long double>(stride) * (lane / 4 + eights * 8));
+                    const auto &turn = rotation.turns.of_key(eights / 2, step, eights % 2, lane);
+                    const long double apart = std::hypot(turn.cosine[i] - std::cos(forward), turn.sine[i] - std::sin(forward));
+                    require(apart < 0x1p-20L, "within a tile", theta, 1, pair, stride, apart);
+                }
+            }
+        }
+    }
+}
+
 } // namespace
 
 int main() {
+    for (const double theta : {100., 10000., 1e6})
+        for (const uint32_t stride : {1u, 64u, 100003u})
+            check_turns(theta, stride);
     static const int head_dims[] = {16, 64, 80, 128, 512};
     for (const double theta : {100., 10000., 500000., 1e6})
         for (const double scale : {1., 8., 0.0625})

@@ -312,6 +312,33 @@ class CudnnTest(unittest.TestCase):
             self.check(out[0::3], expected)
             self.assertFalse(np.delete(out, [0, 3, 6], 0).any())
 
+    def test_requests_may_begin_anywhere(self):
+        generator = np.random.default_rng(6)
+        query, k, v = (random_bits(generator, "bf16", shape) for shape in ((6, 8, 64), (6, 2, 20, 64), (6, 2, 20, 64)))
+        lens, rows, room, out = np.array([20, 7, 13], np.int32), 8 * 64, 2 * 20 * 64, np.zeros((6, 8, 64), np.uint16)
+        of_q, of_o, of_k, of_v = np.array([4, 0, 1]), np.array([5, 1, 2], np.int32), np.array([3, 5, 0]), np.array([0, 4, 5])
+        libdecode.cudnn_batch_decode_with_kv_cache(
+            typed(query, "bf16"), typed(k, "bf16"), typed(v, "bf16"), 0.125, None, max_sequence_kv=20, actual_seq_lens_kv=lens,
+            batch_offsets_q=of_q * rows, batch_offsets_o=of_o * np.int32(rows), batch_offsets_k=of_k * room, batch_offsets_v=of_v * room,
+            out=typed(out, "bf16"))
+        expected, _ = attention(values(query[of_q], "bf16"), values(k[of_k], "bf16"), values(v[of_v], "bf16"),
+                                np.arange(3)[:, None], lens, [1] * 3, scale=0.125)
+        self.check(out[of_o], expected)
+        self.assertFalse(np.delete(out, of_o, 0).any())
+
+    def test_offsets_are_added_to_pages(self):
+        cache = Cache("bf16", [40] * 3)
+        query, tables = random_bits(cache.generator, "bf16", (3, 8, 64)), cache.tables.copy()
+        page = cache.k_bits[0].size
+        moved = np.array([0, 1, 0])
+        tables[1] -= 1  # one page back, which the offset makes good
+        out = libdecode.cudnn_batch_decode_with_kv_cache(
+            typed(query, "bf16"), typed(cache.k_bits, "bf16"), typed(cache.v_bits, "bf16"), 0.125, None, max_sequence_kv=40,
+            block_tables=np.where(tables < 0, 0, tables), batch_offsets_k=moved * page, batch_offsets_v=moved * page)
+        live = np.where(tables < 0, 1, cache.tables)
+        expected, _ = attention(values(query, "bf16"), cache.k, cache.v, live, [40] * 3, [1] * 3, scale=0.125)
+        self.check(out, expected)
+
     def test_contiguous_cache(self):
         generator = np.random.default_rng(4)
         lens, room = np.array([5, 70, 33, 80, 0], np.int32), 77

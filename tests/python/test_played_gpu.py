@@ -161,10 +161,26 @@ class DecodeTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "seq_lens is on cpu, query on cuda:0"):
             arguments = batch.arguments()
             libdecode.trtllm_batch_decode_with_kv_cache(*arguments[:4], batch.cache.seq_lens, 70, out=typed(OnDevice(batch.out), "bf16"))
-        with self.assertRaisesRegex(NotImplementedError, "does not read batch_offsets_q on a GPU.*give it on the host"):
+        uneven = np.array([0, 512, 1024, 2048, 1536])
+        for words, offsets in (("batch_offsets_q is i32 on a GPU, where kernels read i64", OnDevice(uneven.astype(np.int32))),
+                               ("batch_offsets_q is .0, 512, 1024, 2048, .... on the host.*give them on the GPU", uneven)):
+            with self.assertRaisesRegex(NotImplementedError, words):
+                libdecode.cudnn_batch_decode_with_kv_cache(
+                    batch.arguments()[0], *batch.arguments()[1], 0.125, None, max_sequence_kv=70, actual_seq_lens_kv=batch.cache.seq_lens,
+                    block_tables=OnDevice(batch.cache.tables), batch_offsets_q=offsets, out=typed(OnDevice(batch.out), "bf16"))
+
+    def test_offsets_on_the_device_are_left_to_the_kernel(self):
+        batch, calls = Batch(), []
+        offsets = [OnDevice(np.arange(len(LENS) + 1)[::-1] * 512) for _ in range(4)]
+        names = ("query_offsets", "out_offsets", "k_offsets", "v_offsets")
+        with mock.patch.object(Call, "_launch", lambda self, *_: calls.append(self)):
             libdecode.cudnn_batch_decode_with_kv_cache(
-                batch.arguments()[0], *batch.arguments()[1], 0.125, None, max_sequence_kv=70, actual_seq_lens_kv=batch.cache.seq_lens,
-                block_tables=OnDevice(batch.cache.tables), batch_offsets_q=OnDevice(np.zeros(len(LENS), np.int64)))
+                batch.arguments()[0], *batch.arguments()[1], 0.125, None, max_sequence_kv=70, actual_seq_lens_kv=OnDevice(batch.cache.seq_lens),
+                block_tables=OnDevice(batch.cache.tables), out=typed(OnDevice(batch.out), "bf16"),
+                **dict(zip(("batch_offsets_q", "batch_offsets_o", "batch_offsets_k", "batch_offsets_v"), offsets)))
+        self.assertEqual([getattr(calls[0].tensors, name) for name in names], [one.array.ctypes.data for one in offsets])
+        self.assertEqual(calls[0].problem.features, abi.FEATURE_QUERY_OFFSETS | abi.FEATURE_KV_OFFSETS)
+        self.assertEqual(calls[0].problem.batch_size, len(LENS))
 
     def test_host_scale_beside_a_query_on_the_device_is_a_float(self):
         batch = Batch()

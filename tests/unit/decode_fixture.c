@@ -17,7 +17,7 @@
 #endif
 
 #define MAX_VALUES 16
-#define MAX_KERNELS 512 /* of a target */
+#define MAX_KERNELS 1024 /* of a target */
 
 static void require(bool condition, const char *what) {
     if (!condition) {
@@ -100,7 +100,7 @@ static const struct fixture_kv_dtype *kv_dtype_of(const char *name) {
 
 /* Resources like those of the real kernels, so that presets have room for them. */
 static struct libdecode_launch_contract contract_like(const char *dtype, uint32_t head_dim, uint32_t row_tile,
-                                                      uint32_t min_page_size, uint32_t cluster_size, bool has_options,
+                                                      uint32_t min_page_size, uint32_t cluster_size, int options,
                                                       uint32_t target) {
     struct libdecode_launch_contract contract = fixture_contract();
     bool gathers_rows = min_page_size < 16;
@@ -126,8 +126,14 @@ static struct libdecode_launch_contract contract_like(const char *dtype, uint32_
     contract.flags = gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0;
     contract.max_q_len = 1024;
     contract.features = fixture_decode_features | (cluster_size == 1 && row_tile <= 32 ? CONTRACT_FEATURE_BATCH_INVARIANT : 0u);
-    if (!has_options)
+    if (options != 1)
         contract.features &= ~(uint32_t)CONTRACT_OPTIONS;
+    if (options == 2)
+        contract.features |= CONTRACT_FEATURE_QUERY_OFFSETS | CONTRACT_FEATURE_CONTIGUOUS_KV;
+    if (options == 2 && gathers_rows) {
+        contract.features |= CONTRACT_FEATURE_KV_OFFSETS;
+        contract.flags |= CONTRACT_FLAG_ANY_ROWS;
+    }
     if (dtype_bits((libdecode_dtype)contract.kv_dtype) == 16 ? target == 90 && row_tile == 32 && gathers_rows
                                                              : target == 120 && head_dim > 256)
         contract.features &= ~(uint32_t)CONTRACT_FEATURE_ROPE;
@@ -167,7 +173,7 @@ static size_t add_section(const char *section, size_t target, const char *glob, 
                                                  .target = targets[target].number,
                                                  .contract = contract_like(dtype, (uint32_t)atoi(dim), (uint32_t)atoi(tile),
                                                                            (uint32_t)atoi(page_size), (uint32_t)atoi(cluster),
-                                                                           atoi(options[0]) != 0, targets[target].number)};
+                                                                           atoi(options[0]), targets[target].number)};
         count++;
     }
     return count;

@@ -14,7 +14,7 @@ SIZE(libdecode_memory_bundle, 16);
 SIZE(libdecode_open_options, 88);
 SIZE(libdecode_device, 112);
 SIZE(libdecode_problem, 336);
-SIZE(libdecode_tensors, 216);
+SIZE(libdecode_tensors, 248);
 SIZE(libdecode_plan_info, 88);
 SIZE(libdecode_kernel_info, 120);
 SIZE(libdecode_bundle_info, 72);

@@ -274,10 +274,13 @@ static void another_version_is_named_with_ours(void **state) {
     assert_int_equal(open_and_read(other, honest_bytes), LIBDECODE_ERROR_BUNDLE_VERSION);
     assert_message_has("format version 7, this libdecode reads 2");
     fixture_header(other)->version = BUNDLE_VERSION;
-    fixture_header(other)->kernel_abi = 9;
+    fixture_header(other)->kernel_abi = LIBDECODE_KERNEL_ABI + 1;
     fixture_seal(other, honest_bytes);
     assert_int_equal(open_and_read(other, honest_bytes), LIBDECODE_ERROR_BUNDLE_VERSION);
-    assert_message_has("interface 9, this libdecode calls 8");
+    char message[64];
+    (void)snprintf(message, sizeof message, "interface %u, this libdecode calls %u", LIBDECODE_KERNEL_ABI + 1,
+                   LIBDECODE_KERNEL_ABI);
+    assert_message_has(message);
     free(other);
 }
 

@@ -120,15 +120,23 @@ static void what_has_too_many_boxes_does_not_fit(void **state) {
 
 static struct kernel_arguments arguments;
 
-static const struct gqa_decode_params *fill_with(const libdecode_problem *given, const struct libdecode_launch_contract *contract,
-                                                 int32_t num_workers, uint32_t launch_flags) {
+static const struct gqa_decode_params *fill_tensors(const libdecode_problem *given,
+                                                    const struct libdecode_launch_contract *contract, int32_t num_workers,
+                                                    const libdecode_tensors *tensors) {
     const struct problem problem = checked(given);
     struct bundle_kernel kernel = {.contract = *contract};
     struct kernel_record record = {.name = "filled", .kernel = &kernel, .family = &family_gqa_decode};
     struct selection selection = {
         .record = &record, .row_passes = 1, .num_workers = num_workers, .most_ctas = 132, .min_tiles_per_worker = 2};
-    libdecode_tensors tensors = some_tensors();
     assert_string_equal(misfit(given, contract), "");
+    memset(&arguments, 0, sizeof arguments);
+    family_gqa_decode.fill(&problem, &selection, tensors, &arguments);
+    return (const struct gqa_decode_params *)(const void *)arguments.block;
+}
+
+static const struct gqa_decode_params *fill_with(const libdecode_problem *given, const struct libdecode_launch_contract *contract,
+                                                 int32_t num_workers, uint32_t launch_flags) {
+    libdecode_tensors tensors = some_tensors();
     tensors.out_sf = (void *)(uintptr_t)0x20300;
     tensors.out_sf_scale = 2.5f;
     tensors.out_sf_start_token = 77;
@@ -137,9 +145,7 @@ static const struct gqa_decode_params *fill_with(const libdecode_problem *given,
         tensors.k_sf = (const void *)(uintptr_t)0x20400;
         tensors.v_sf = (const void *)(uintptr_t)0x20500;
     }
-    memset(&arguments, 0, sizeof arguments);
-    family_gqa_decode.fill(&problem, &selection, &tensors, &arguments);
-    return (const struct gqa_decode_params *)(const void *)arguments.block;
+    return fill_tensors(given, contract, num_workers, &tensors);
 }
 
 static const struct gqa_decode_params *fill_for(const libdecode_problem *given, const struct libdecode_launch_contract *contract,
@@ -225,6 +231,34 @@ static void a_kernel_that_gathers_rows_gets_addresses_and_no_maps(void **state) 
         assert_int_equal(params->schedule.copies_per_box, 1);
         assert_int_equal(params->schedule.box_tokens, contract.max_box_tokens);
         assert_int_equal(params->schedule.page_size.value, TOKENS);
+    }
+}
+
+/* Strides of an odd number of elements, in bytes; offsets as the tensors have them. */
+static void a_kernel_of_any_rows_gets_odd_strides_and_offsets(void **state) {
+    (void)state;
+    static const int64_t offsets[4][1];
+    for (uint32_t dtype = KERNEL_DTYPE_FP16; dtype <= KERNEL_DTYPE_E4M3; dtype++) {
+        const int64_t bytes = dtype == KERNEL_DTYPE_E4M3 ? 1 : 2;
+        libdecode_problem problem = problem_for((libdecode_dtype)dtype, 128, 16);
+        problem.features = LIBDECODE_FEATURE_KV_OFFSETS | LIBDECODE_FEATURE_QUERY_OFFSETS;
+        problem.k_token_stride = 131;
+        struct libdecode_launch_contract contract = contract_for(dtype, 128, 1);
+        assert_string_equal(misfit(&problem, &contract), "features");
+        contract.features |= CONTRACT_OFFSETS;
+        assert_string_equal(misfit(&problem, &contract), "K and V strides");
+        contract.flags |= CONTRACT_FLAG_ANY_ROWS;
+        libdecode_tensors tensors = some_tensors();
+        tensors.query_offsets = offsets[0];
+        tensors.out_offsets = offsets[1];
+        tensors.k_offsets = offsets[2];
+        tensors.v_offsets = offsets[3];
+        const struct gqa_decode_params *params = fill_tensors(&problem, &contract, 8, &tensors);
+        expect_rows(&params->k_rows, tensors.k_cache, 8 * 16 * 131 * bytes, 16 * 131 * bytes, 131 * bytes);
+        assert_ptr_equal(params->query_offsets, offsets[0]);
+        assert_ptr_equal(params->out_offsets, offsets[1]);
+        assert_ptr_equal(params->k_offsets, offsets[2]);
+        assert_ptr_equal(params->v_offsets, offsets[3]);
     }
 }
 
@@ -471,6 +505,7 @@ int main(void) {
         cmocka_unit_test(the_block_says_what_query_and_result_are),
         cmocka_unit_test(narrow_rows_are_told_and_copied_line_by_line_where_the_last_is_not_whole),
         cmocka_unit_test(a_kernel_that_gathers_rows_gets_addresses_and_no_maps),
+        cmocka_unit_test(a_kernel_of_any_rows_gets_odd_strides_and_offsets),
         cmocka_unit_test(a_box_is_at_most_a_page_and_rows_are_counted_across_pages),
         cmocka_unit_test(a_kernel_is_told_how_many_pages_there_are_where_that_is_known),
         cmocka_unit_test(nvfp4_scales_come_by_addresses_in_either_layout),

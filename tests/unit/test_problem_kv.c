@@ -285,23 +285,41 @@ static void lengths_on_the_host_lie_side_by_side(void **state) {
     expect_refused(&problem, "problem.seq_lens_request_stride is 2", "1 is accepted");
 }
 
-/* Rows of contiguous KV are copied as those of pages: whatever a tensor map can describe, and nothing else. */
-static void strides_of_contiguous_kv_are_multiples_of_16_bytes(void **state) {
+/* Which kernel serves them is another question; but no row of NVFP4 begins within a byte, nor one of MLA where no kernel finds it. */
+static void strides_of_kv_may_be_any_number_of_whole_elements(void **state) {
     (void)state;
+    for (int32_t capacity = 0; capacity <= 100; capacity += 100) {
+        libdecode_problem problem = capacity > 0 ? contiguous(capacity) : llama3_8b();
+        problem.k_token_stride = 131;
+        problem.v_head_stride = 12813;
+        problem.v_page_stride = 8 * 12813 + 1;
+        assert_int_equal(expect_accepted(&problem).given.k_token_stride, 131);
+        problem.kv_dtype = LIBDECODE_DTYPE_E5M2;
+        (void)expect_accepted(&problem);
+        problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+        expect_refused(&problem, "problem.k_token_stride is 131 elements", "multiple of 32 elements, which are 16 bytes");
+    }
+    libdecode_problem latent = llama3_8b();
+    latent.op = LIBDECODE_OP_MLA_DECODE;
+    latent.num_kv_heads = 1;
+    latent.head_dim = 576;
+    latent.k_token_stride = 580;
+    expect_refused(&latent, "problem.k_token_stride is 580 elements", "multiple of 8 elements, which are 16 bytes");
     libdecode_problem problem = contiguous(100);
-    problem.k_token_stride = 132;
-    expect_refused(&problem, "problem.k_token_stride is 132 elements", "multiple of 8 elements, which are 16 bytes");
-    problem = contiguous(100);
-    problem.v_head_stride = 12812;
-    expect_refused(&problem, "problem.v_head_stride is 12812 elements", "multiple of 8 elements");
-    problem = contiguous(100);
-    problem.kv_dtype = LIBDECODE_DTYPE_E4M3;
-    problem.k_page_stride = 8 * 100 * 128 + 8;
-    expect_refused(&problem, "problem.k_page_stride is 102408 elements", "multiple of 16 elements, which are 16 bytes");
-    problem = contiguous(100);
     problem.k_page_stride = ((int64_t)1 << 56) + 8; /* 16 requests of it stay in the address space by one step */
     expect_refused(&problem, "problem.k_page_stride is 72057594037927944", "at most 72057594037927936");
     problem.k_page_stride = (int64_t)1 << 56; /* a problem; whether a kernel does it is another question */
+    (void)expect_accepted(&problem);
+}
+
+static void kv_offsets_say_nothing_of_scales(void **state) {
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.features = LIBDECODE_FEATURE_KV_OFFSETS | LIBDECODE_FEATURE_QUERY_OFFSETS;
+    (void)expect_accepted(&problem);
+    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    expect_refused(&problem, "LIBDECODE_FEATURE_KV_OFFSETS with kv_dtype nvfp4", "where scales are");
+    problem.features = LIBDECODE_FEATURE_QUERY_OFFSETS;
     (void)expect_accepted(&problem);
 }
 
@@ -319,7 +337,8 @@ int main(void) {
         cmocka_unit_test(contiguous_kv_has_no_pages),
         cmocka_unit_test(a_request_in_pages_has_no_more_tokens_than_its_capacity),
         cmocka_unit_test(lengths_on_the_host_lie_side_by_side),
-        cmocka_unit_test(strides_of_contiguous_kv_are_multiples_of_16_bytes),
+        cmocka_unit_test(strides_of_kv_may_be_any_number_of_whole_elements),
+        cmocka_unit_test(kv_offsets_say_nothing_of_scales),
     };
     return cmocka_run_group_tests_name("problem_kv", tests, NULL, NULL);
 }

@@ -138,6 +138,76 @@ static void nhd_and_other_strides_give_the_bits_of_hnd(void **state) {
 
 /* ----------------------------------------------------------------------------------------- what must not be read */
 
+/* A KV row whose first element is any of the pools. */
+static void put_anywhere(size_t k, size_t v, double logit, double v0, double v1) {
+    memset(scene.k + k, 0, D * 2);
+    memset(scene.v + v, 0, D * 2);
+    scene.k[k] = bf16_encode(logit);
+    scene.v[v] = bf16_encode(v0);
+    scene.v[v + 1] = bf16_encode(v1);
+}
+
+/* Everything but the rows of the two requests' results. */
+static void expect_out_at(size_t first, size_t second, double of_first, double of_second) {
+    for (size_t element = 0; element < TOKENS * Q_HEADS * D; element++) {
+        if ((element >= first && element < first + D) || (element >= second && element < second + D))
+            continue;
+        assert_int_equal(scene.out[element], POISON_OUT);
+    }
+    assert_true(bf16_decode(scene.out[first]) == of_first && bf16_decode(scene.out[second]) == of_second);
+}
+
+/* Rows of KV at odd elements, in place of a stride between requests. */
+static void requests_of_contiguous_kv_begin_at_their_offsets(void **state) {
+    static const int64_t query_offsets[] = {5 * D, D}, out_offsets[] = {8 * D, 2 * D}, k_offsets[] = {101, 7},
+                         v_offsets[] = {3, 155};
+    (void)state;
+    scene_begin(0);
+    scene.problem.features |= LIBDECODE_FEATURE_CONTIGUOUS_KV | LIBDECODE_FEATURE_QUERY_OFFSETS | LIBDECODE_FEATURE_KV_OFFSETS;
+    scene.problem.batch_size = 2;
+    scene.problem.kv_capacity_tokens = 2;
+    scene.problem.page_size = 0;
+    scene.problem.page_table_request_stride = 0;
+    scene.problem.k_token_stride = D + 1;
+    scene.problem.v_token_stride = D + 3;
+    scene.tensors.page_table = NULL;
+    scene.seq_lens[0] = 1, scene.seq_lens[1] = 2;
+    scene.tensors.query_offsets = query_offsets;
+    scene.tensors.out_offsets = out_offsets;
+    scene.tensors.k_offsets = k_offsets;
+    scene.tensors.v_offsets = v_offsets;
+    scene.query[5 * D] = bf16_encode(3);
+    put_anywhere(101, 3, 2, 10, 1);
+    put_anywhere(7, 155, 1, 4, 1);
+    put_anywhere(7 + D + 1, 155 + D + 3, 1, 8, 1);
+    run();
+    expect_out_at(8 * D, 2 * D, 10, 6);
+    assert_true(scene.lse[0] == 6 && scene.lse[1] == 2); /* where they would be */
+}
+
+/* With pages they are added; query tokens of a request stay together, and one tensor may have none. */
+static void offsets_move_the_pages_of_a_request(void **state) {
+    static const int64_t k_offsets[] = {9, 0}, out_offsets[] = {12 * D, 0};
+    (void)state;
+    scene_begin(1);
+    scene.problem.features |= LIBDECODE_FEATURE_QUERY_OFFSETS | LIBDECODE_FEATURE_KV_OFFSETS | LIBDECODE_FEATURE_RAGGED_Q;
+    scene.problem.batch_size = 2;
+    scene.problem.q_len = 2;
+    scene.seq_lens[0] = 2;
+    scene.cum_seq_lens_q[1] = 2, scene.cum_seq_lens_q[2] = 3;
+    scene.tensors.cum_seq_lens_q = scene.cum_seq_lens_q;
+    scene.tensors.k_offsets = k_offsets;
+    scene.tensors.out_offsets = out_offsets;
+    scene.page_table[0] = 1, scene.page_table[TABLE] = 3;
+    put_anywhere(PAGE * D + 9, PAGE * D, 1, 5, 1);
+    put_anywhere(PAGE * D + 9 + D, PAGE * D + D, 1, 7, 1);
+    put(3, 0, 0, 4, 20, 1);
+    run();
+    assert_true(scene.lse[0] == 1 && scene.lse[1] == 2 && scene.lse[2] == 4);
+    assert_true(bf16_decode(scene.out[12 * D]) == 5 && bf16_decode(scene.out[13 * D]) == 6);
+    assert_true(bf16_decode(scene.out[0]) == 20 && scene.out[D] == POISON_OUT);
+}
+
 static void nan_among_the_visible_shows(void **state) {
     (void)state;
     scene_begin(4);
@@ -463,6 +533,8 @@ int main(void) {
         cmocka_unit_test(heads_may_have_tables_and_lengths_of_their_own_and_v_its_own_pages),
         cmocka_unit_test(page_ids_outside_the_pool_give_zero_rows_that_count),
         cmocka_unit_test(nhd_and_other_strides_give_the_bits_of_hnd),
+        cmocka_unit_test(requests_of_contiguous_kv_begin_at_their_offsets),
+        cmocka_unit_test(offsets_move_the_pages_of_a_request),
         cmocka_unit_test(nan_among_the_visible_shows),
         cmocka_unit_test(infinity_in_a_logit_shows_as_nan),
         cmocka_unit_test(invisible_pages_and_table_entries_are_never_touched),

@@ -45,10 +45,13 @@ static void what_no_kernel_does_is_unsupported_and_says_what_is_built(void **sta
     problem.features = 0;
     assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).row_passes, 1);
     problem = llama3_8b();
+    problem.head_dim = 512;
     problem.num_pages = 4;
     problem.k_page_stride = (int64_t)1 << 39;
-    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "K and V strides 1099511627776 bytes", "2^40", &problem, &device, &policy,
-                   &grid->table);
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "head_dim 512", "together with K and V strides 1099511627776 bytes", &problem,
+                   &device, &policy, &grid->table);
+    problem.head_dim = 128; /* kernels that compute addresses take every stride */
+    assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_p1_c1_o2_"));
     problem = llama3_8b();
     problem.features = LIBDECODE_FEATURE_DRAFT_MASK;
     problem.q_len = 2000;
@@ -289,8 +292,9 @@ static void every_kernel_gets_one_verdict_with_a_reason(void **state) {
     assert_int_equal(select_kernel(&checked, &device, &policy, &grid->table, count_verdict, &tally, &selection), LIBDECODE_OK);
     assert_int_equal(tally.verdicts, grid->table.count);
     assert_int_equal(tally.chosen, 1);
-    /* three row tiles, pages whole and row by row, four cluster sizes, two of these with options */
-    assert_int_equal(tally.eligible, 36);
+    /* three row tiles, pages whole and row by row, four cluster sizes, two of these with options; eight rows with options in clusters
+     * of two, whole pages; one row tile with offsets */
+    assert_int_equal(tally.eligible, 36 + 1 + 3);
     assert_int_equal(tally.without_reason, 0);
     assert_string_equal(tally.chosen_name, selection.record->name);
 

@@ -330,7 +330,7 @@ static struct policy parsed(const char *text, bool strict) {
 /* Options are left to problems that ask for them, whatever the other kernel's time; with no other at hand they do no harm. */
 static void kernels_with_options_serve_problems_that_ask_for_them(void **state) {
     (void)state;
-    struct policy policy = no_policy(), without_plain = parsed("deny=*_o0_*", false);
+    struct policy policy = no_policy(), without_plain = parsed("deny=*_o0_*,deny=*_o2_*", false);
     libdecode_device device = preset("sm_90");
     for (int index = 0; index < NUM_SHAPES; index += 2) {
         libdecode_problem problem = shape(index);
@@ -345,6 +345,56 @@ static void kernels_with_options_serve_problems_that_ask_for_them(void **state) 
         assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_o1_"));
     }
     policy_destroy(&without_plain);
+}
+
+/* A long request that is alone is computed by half of the SMs as fast as memory gives it, but not when keys are turned on the way. */
+static void rope_takes_more_workers_for_long_requests(void **state) {
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    libdecode_problem problem = {.struct_size = sizeof problem,
+                                 .query_dtype = LIBDECODE_DTYPE_FP16,
+                                 .batch_size = 1,
+                                 .num_qo_heads = 32,
+                                 .num_kv_heads = 8,
+                                 .head_dim = 128,
+                                 .page_size = 16,
+                                 .max_seq_len = 32768};
+    assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_c8_o0_"));
+    problem.features |= LIBDECODE_FEATURE_ROPE;
+    assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_c2_o1_"));
+    problem.max_seq_len = 4096;
+    assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_c8_o1_"));
+}
+
+/* Offsets, too, and rows of KV that begin anywhere: boxes serve offsets of query and out alone. */
+static void kernels_with_offsets_serve_problems_that_ask_for_them(void **state) {
+    (void)state;
+    struct policy policy = no_policy();
+    for (int gpu = 0; gpu < 3; gpu++) {
+        static const char *const names[] = {"sm_90", "sm_100", "sm_121"};
+        libdecode_device device = preset(names[gpu]);
+        libdecode_problem problem = llama3_8b();
+        problem.features = LIBDECODE_FEATURE_QUERY_OFFSETS;
+        assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_p16_"));
+        assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_o2_"));
+        problem.features |= LIBDECODE_FEATURE_KV_OFFSETS;
+        assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_p1_c1_o2_"));
+        problem.features = 0;
+        problem.v_token_stride = 132;
+        problem.v_head_stride = 16 * 132;
+        problem.v_page_stride = 8 * 16 * 132 + 2;
+        assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_p1_c1_o2_"));
+        problem.features = LIBDECODE_FEATURE_SOFT_CAP;
+        problem.logits_soft_cap = 30;
+        expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "features soft_cap", "K and V strides 33796 bytes (not a multiple of 16)",
+                       &problem, &device, &policy, &grid->table);
+        problem.features = 0;
+        problem.logits_soft_cap = 0;
+        problem.kv_dtype = LIBDECODE_DTYPE_E5M2;
+        expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "kv_dtype e5m2 together with", "K and V strides 16898 bytes", &problem,
+                       &device, &policy, &grid->table);
+    }
 }
 
 static void force_prefer_and_deny_decide_before_the_cost(void **state) {
@@ -384,7 +434,7 @@ static void a_forced_kernel_that_cannot_run_is_an_error_with_its_reason(void **s
                    &device, &policy, &grid->table);
     policy_destroy(&policy);
     policy = parsed("deny=*", false);
-    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "(38, ", &problem, &device, &policy, &grid->table);
+    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "(42, ", &problem, &device, &policy, &grid->table);
     policy_destroy(&policy);
 }
 
@@ -446,6 +496,8 @@ int main(void) {
         cmocka_unit_test(a_batch_invariant_problem_has_one_kernel_whatever_the_batch),
         cmocka_unit_test(whole_pages_are_copied_where_both_kinds_of_kernel_serve),
         cmocka_unit_test(kernels_with_options_serve_problems_that_ask_for_them),
+        cmocka_unit_test(rope_takes_more_workers_for_long_requests),
+        cmocka_unit_test(kernels_with_offsets_serve_problems_that_ask_for_them),
         cmocka_unit_test(a_prediction_follows_the_bytes_and_the_window),
         cmocka_unit_test(a_batch_beyond_what_a_kernel_can_count_is_refused),
         cmocka_unit_test(force_prefer_and_deny_decide_before_the_cost),

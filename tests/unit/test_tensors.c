@@ -92,6 +92,48 @@ static void each_optional_pointer_belongs_to_its_feature(void **state) {
     }
 }
 
+/* One tensor may have them without the other. */
+static void offsets_belong_to_their_feature_and_may_be_missing(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t offset;
+        uint32_t feature;
+    } offsets[] = {{POINTER(query_offsets), LIBDECODE_FEATURE_QUERY_OFFSETS},
+                   {POINTER(out_offsets), LIBDECODE_FEATURE_QUERY_OFFSETS},
+                   {POINTER(k_offsets), LIBDECODE_FEATURE_KV_OFFSETS},
+                   {POINTER(v_offsets), LIBDECODE_FEATURE_KV_OFFSETS}};
+    for (size_t i = 0; i < sizeof offsets / sizeof offsets[0]; i++) {
+        libdecode_problem with = llama3_8b(), other = llama3_8b();
+        with.features = offsets[i].feature;
+        other.features = (LIBDECODE_FEATURE_QUERY_OFFSETS | LIBDECODE_FEATURE_KV_OFFSETS) ^ offsets[i].feature;
+        libdecode_tensors tensors = some_tensors();
+        expect_tensors(&with, &tensors, NULL, NULL);
+        set_pointer(&tensors, offsets[i].offset, (const void *)(uintptr_t)4096);
+        expect_tensors(&with, &tensors, NULL, NULL);
+        expect_tensors(&other, &tensors, offsets[i].name, "is given without LIBDECODE_FEATURE_");
+        set_pointer(&tensors, offsets[i].offset, (const void *)(uintptr_t)4100);
+        expect_tensors(&with, &tensors, offsets[i].name, "aligned to 8 bytes");
+    }
+}
+
+static void caches_of_odd_rows_begin_at_any_element(void **state) {
+    (void)state;
+    libdecode_problem offsets = llama3_8b(), odd = llama3_8b(), even = llama3_8b();
+    offsets.features = LIBDECODE_FEATURE_KV_OFFSETS;
+    odd.v_token_stride = 129;
+    even.v_token_stride = 136;
+    libdecode_tensors tensors = some_tensors();
+    tensors.k_cache = tensors.v_cache = (const void *)(uintptr_t)4098;
+    expect_tensors(&offsets, &tensors, NULL, NULL);
+    expect_tensors(&odd, &tensors, NULL, NULL);
+    expect_tensors(&even, &tensors, "k_cache", "aligned to 16 bytes");
+    tensors.v_cache = (const void *)(uintptr_t)4097;
+    expect_tensors(&odd, &tensors, "v_cache", "aligned to 2 bytes");
+    odd.kv_dtype = LIBDECODE_DTYPE_E4M3;
+    expect_tensors(&odd, &tensors, NULL, NULL);
+}
+
 static void scale_pointers_belong_to_nvfp4(void **state) {
     (void)state;
     libdecode_problem fp4 = llama3_8b(), plain = llama3_8b();
@@ -178,6 +220,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_pointer_that_every_launch_needs_is_required_and_aligned),
         cmocka_unit_test(each_optional_pointer_belongs_to_its_feature),
+        cmocka_unit_test(offsets_belong_to_their_feature_and_may_be_missing),
+        cmocka_unit_test(caches_of_odd_rows_begin_at_any_element),
         cmocka_unit_test(scale_pointers_belong_to_nvfp4),
         cmocka_unit_test(scales_must_be_finite_and_default_to_one),
         cmocka_unit_test(null_tensors_unknown_flags_and_sizes_are_refused),

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "case_latent_rows.h"
+#include "case_offsets.h"
 #include "element.h"
 #include "problem.h"
 
@@ -33,6 +34,13 @@ static uint8_t *new_pool(struct making *making, int64_t elements, libdecode_dtyp
     return pool;
 }
 
+/* Of no multiple of 16 bytes, but of whole elements. */
+static int64_t odd_gap(struct making *making) {
+    if (!has(making, CASE_ODD_STRIDES))
+        return 0;
+    return INT64_C(1) << random_below(&making->random, dtype_bits(making->problem->kv_dtype) == 8 ? 4 : 3);
+}
+
 static bool make_pools(struct making *making) {
     libdecode_problem *problem = making->problem;
     struct host_case *result = making->result;
@@ -42,10 +50,14 @@ static bool make_pools(struct making *making) {
     const int64_t gap = padded ? ROW_ALIGNMENT_BYTES * 8 / bits : 0;
     const bool is_plain = making->formats->kv_row_format == LIBDECODE_KV_ROW_PLAIN;
     const int64_t k_row = is_plain ? problem->head_dim : latent_row_elements(making->formats->kv_row_format);
-    int64_t k_page =
-        set_strides(problem, nhd, k_row, gap, &problem->k_page_stride, &problem->k_head_stride, &problem->k_token_stride);
-    int64_t v_page = set_strides(problem, nhd || padded, problem->head_dim, gap, &problem->v_page_stride, &problem->v_head_stride,
-                                 &problem->v_token_stride);
+    int64_t k_page = set_strides(problem, nhd, k_row, gap + odd_gap(making), &problem->k_page_stride, &problem->k_head_stride,
+                                 &problem->k_token_stride);
+    int64_t v_page = set_strides(problem, nhd || padded, problem->head_dim, gap + odd_gap(making), &problem->v_page_stride,
+                                 &problem->v_head_stride, &problem->v_token_stride);
+    if (has(making, CASE_KV_OFFSETS)) {
+        problem->k_page_stride = k_page += KV_OFFSET_ROOM;
+        problem->v_page_stride = v_page += KV_OFFSET_ROOM;
+    }
     if (is_mla(making)) { /* has none of these */
         problem->k_head_stride = problem->v_page_stride = problem->v_head_stride = problem->v_token_stride = 0;
         making->pools.k_cache = new_pool(making, problem->num_pages * k_page, dtype, offsetof(libdecode_tensors, k_cache));
@@ -68,7 +80,9 @@ static bool make_pools(struct making *making) {
     } else {
         making->pools.v_cache = new_pool(making, v_elements, dtype, offsetof(libdecode_tensors, v_cache));
     }
-    return making->pools.v_cache != NULL;
+    return making->pools.v_cache != NULL &&
+           make_kv_offsets(making, problem->k_page_stride, offsetof(libdecode_tensors, k_offsets)) &&
+           make_kv_offsets(making, problem->v_page_stride, offsetof(libdecode_tensors, v_offsets));
 }
 
 /* Bytes of the scales of a token: without a gap where copies of 16 bytes find them so. */
@@ -177,7 +191,7 @@ static void write_row(struct making *making, struct kv_row row, const struct pal
 }
 
 struct kv_row case_kv_row(const libdecode_problem *problem, const struct kv_pools *pools, bool is_v, const int32_t *ids,
-                          int32_t token, int32_t head) {
+                          int64_t shift, int32_t token, int32_t head) {
     const int64_t page = ids[token / problem->page_size], page_token = token % problem->page_size;
     struct kv_row row = {.scale_step = 1};
     if (page < 0 || page >= problem->num_pages)
@@ -185,7 +199,7 @@ struct kv_row case_kv_row(const libdecode_problem *problem, const struct kv_pool
     const int64_t k_offset = page * problem->k_page_stride + head * problem->k_head_stride + page_token * problem->k_token_stride;
     const int64_t v_offset = page * problem->v_page_stride + head * problem->v_head_stride + page_token * problem->v_token_stride;
     row.elements = (is_v ? pools->v_cache : pools->k_cache) +
-                   (size_t)(is_v ? v_offset : k_offset) * (size_t)dtype_bits(problem->kv_dtype) / 8;
+                   (size_t)((is_v ? v_offset : k_offset) + shift) * (size_t)dtype_bits(problem->kv_dtype) / 8;
     if (problem->kv_dtype != LIBDECODE_DTYPE_NVFP4 || problem->op == LIBDECODE_OP_MLA_DECODE)
         return row;
     row.scales = is_v ? pools->v_sf + page * problem->v_sf_page_stride + head * problem->v_sf_head_stride
@@ -230,13 +244,17 @@ static void write_sequence(struct making *making, int32_t request, int32_t head)
     const int32_t *k_ids =
         making->page_table + request * problem->page_table_request_stride + head * problem->page_table_head_stride;
     const int32_t *v_ids = k_ids + problem->page_table_v_offset;
+    const libdecode_tensors *tensors = &making->result->tensors;
+    const bool is_contiguous = has(making, CASE_CONTIGUOUS);
+    const int64_t k_shift = kv_shift(tensors->k_offsets, is_contiguous, request, problem->k_page_stride);
+    const int64_t v_shift = kv_shift(tensors->v_offsets, is_contiguous, request, problem->v_page_stride);
     for (int32_t token = 0; token < seq_len; token++) {
         if (!is_visible(making, request, sequence, token))
             continue;
         const bool beacon = is_beacon(making, request, sequence, token);
-        const struct kv_row k = case_kv_row(problem, &making->pools, false, k_ids, token, head);
-        const struct kv_row v =
-            is_mla(making) ? (struct kv_row){.elements = NULL} : case_kv_row(problem, &making->pools, true, v_ids, token, head);
+        const struct kv_row k = case_kv_row(problem, &making->pools, false, k_ids, k_shift, token, head);
+        const struct kv_row v = is_mla(making) ? (struct kv_row){.elements = NULL}
+                                               : case_kv_row(problem, &making->pools, true, v_ids, v_shift, token, head);
         if (k.elements != NULL)
             write_row(making, k, making->palettes->k, factors->k, beacon && has(making, CASE_OUTLIERS));
         if (v.elements != NULL)

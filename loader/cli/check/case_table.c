@@ -281,8 +281,30 @@ const struct test_case test_cases[] = {
     {"host_lengths_contiguous", 4, 4, 16, 0, CASE_HOST_LENGTHS | CASE_CONTIGUOUS | CASE_LSE, RAGGED_LENS},
     {"single_decode",     8,  4,    3,   0, CASE_CONTIGUOUS | CASE_NO_LENGTHS | CASE_NHD | CASE_LSE | CASE_QUICK, LENS(4000)},
     {"single_decode_one_token", 2, 4, 1, 0, CASE_CONTIGUOUS | CASE_NO_LENGTHS | CASE_NHD | CASE_LSE, LENS(0)},
+    {"query_offsets",     2,  4,   16,   0, CASE_QUERY_OFFSETS | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"query_offsets_ragged", 2, 5, 64,   0, CASE_QUERY_OFFSETS | CASE_RAGGED_Q | CASE_PADDED_STRIDES | CASE_OTHER_OUT | CASE_LSE,
+     QUERY_LENS, .q_len = 3},
+    {"query_offsets_out_nvfp4", 2, 4, 16, 0, CASE_QUERY_OFFSETS | CASE_OUT_NVFP4 | CASE_REPEAT | CASE_LSE, LONG_AND_SHORT},
+    {"query_offsets_contiguous", 2, 8, 5, 0, CASE_QUERY_OFFSETS | CASE_CONTIGUOUS | CASE_GRAPH | CASE_LSE, RAGGED_LENS},
+    {"kv_offsets",        2,  4,   16,   0, CASE_KV_OFFSETS | CASE_QUERY_OFFSETS | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"kv_offsets_page_1", 2,  4,    1,   0, CASE_KV_OFFSETS | CASE_V_PAGE_TABLE | CASE_PER_HEAD | CASE_SINKS | CASE_LSE, MIXED_LENS},
+    {"kv_offsets_ids",    2,  4,   24, 127, CASE_KV_OFFSETS | CASE_NEGATIVE_IDS | CASE_FOREIGN_IDS | CASE_WINDOW | CASE_LSE, WINDOW_LENS},
+    {"kv_offsets_contiguous", 2, 4, 7,   0, CASE_KV_OFFSETS | CASE_QUERY_OFFSETS | CASE_CONTIGUOUS | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"kv_offsets_contiguous_nhd", 4, 4, 3, 0, CASE_KV_OFFSETS | CASE_CONTIGUOUS | CASE_NHD | CASE_NO_LENGTHS | CASE_LSE, LENS(900, 1, 1)},
+    {"kv_offsets_combined", 2, 4,  16,   0, CASE_KV_OFFSETS | CASE_COMBINED_POOL | CASE_DRAFT_MASK | CASE_LSE, QUERY_LENS, .q_len = 5},
+    {"kv_offsets_programmatic", 2, 4, 16, 0, CASE_KV_OFFSETS | CASE_PROGRAMMATIC | CASE_LSE, LENS(5000, 1, 333, 2049)},
+    {"odd_strides",       3,  5,   16,   0, CASE_ODD_STRIDES | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"odd_strides_tile_edges", 2, 4, 5,  0, CASE_ODD_STRIDES | CASE_OUTLIERS | CASE_LSE, TILE_LENS},
+    {"odd_strides_narrow_head", 2, 4, 16, 0, CASE_ODD_STRIDES | CASE_NARROW_HEAD | CASE_PADDED_STRIDES | CASE_LSE, MIXED_LENS},
+    {"odd_strides_contiguous", 2, 4, 9,  0, CASE_ODD_STRIDES | CASE_CONTIGUOUS | CASE_NHD | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"odd_strides_offsets", 2, 20, 16,   0, CASE_ODD_STRIDES | CASE_KV_OFFSETS | CASE_CONTIGUOUS | CASE_PER_HEAD | CASE_LSE, MIXED_LENS},
+    {"odd_strides_combined", 4, 4, 16,   0, CASE_ODD_STRIDES | CASE_COMBINED_POOL | CASE_NHD | CASE_LSE, MIXED_LENS},
+    {"odd_strides_long",  4,  4,   16,   0, CASE_ODD_STRIDES | CASE_REPEAT | CASE_PROGRAMMATIC | CASE_LSE, LONG_AND_SHORT},
+    {"odd_strides_batch_invariant", 2, 4, 16, 0, CASE_ODD_STRIDES | CASE_BATCH_INVARIANT | CASE_LSE, LENS(3000, 0, 64, 2049, 5)},
+    {"odd_strides_values", 2, 4,   16,   0, CASE_ODD_STRIDES | CASE_SPECIAL_VALUES | CASE_LSE, MIXED_LENS},
     {"rope",              2,  8,   16,   0, CASE_ROPE | CASE_LSE | CASE_QUICK, MIXED_LENS},
     {"rope_tile_edges",   2,  4,   64,   0, CASE_ROPE | CASE_LSE | CASE_SINKS, TILE_LENS, .rope_theta = 500000},
+    {"rope_long",         2,  4,   16,   0, CASE_ROPE | CASE_LSE, LENS(9000)},
     {"rope_page_1",       2,  5,    1,   0, CASE_ROPE | CASE_LSE, MIXED_LENS, .rope_scale = 8, .rope_theta = 1000000},
     {"rope_narrow_head",  2,  4,   16,   0, CASE_ROPE | CASE_NARROW_HEAD | CASE_LSE | CASE_QUICK, MIXED_LENS},
     {"rope_narrow_head_page_1", 2, 4, 1, 0, CASE_ROPE | CASE_NARROW_HEAD | CASE_LSE, MIXED_LENS, .rope_scale = 0.25f},
@@ -367,7 +389,10 @@ static const struct {
                    {CASE_FAR_POSITIONS, 5},
                    {CASE_QUERY_ROPE, 3},
                    {CASE_CONTIGUOUS, 5},
-                   {CASE_NO_LENGTHS, 3}};
+                   {CASE_NO_LENGTHS, 3},
+                   {CASE_QUERY_OFFSETS, 16},
+                   {CASE_KV_OFFSETS, 16},
+                   {CASE_ODD_STRIDES, 16}};
 
 /* What excludes each other, or does nothing alone. */
 static uint64_t reconciled(uint64_t flags) {
@@ -399,6 +424,10 @@ static uint64_t reconciled(uint64_t flags) {
         flags &= ~(CASE_V_PAGE_TABLE | CASE_NEGATIVE_IDS | CASE_FOREIGN_IDS | CASE_UNKNOWN_POOL);
     if ((flags & CASE_NO_LENGTHS) != 0)
         flags &= ~CASE_ODD_LENGTHS;
+    if ((flags & (CASE_QUERY_OFFSETS | CASE_KV_OFFSETS)) != 0)
+        flags &= ~CASE_BATCH_INVARIANT;
+    if ((flags & (CASE_QUERY_OFFSETS | CASE_KV_OFFSETS | CASE_ODD_STRIDES)) != 0)
+        flags &= ~(CASE_SOFT_CAP | CASE_ALIBI | CASE_ROPE | CASE_SKIP_SOFTMAX); /* no kernel does both */
     return flags;
 }
 
@@ -482,8 +511,10 @@ void make_mla_case(struct test_case *test) {
     test->group_size *= test->num_kv_heads;
     test->num_kv_heads = 1;
     test->flags &= ~(CASE_COMBINED_POOL | CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_NARROW_HEAD | CASE_INTERLEAVED | CASE_ALIBI |
-                     CASE_ROPE | CASE_CONTIGUOUS | CASE_NO_LENGTHS);
+                     CASE_ROPE | CASE_CONTIGUOUS | CASE_NO_LENGTHS | CASE_QUERY_OFFSETS | CASE_KV_OFFSETS | CASE_ODD_STRIDES);
 }
+
+void make_nvfp4_case(struct test_case *test) { test->flags &= ~(CASE_KV_OFFSETS | CASE_ODD_STRIDES); }
 
 void make_sparse_case(struct test_case *test, uint64_t seed) {
     struct random random = case_random(test, seed ^ 0x1d5);

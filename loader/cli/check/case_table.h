@@ -71,6 +71,11 @@
 #define CASE_HOST_LENGTHS                                                                                                        \
     CASE_FLAG(54) /* lengths stay in host memory; not with CASE_PER_HEAD, CASE_GRAPH, CASE_BATCH_INVARIANT */
 
+#define CASE_QUERY_OFFSETS                                                                                                       \
+    CASE_FLAG(56)                     /* requests begin in query and out where their offsets say; not with CASE_BATCH_INVARIANT */
+#define CASE_KV_OFFSETS CASE_FLAG(57) /* likewise in K and V, but of NVFP4 */
+#define CASE_ODD_STRIDES CASE_FLAG(58) /* strides of K and V that are no multiples of 16 bytes, but of NVFP4 */
+
 /* Query tokens of a request that kernels take a draft mask for. */
 #define MAX_MASKED_TOKENS KERNEL_MAX_DRAFT_TOKENS
 
@@ -90,6 +95,9 @@ struct test_case {
 };
 extern const struct test_case test_cases[];
 extern const size_t num_test_cases;
+
+/* What a cache without whole elements cannot have. */
+void make_nvfp4_case(struct test_case *test);
 
 /* What a case of that name draws from. */
 struct random case_random(const struct test_case *test, uint64_t seed);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "case_cache.h"
+#include "case_offsets.h"
 #include "case_query_tokens.h"
 #include "case_token_ids.h"
 #include "element.h"
@@ -259,17 +260,24 @@ static bool make_query(struct making *making) {
     problem->lse_head_stride = padded ? num_tokens + 1 : 1; /* padded: one row for each head instead */
     problem->lse_token_stride = padded ? 1 : problem->num_qo_heads;
     const size_t bytes = (size_t)dtype_bits(problem->query_dtype) / 8;
-    uint8_t *query = NEW_BUFFER(making, num_tokens * problem->query_token_stride, bytes, query), *rope = query;
+    const int64_t elements =
+        make_row_offsets(making, problem->query_token_stride, unit, offsetof(libdecode_tensors, query_offsets));
+    (void)make_row_offsets(making, problem->out_token_stride, out_unit, offsetof(libdecode_tensors, out_offsets));
+    uint8_t *query = NEW_BUFFER(making, elements, bytes, query), *rope = query;
     if (split) {
         problem->query_rope_head_stride = rope_dim + (padded ? 2 * unit : 0);
         problem->query_rope_token_stride = problem->num_qo_heads * problem->query_rope_head_stride;
         rope = NEW_BUFFER(making, num_tokens * problem->query_rope_token_stride, bytes, query_rope);
     }
+    int32_t request = 0;
     for (int64_t row = 0; query != NULL && rope != NULL && row < num_tokens * problem->num_qo_heads; row++) {
         const int64_t token = row / problem->num_qo_heads, head = row % problem->num_qo_heads;
         uint8_t whole[MAX_HEAD_DIM * 2];
+        request = request_of_token(problem, making->cum_seq_lens_q, token, request);
+        const int64_t shift = request_shift(making->result->tensors.query_offsets, request, query_rows_of(making, request).first,
+                                            problem->query_token_stride);
         make_query_row(making, row, whole);
-        memcpy(query + (size_t)(token * problem->query_token_stride + head * problem->query_head_stride) * bytes, whole,
+        memcpy(query + (size_t)(token * problem->query_token_stride + head * problem->query_head_stride + shift) * bytes, whole,
                (size_t)query_dim * bytes);
         if (split)
             memcpy(rope + (size_t)(token * problem->query_rope_token_stride + head * problem->query_rope_head_stride) * bytes,
@@ -391,7 +399,9 @@ static void set_problem(struct making *making) {
                     {CASE_SKIP_SOFTMAX, LIBDECODE_FEATURE_SKIP_SOFTMAX},
                     {CASE_BATCH_INVARIANT, LIBDECODE_FEATURE_BATCH_INVARIANT},
                     {CASE_QUERY_ROPE, LIBDECODE_FEATURE_QUERY_ROPE},
-                    {CASE_HOST_LENGTHS, LIBDECODE_FEATURE_HOST_SEQ_LENS}};
+                    {CASE_HOST_LENGTHS, LIBDECODE_FEATURE_HOST_SEQ_LENS},
+                    {CASE_QUERY_OFFSETS, LIBDECODE_FEATURE_QUERY_OFFSETS},
+                    {CASE_KV_OFFSETS, LIBDECODE_FEATURE_KV_OFFSETS}};
     for (size_t index = 0; index < sizeof features / sizeof features[0]; index++)
         problem->features |= has(making, features[index].flag) ? features[index].feature : 0u;
     problem->window_left = has(making, CASE_WINDOW) ? test->window_left : 0;
@@ -413,6 +423,8 @@ bool host_case_make(const struct test_case *test, const struct case_kind *kind, 
         make_mla_case(&result->drawn);
     else
         result->drawn.flags &= ~CASE_QUERY_ROPE;
+    if (kind->kv_dtype == LIBDECODE_DTYPE_NVFP4)
+        make_nvfp4_case(&result->drawn);
     if (kind->is_sparse)
         make_sparse_case(&result->drawn, seed);
     if (kind->is_sparse && kind->head_dim == 512) /* rows without RoPE */

@@ -23,7 +23,7 @@ struct case_buffer {
     size_t second_field; /* likewise, to its begin + second_offset; 0: none */
     size_t second_offset;
 };
-#define CASE_MAX_BUFFERS 16
+#define CASE_MAX_BUFFERS 18
 
 /* The KV cache of a case, or a copy of it. */
 struct kv_pools {

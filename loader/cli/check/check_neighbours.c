@@ -153,10 +153,12 @@ static void begin_cache_at(const libdecode_problem *problem, int32_t request, li
     }
 }
 
-/* Whether a batch may begin there: scales of a request lie at multiples of less than what a tensor must be aligned to. */
+/* Whether a batch may begin there: rows or scales of a request may lie at multiples of less than what a tensor must be aligned to. */
 static bool may_begin_at(const struct neighbours *run, int32_t request) {
     const libdecode_problem *problem = &host_of(run)->problem;
-    return (request * problem->k_sf_page_stride | request * problem->v_sf_page_stride) % ROW_ALIGNMENT_BYTES == 0;
+    const int64_t rows = (int64_t)(element_bytes(problem->kv_dtype, problem->k_page_stride) |
+                                   element_bytes(problem->kv_dtype, problem->v_page_stride));
+    return request * (rows | problem->k_sf_page_stride | problem->v_sf_page_stride) % ROW_ALIGNMENT_BYTES == 0;
 }
 
 static int32_t choose_in_a_row(struct neighbours *run, uint32_t most) {

@@ -96,6 +96,18 @@ static size_t extent(int64_t tokens, int64_t token_stride, int64_t heads, int64_
     return (size_t)((tokens - 1) * token_stride + (heads - 1) * head_stride + row) * (size_t)element_bits / 8;
 }
 
+/* To behind the row that ends last. */
+static size_t out_bytes(const libdecode_problem *given, const libdecode_tensors *tensors) {
+    int64_t end = 0;
+    int32_t request = 0;
+    for (int64_t token = 0; token < query_tokens(given, tensors->cum_seq_lens_q); token++) {
+        request = request_of_token(given, tensors->cum_seq_lens_q, token, request);
+        const int64_t row_end = out_element(given, tensors, request, token, given->num_qo_heads - 1) + given->v_head_dim;
+        end = row_end > end ? row_end : end;
+    }
+    return (size_t)end * (size_t)dtype_bits(given->out_dtype) / 8;
+}
+
 size_t out_sf_columns(const libdecode_problem *problem) {
     return ((size_t)problem->num_qo_heads * (size_t)problem->v_head_dim / NVFP4_BLOCK + 3) / 4 * 4;
 }
@@ -119,8 +131,7 @@ bool device_case_make(struct gpu *gpu, const struct host_case *host, const struc
         return complain("%s", libdecode_error_message());
     const libdecode_problem *given = &checked.given;
     const int64_t num_tokens = query_tokens(given, host->tensors.cum_seq_lens_q);
-    made->out_bytes = extent(num_tokens, given->out_token_stride, given->num_qo_heads, given->out_head_stride, given->v_head_dim,
-                             dtype_bits(given->out_dtype));
+    made->out_bytes = out_bytes(given, &host->tensors);
     made->out_sf_bytes = out_sf_bytes(given, &host->tensors, num_tokens);
     if ((given->features & LIBDECODE_FEATURE_LSE) != 0)
         made->lse_bytes = extent(num_tokens, given->lse_token_stride, given->num_qo_heads, given->lse_head_stride, 1, 32);
@@ -297,9 +308,11 @@ static bool gaps_intact(const struct device_case *device_case, uint8_t *data, st
     const size_t bits = (size_t)dtype_bits(given->out_dtype), columns = out_sf_columns(given);
     const int64_t num_tokens = query_tokens(given, device_case->host->tensors.cum_seq_lens_q);
     uint8_t *out_sf = data + device_case->out_bytes, *lse = out_sf + device_case->out_sf_bytes;
+    int32_t request = 0;
     for (int64_t token = 0; token < num_tokens; token++) {
+        request = request_of_token(given, device_case->host->tensors.cum_seq_lens_q, token, request);
         for (int64_t head = 0; head < given->num_qo_heads; head++) {
-            int64_t row = token * given->out_token_stride + head * given->out_head_stride;
+            int64_t row = out_element(given, &device_case->host->tensors, request, token, head);
             memset(data + (size_t)row * bits / 8, POISON_BYTE, (size_t)given->v_head_dim * bits / 8);
             row = token * given->lse_token_stride + head * given->lse_head_stride;
             if (device_case->lse_bytes > 0)
@@ -439,8 +452,8 @@ static bool launch_chain(struct check_rig *rig, const struct device_case *device
 }
 
 static bool out_can_be_a_query(const libdecode_problem *problem) {
-    return problem->out_dtype == problem->query_dtype && problem->out_token_stride == problem->query_token_stride &&
-           problem->out_head_stride == problem->query_head_stride;
+    return (problem->features & LIBDECODE_FEATURE_QUERY_OFFSETS) == 0 && problem->out_dtype == problem->query_dtype &&
+           problem->out_token_stride == problem->query_token_stride && problem->out_head_stride == problem->query_head_stride;
 }
 
 /* A launch that begins before the one it depends on has written its query gives other bits than a plain one. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "case_cache.h"
+#include "case_offsets.h"
 #include "element.h"
 #include "options.h"
 #include "problem.h"
@@ -18,7 +19,9 @@ _Static_assert((int)CASE_MAX_BUFFERS <= (int)LATE_COPY_MAX_RANGES, "a range for 
 /* What says where rows are; the others may all be written late. */
 static bool is_final(size_t field) {
     return field == offsetof(libdecode_tensors, seq_lens) || field == offsetof(libdecode_tensors, page_table) ||
-           field == offsetof(libdecode_tensors, cum_seq_lens_q) || field == offsetof(libdecode_tensors, query_positions);
+           field == offsetof(libdecode_tensors, cum_seq_lens_q) || field == offsetof(libdecode_tensors, query_positions) ||
+           field == offsetof(libdecode_tensors, query_offsets) || field == offsetof(libdecode_tensors, out_offsets) ||
+           field == offsetof(libdecode_tensors, k_offsets) || field == offsetof(libdecode_tensors, v_offsets);
 }
 static bool is_kv(size_t field) {
     return field == offsetof(libdecode_tensors, k_cache) || field == offsetof(libdecode_tensors, v_cache) ||
@@ -38,8 +41,8 @@ static void spoil_row(const libdecode_problem *problem, struct kv_row row) {
 /* The last q_len rows of every sequence, in copies of the pools. */
 static void spoil_newest(const struct host_case *host, const struct kv_pools *pools) {
     libdecode_problem problem = host->problem;
-    const bool per_head = problem.seq_lens_head_stride != 0;
-    if ((problem.features & LIBDECODE_FEATURE_CONTIGUOUS_KV) != 0) { /* a page for each request */
+    const bool per_head = problem.seq_lens_head_stride != 0, is_contiguous = problem_is_contiguous(&problem);
+    if (is_contiguous) { /* a page for each request */
         problem.page_size = problem.kv_capacity_tokens;
         problem.num_pages = problem.batch_size;
     }
@@ -49,9 +52,11 @@ static void spoil_newest(const struct host_case *host, const struct kv_pools *po
         const int32_t *ids = &request;
         if (host->tensors.page_table != NULL)
             ids = host->tensors.page_table + request * problem.page_table_request_stride + head * problem.page_table_head_stride;
+        const int64_t k_shift = kv_shift(host->tensors.k_offsets, is_contiguous, request, problem.k_page_stride);
+        const int64_t v_shift = kv_shift(host->tensors.v_offsets, is_contiguous, request, problem.v_page_stride);
         for (int32_t token = seq_len > problem.q_len ? seq_len - problem.q_len : 0; token < seq_len; token++) {
-            spoil_row(&problem, case_kv_row(&problem, pools, false, ids, token, head));
-            spoil_row(&problem, case_kv_row(&problem, pools, true, ids + problem.page_table_v_offset, token, head));
+            spoil_row(&problem, case_kv_row(&problem, pools, false, ids, k_shift, token, head));
+            spoil_row(&problem, case_kv_row(&problem, pools, true, ids + problem.page_table_v_offset, v_shift, token, head));
         }
     }
 }

@@ -25,7 +25,7 @@ SF_LINEAR, SF_V_INTERLEAVE4 = 0, 1
 (FEATURE_WINDOW, FEATURE_SINKS, FEATURE_LSE, FEATURE_RAGGED_Q, FEATURE_DRAFT_MASK, FEATURE_V_PAGE_TABLE, FEATURE_QUERY_POSITIONS,
  FEATURE_SKIP_SOFTMAX, FEATURE_SOFT_CAP, FEATURE_ALIBI, FEATURE_ROPE, FEATURE_LSE_NATURAL,
  FEATURE_BATCH_INVARIANT, FEATURE_CONTIGUOUS_KV, FEATURE_QUERY_ROPE,
- FEATURE_SPARSE_TOP_K_LENS, FEATURE_HOST_SEQ_LENS) = (1 << bit for bit in range(17))
+ FEATURE_SPARSE_TOP_K_LENS, FEATURE_HOST_SEQ_LENS, FEATURE_QUERY_OFFSETS, FEATURE_KV_OFFSETS) = (1 << bit for bit in range(19))
 KV_ROW_PLAIN, KV_ROW_FP8_SCALED_656, KV_ROW_NVFP4_352 = range(3)
 OPEN_IGNORE_ENVIRONMENT, OPEN_BUNDLES_ONLY, OPEN_STRICT = 1, 2, 4
 LOG_DEFAULT, LOG_NONE, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG = range(6)
@@ -78,6 +78,7 @@ class Tensors(Sized):
         + [(name, c_void_p) for name in ("bmm1_scale_device", "bmm1_scale_log2_device", "bmm2_scale_device", "workspace")]
         + [("workspace_bytes", c_size_t), ("alibi_slopes", c_void_p), ("query_rope", c_void_p)]
         + [(name, c_void_p) for name in ("sparse_token_ids", "sparse_top_k_lens")]
+        + [(name, c_void_p) for name in ("query_offsets", "out_offsets", "k_offsets", "v_offsets")]
     )
 
 

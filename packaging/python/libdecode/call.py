@@ -88,6 +88,13 @@ class Call:
         problem.query_token_stride, problem.query_head_stride = seen.stride(0), seen.stride(1)
         self._point("query", seen)
 
+    def offsets(self, field: str, offsets: View | None) -> None:
+        """i64 [batch]: the element of a tensor at which each request begins, or its pages count from. None: none."""
+        if offsets is not None:
+            self.problem.features |= abi.FEATURE_QUERY_OFFSETS if field in ("query_offsets", "out_offsets") else abi.FEATURE_KV_OFFSETS
+            self.views.append(offsets)
+            self._point(field, offsets)
+
     def kv_cache(self, kv_cache: Any, kv_layout: str) -> None:
         """One tensor [pages, 2, ...] or [pages, 1, ...] (K and V the same), or the pair (K, V). A page is [num_kv_heads,
         page_size, head_dim], or with NHD [page_size, num_kv_heads, head_dim]."""

@@ -21,7 +21,7 @@ from libdecode.call import Call, refuse
 from libdecode.context import Context
 from libdecode.errors import InvalidArgumentError
 from libdecode.fp4 import FP4Tensor
-from libdecode.offsets import at_offsets, refuse_offsets
+from libdecode.offsets import at_offsets, of_pages
 from libdecode.remembered import remembered
 from libdecode.workspace import Workspace
 
@@ -156,13 +156,15 @@ def cudnn_batch_decode_with_kv_cache(
     actual_seq_lens_kv  i32 [batch] or [batch, 1, 1, 1]; None: every request is max_sequence_kv long. On the host beside a q on a GPU
                         they are copied there by the call, which then cannot be captured; pinned, they must stay as they are until
                         the stream has come so far
-    batch_offsets_*     i32 or i64 [batch] or [batch + 1], on the host: request b begins at that element of the tensor; evenly spaced
+    batch_offsets_*     i64 [batch] or [batch + 1] on q's device, or i32, on the host: request b begins at that element of the tensor; with
+                        block_tables those of k and v are added to where its pages lie. Of q and out multiples of 16 bytes, which on a
+                        GPU nobody checks. With offsets on the host that are evenly spaced, any kernel serves
     block_tables        i32 [batch, pages of the longest], or with two axes of 1 between
     out                 as q; None: a new one
     lse, return_lse     f32 [tokens, num_qo_heads], base 2
 
-    Returns out, or (out, lse) with return_lse. Raises NotImplementedError for batch_offsets_* that are on a GPU or not evenly spaced,
-    and for those of k and v with block_tables; else as this module says.
+    Returns out, or (out, lse) with return_lse. Raises NotImplementedError for batch_offsets_* on the host that are not evenly spaced, of
+    tensors on a GPU; else as this module says.
     """
     del is_cuda_graph_compatible  # every call may be captured whose lengths are not on the host
     seen, lens = view(q, "q"), None
@@ -178,19 +180,19 @@ def cudnn_batch_decode_with_kv_cache(
     batch = next((counted.shape[0] for counted in (lens, table) if counted is not None), None)
     if batch is None:
         batch = k.shape[0] if batch_offsets_k is None else query.shape[0] // q_len
-    if table is None:
-        k = at_offsets(_CUDNN, k, batch_offsets_k, "batch_offsets_k", batch)
-        v = at_offsets(_CUDNN, v, batch_offsets_v, "batch_offsets_v", batch)
-    else:
-        refuse_offsets(_CUDNN, batch_offsets_k, "batch_offsets_k")
-        refuse_offsets(_CUDNN, batch_offsets_v, "batch_offsets_v")
+    place = at_offsets if table is None else of_pages
+    k, k_offsets = place(_CUDNN, k, batch_offsets_k, "batch_offsets_k", batch)
+    v, v_offsets = place(_CUDNN, v, batch_offsets_v, "batch_offsets_v", batch)
     if k.dtype == "u8":
         raise refuse(_CUDNN, "an NVFP4 KV cache (there is no parameter for its scales)")
-    query = at_offsets(_CUDNN, query, batch_offsets_q, "batch_offsets_q", batch, q_len)
-    if out is None:
-        out = call.new(seen, (query.shape[0], *seen.shape[1:]), seen.dtype, "out")
+    query, query_offsets = at_offsets(_CUDNN, query, batch_offsets_q, "batch_offsets_q", batch, q_len)
+    if out is None:  # where its rows have places of their own, as many of them as there are of q
+        out = call.new(seen, seen.shape if batch_offsets_o is not None else (query.shape[0], *seen.shape[1:]), seen.dtype, "out")
     call.query(query)
+    call.offsets("query_offsets", query_offsets)
     call.kv_cache((k, v), "HND")
+    call.offsets("k_offsets", k_offsets)
+    call.offsets("v_offsets", v_offsets)
     if table is None:
         call.requests_for_pages(lens, max_sequence_kv)
     else:
@@ -200,7 +202,9 @@ def cudnn_batch_decode_with_kv_cache(
     call.scale("bmm1_scale", scale)
     call.sinks(sinks)
     result = _without_axes_of_one(view(out, "out"), 3, f"as q, {seen.shape}")
-    call.out(at_offsets(_CUDNN, result, batch_offsets_o, "batch_offsets_o", batch, q_len), None, None, None)
+    result, out_offsets = at_offsets(_CUDNN, result, batch_offsets_o, "batch_offsets_o", batch, q_len)
+    call.out(result, None, None, None)
+    call.offsets("out_offsets", out_offsets)
     lse = call.lse(lse, return_lse)
     call.run(workspace_buffer, None, stream, context)
     return (out, lse) if return_lse else out

@@ -105,6 +105,7 @@ class Plan:
             bmm2_scale: float = 1.0, stream: int | None = None, lse: Any = None, sinks: Any = None, k_sf: Any = None,
             v_sf: Any = None, out_sf: Any = None, cum_seq_lens_q: Any = None, query_positions: Any = None, draft_mask: Any = None,
             alibi_slopes: Any = None, query_rope: Any = None, sparse_token_ids: Any = None, sparse_top_k_lens: Any = None,
+            query_offsets: Any = None, out_offsets: Any = None, k_offsets: Any = None, v_offsets: Any = None,
             bmm1_scale_device: Any = None, bmm1_scale_log2_device: Any = None,
             bmm2_scale_device: Any = None, o_scale: float = 1.0, out_sf_scale: float = 1.0, out_sf_start_token: int = 0,
             programmatic: bool = False, history_final: bool = False, workspace: Workspace | None = None) -> None:
@@ -142,7 +143,9 @@ class Plan:
             0 if bmm2_scale_device is None else _address(bmm2_scale_device),
             0 if memory is None else memory.address, 0 if memory is None else memory.size_bytes,
             0 if alibi_slopes is None else _address(alibi_slopes), 0 if query_rope is None else _address(query_rope),
-            0 if sparse_token_ids is None else _address(sparse_token_ids), 0 if sparse_top_k_lens is None else _address(sparse_top_k_lens))
+            0 if sparse_token_ids is None else _address(sparse_token_ids), 0 if sparse_top_k_lens is None else _address(sparse_top_k_lens),
+            0 if query_offsets is None else _address(query_offsets), 0 if out_offsets is None else _address(out_offsets),
+            0 if k_offsets is None else _address(k_offsets), 0 if v_offsets is None else _address(v_offsets))
         if self.is_reference:
             status = self._library.reference_packed(self._problem, tensors)
         else:

@@ -195,6 +195,10 @@ inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(
 inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline float __fdividef(float a, float b) { return a / b; }
+inline void sincospif(float x, float *sine, float *cosine) {
+    *sine = static_cast<float>(std::sin(x * 3.141592653589793));
+    *cosine = static_cast<float>(std::cos(x * 3.141592653589793));
+}
 inline void __sincosf(float x, float *sine, float *cosine) {
     *sine = std::sin(x);
     *cosine = std::cos(x);

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rotation.cuh: what a kernel does about RoPE: nothing (NoRotation), turn keys by their positions (KeyRotation, attention.cuh), or the
+ * query for every tile and keys by what they lie behind its beginning (QueryRotation, turned_query.cuh). Lies in shared memory:
+ *
+ *     prepare   by the threads that read it; `synchronise` is a barrier of theirs
+ *     State     what a warp keeps from tile to tile
+ *     load      rows of the query, wanted for the warp's tokens of a tile from `first_token` on
+ *     turn      the same, once they were for the tile before
+ *     scores    of these tokens
+ */
+#pragma once
+
+#include <cstdint>
+
+#include "tile/attention.cuh"
+#include "tile/rope.cuh"
+#include "tile/row_map.cuh"
+#include "tile/turned_query.cuh"
+#include "tile/unit_rows.cuh"
+
+namespace tile {
+
+/* The rows of a unit that a warp loads, from `first_row` on. */
+template <class Map>
+struct RotatedRows {
+    const query_params &query;
+    const Map map;
+    const RowPlace *const places;
+    const int first_row, live_rows;
+    const uint32_t position_stride;
+};
+
+struct NoRotation {
+    struct State {};
+
+    template <class Synchronise>
+    __device__ __forceinline__ void prepare(const query_params &, uint32_t, int, Synchronise) {}
+    template <class Query, class Rows>
+    __device__ __forceinline__ void load(State &, Query &, const Rows &, int, int) const {}
+    template <class Query, class Rows>
+    __device__ __forceinline__ void turn(State &, Query &, const Rows &, int, int) const {}
+    template <class Scores, class Query, class Tokens>
+    __device__ __forceinline__ void scores(Scores &, const Query &, uint32_t, const Tokens &, int, uint32_t, int) const {}
+};
+
+/* `threads`: that prepare it. */
+template <class Format, int head_dim, int threads>
+struct KeyRotation {
+    struct State {};
+
+    template <class Synchronise>
+    __device__ __forceinline__ void prepare(const query_params &query, uint32_t position_stride, int thread,
+                                            Synchronise synchronise) {
+        fill_rope_frequencies(frequencies, head_dim / 2, query.head_dim / 2, query.rope_frequency, query.rope_ratio,
+                              position_stride, thread, threads);
+        synchronise();
+    }
+    template <class Query, class Rows>
+    __device__ __forceinline__ void load(State &, Query &query, const Rows &rows, int, int lane) const {
+        query.load_rotated(rows.query, rows.map, rows.places, frequencies, rows.first_row, rows.live_rows, 0u, lane,
+                           [](int, int, const float(&)[2], const float(&)[2]) {});
+    }
+    template <class Query, class Rows>
+    __device__ __forceinline__ void turn(State &, Query &, const Rows &, int, int) const {}
+    /* `position`: of the lane's first token. */
+    template <class Scores, class Query, class Tokens>
+    __device__ __forceinline__ void scores(Scores &scores, const Query &query, uint32_t k_tile, const Tokens &tokens,
+                                           int half_dim, uint32_t position, int lane) const {
+        qk_rotated(scores, query, k_tile, tokens, frequencies, half_dim, position, lane);
+    }
+
+    RopeFrequency frequencies[head_dim / 2];
+};
+
+/* `step_tokens`: from a tile of a warp to its next. */
+template <class Format, int head_dim, int threads, int token_fragments, int row_fragments, int step_tokens>
+struct QueryRotation {
+    using State = TurnedQuery<Format, row_fragments>;
+    /* What turning from tile to tile has rounded until a query is loaded again is a 2^-17 of it at the most. */
+    static constexpr int renewal_tiles = 64;
+
+    template <class Synchronise>
+    __device__ __forceinline__ void prepare(const query_params &query, uint32_t position_stride, int thread,
+                                            Synchronise synchronise) {
+        fill_rope_frequencies(frequencies, head_dim / 2, query.head_dim / 2, query.rope_frequency, query.rope_ratio,
+                              position_stride, thread, threads);
+        synchronise();
+        turns.fill(frequencies, position_stride, step_tokens * position_stride, thread, threads);
+        synchronise();
+    }
+    template <class Query, class Rows>
+    __device__ __forceinline__ void load(State &state, Query &query, const Rows &rows, int first_token, int lane) const {
+        query.load_rotated(
+            rows.query, rows.map, rows.places, frequencies, rows.first_row, rows.live_rows, first_token * rows.position_stride,
+            lane, [&](int step, int n, const float(&lower)[2], const float(&upper)[2]) { state.keep(step, n, lower, upper); });
+    }
+    template <class Query, class Rows>
+    __device__ __forceinline__ void turn(State &state, Query &query, const Rows &rows, int first_token, int lane) const {
+        if (first_token / step_tokens % renewal_tiles == 0)
+            load(state, query, rows, first_token, lane);
+        else
+            state.advance(turns, query, lane);
+    }
+    template <class Scores, class Query, class Tokens>
+    __device__ __forceinline__ void scores(Scores &scores, const Query &query, uint32_t k_tile, const Tokens &tokens,
+                                           int half_dim, uint32_t, int lane) const {
+        qk_turned(scores, query, k_tile, tokens, turns, half_dim, lane);
+    }
+
+    RopeFrequency frequencies[head_dim / 2];
+    Turns<Format, token_fragments> turns;
+};
+
+} // namespace tile

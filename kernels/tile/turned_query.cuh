@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * turned_query.cuh: RoPE where few rows meet many keys. Scores depend on differences of positions alone, so of the angle between a
+ * query and a key
+ *
+ *     (position of the query - position of the warp's first token of a tile)   turns the query, anew for every tile,
+ *     (what the key's token lies behind that first one)                       turns the key, by the same for all tiles
+ *
+ * and neither asks for a sine in the loop over tiles. From tile to tile a query is turned by one angle, in f32; what that rounds adds up,
+ * so now and then it is loaded again, and turned by its exact one (rotation.cuh).
+ */
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "ptx/scalar.cuh"
+#include "tile/attention.cuh"
+#include "tile/element.cuh"
+#include "tile/kv_format.cuh"
+#include "tile/query.cuh"
+#include "tile/rope.cuh"
+#include "tile/row_map.cuh"
+#include "tile/score.cuh"
+#include "tile/unit_rows.cuh"
+
+namespace tile {
+
+/* What a launch turns by, as the lanes ask for it. Lies in shared memory. */
+template <class Format, int token_fragments>
+class Turns {
+  public:
+    using Turn = typename Element<Format::matrix_dtype>::Turn;
+
+    /* By all threads that read it, with a barrier behind it. `frequencies`: complete. `tile_positions`: from a tile of a warp to its next. */
+    __device__ __forceinline__ void fill(const RopeFrequency *frequencies, uint32_t position_stride, uint32_t tile_positions,
+                                         int thread, int num_threads) {
+        for (int entry = thread; entry < key_entries; entry += num_threads) {
+            const int lane = entry & 31, step = (entry >> 5) % Format::steps, eights = (entry >> 5) / Format::steps;
+            const uint32_t token = static_cast<uint32_t>((lane >> 2) + eights * 8);
+            float cosine[2], sine[2];
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const float angle = radians(frequency(frequencies, step, i, lane).turn(token * position_stride));
+                sine[i] = ptx::sine_approx(angle);
+                cosine[i] = ptx::cosine_approx(angle);
+            }
+            key(eights / 2, step, eights % 2, lane) = Turn(cosine, sine, Format::rotation_scale);
+        }
+        for (int entry = thread; entry < Format::steps * 4; entry += num_threads) {
+            float cosine[2], sine[2];
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                exact_turn(frequency(frequencies, entry / 4, i, entry % 4).turn(tile_positions), cosine[i], sine[i]);
+            queries_[entry / 4][entry % 4] = make_float4(cosine[0], sine[0], cosine[1], sine[1]);
+        }
+    }
+
+    /* Of key l/4 of a fragment of the warp's tokens, or of that `eight` further. */
+    __device__ __forceinline__ const Turn &of_key(int fragment, int step, int eight, int lane) const {
+        return keys_[fragment][step][eight / of_16_bytes][lane][eight % of_16_bytes];
+    }
+    /* From tile to tile: cosine and sine, of two pairs of dims. */
+    __device__ __forceinline__ float4 of_query(int step, int lane) const { return queries_[step][lane & 3]; }
+
+  private:
+    static constexpr int key_entries = token_fragments * 2 * Format::steps * 32;
+
+    static __device__ __forceinline__ const RopeFrequency &frequency(const RopeFrequency *frequencies, int step, int i,
+                                                                     int lane) {
+        return frequencies[Format::rotated_dim(step, lane) + i * Format::rotated_neighbour];
+    }
+
+    __device__ __forceinline__ Turn &key(int fragment, int step, int eight, int lane) {
+        return keys_[fragment][step][eight / of_16_bytes][lane][eight % of_16_bytes];
+    }
+
+    /* A lane reads 16 bytes at a time, beside those of its neighbours. */
+    static constexpr int of_16_bytes = 16 / sizeof(Turn);
+    alignas(16) Turn keys_[token_fragments][Format::steps][2 / of_16_bytes][32][of_16_bytes];
+    float4 queries_[Format::steps][4];
+};
+
+/* The rows of a query as turned for a tile, and with as many bits as the next turn needs. */
+template <class Format, int row_fragments>
+struct TurnedQuery {
+    float lower[Format::steps][row_fragments][2], upper[Format::steps][row_fragments][2];
+
+    __device__ __forceinline__ void keep(int step, int n, const float (&lower_pair)[2], const float (&upper_pair)[2]) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            lower[step][n][i] = lower_pair[i];
+            upper[step][n][i] = upper_pair[i];
+        }
+    }
+
+    /* From a tile to the next. */
+    template <class Turns>
+    __device__ __forceinline__ void advance(const Turns &turns, QueryFragment<Format, row_fragments> &query, int lane) {
+#pragma unroll
+        for (int step = 0; step < Format::steps; ++step) {
+            const float4 turn = turns.of_query(step, lane);
+#pragma unroll
+            for (int n = 0; n < row_fragments; ++n) {
+                turn_back(lower[step][n][0], upper[step][n][0], turn.x, turn.y);
+                turn_back(lower[step][n][1], upper[step][n][1], turn.z, turn.w);
+                query.pack_rotated(step, n, lower[step][n], upper[step][n]);
+            }
+        }
+    }
+
+  private:
+    static __device__ __forceinline__ void turn_back(float &x, float &y, float cosine, float sine) {
+        const float x_before = x;
+        x = fmaf(x, cosine, y * sine);
+        y = fmaf(y, cosine, -x_before * sine);
+    }
+};
+
+/* As qk (attention.cuh), of a query that is turned for the tile. */
+template <class Format, int tile_tokens, int token_fragments, int row_fragments>
+__device__ __forceinline__ void qk_turned(ScoreFragment<token_fragments, row_fragments> &scores,
+                                          const QueryFragment<Format, row_fragments> &query, uint32_t k_tile,
+                                          const TokenFragments<Format, tile_tokens, token_fragments> &tokens,
+                                          const Turns<Format, token_fragments> &turns, int half_dim, int lane) {
+    using Matrix = Element<Format::matrix_dtype>;
+    constexpr int chunk_steps = Format::rotated_steps;
+    constexpr int chains = qk_chains<Format, token_fragments, row_fragments>;
+#pragma unroll
+    for (int fragment = 0; fragment < token_fragments; ++fragment) {
+        float part[chains][row_fragments][4] = {};
+        typename Format::RotatedKeyReader reader(k_tile, tokens, fragment, half_dim, lane);
+#pragma unroll
+        for (int step = 0; step < Format::steps; ++step) {
+            if (step % chunk_steps == 0)
+                reader.load(step / chunk_steps);
+            uint32_t keys[4];
+            reader.operand(keys, step);
+            Matrix::turn(keys[0], keys[2], turns.of_key(fragment, step, 0, lane));
+            Matrix::turn(keys[1], keys[3], turns.of_key(fragment, step, 1, lane));
+#pragma unroll
+            for (int n = 0; n < row_fragments; ++n)
+                Matrix::mma(part[step % chains][n], keys, query.operand[step][n]);
+        }
+        add_chains(scores.value[fragment], part);
+    }
+}
+
+} // namespace tile
