@@ -10,8 +10,8 @@
  *     at a unit's end through shared memory to threads with columns of all warps, then worker_fold.cuh, a block after the other
  *
  * Warpgroup a has tile i, b has tile i + 1. The weights p of a tile are operands of both: its warpgroup has them in registers, the other
- * one reads them from shared memory. A step of one, while the other is half a step away (time runs to the right; K1 and K2: the parts
- * of K that come first and last):
+ * one reads them from shared memory. A step of one, while the other is half a step away (time runs to the right; K2: the part of K that
+ * comes last, K1: the others):
  *
  *     a:  Q K1(i) | p(i-1) V(i-1) | Q K2(i) | softmax i, store p(i) | p(i) V(i) | Q K1(i+2) | p(i+1) V(i+1)
  *     b:  softmax i - 1, store p(i-1) | p(i-1) V(i-1) | Q K1(i+1)   | p(i) V(i) | Q K2(i+1) | softmax i + 1, store p(i+1)
@@ -22,7 +22,8 @@
  *
  * Two tiles fit shared memory, so a tile's place is refilled in parts, as soon as its readers are done: a's half of V(i) behind p(i) V(i)
  * of a, b's half behind that of b, and Q K(i+2) takes them in that order. What was read last takes longest to come back, so p(i) V(i) of
- * b does not wait for all of Q K(i+1): with it behind, 128 units of 4,096 tokens took 139 us on an H200, so they take 128.
+ * b goes before the last part of Q K(i+1). H200, 128 units of 4,096 tokens: 131 us, in the middle of K 132, behind K, with the softmax
+ * under it, 140.
  *
  * Shared memory: struct SharedMemory below. p stands where the last line of Q was, which warps keep in registers.
  */
@@ -37,6 +38,7 @@
 #include "pipeline/producer.cuh"
 #include "pipeline/skip_votes.cuh"
 #include "pipeline/worker_fold.cuh"
+#include "ptx/async_copy.cuh"
 #include "tile/latent_warpgroup.cuh"
 #include "tile/row_map.cuh"
 #include "variant.cuh"
@@ -136,37 +138,25 @@ struct ConsumerState {
     tile::LatentOutput output;
 };
 
-/* Rows of Q into shared memory, zeros where they are not live, 16 bytes a thread at a time. */
+/*
+ * Rows of Q into shared memory, zeros where they are not live. All copies of a thread, 16 bytes each of one row, are on their way at a time:
+ * a trip to memory for every few of them would be most of what a short unit takes.
+ */
 __device__ __forceinline__ void load_query(const mla_decode_params &params, SharedMemory &shared, const tile::RowMap &rows,
                                            int live_rows) {
-    constexpr int vector = 8, vectors = Traits::head_dim / vector, together = 6;
-    constexpr int rounds = Traits::row_tile * vectors / Traits::consumer_threads;
-    static_assert(rounds % together == 0, "whole rounds");
-    const int thread = ptx::thread_index_here();
+    constexpr int vector = 8, row_threads = Traits::consumer_threads / Traits::row_tile;
+    static_assert(Traits::head_dim % (vector * row_threads) == 0, "as many copies for every thread");
+    const int row = ptx::thread_index_here() / row_threads;
+    const uint16_t *const of_row = static_cast<const uint16_t *>(params.query.rows) + rows.query_offset(params.query, row);
+    const uint16_t *const rope = static_cast<const uint16_t *>(params.query_rope) +
+                                 rows.token(row) * params.query_rope_token_stride +
+                                 rows.head(row) * params.query_rope_head_stride - params.query_dim;
     const uint32_t query = ptx::shared_address(shared.query);
-#pragma unroll 1
-    for (int round = 0; round < rounds; round += together) {
-        uint4 words[together];
-#pragma unroll
-        for (int i = 0; i < together; ++i) {
-            const int number = (round + i) * Traits::consumer_threads + thread, row = number / vectors;
-            const int dim = number % vectors * vector;
-            const bool is_rope = dim >= params.query_dim;
-            const void *const from = is_rope ? params.query_rope : params.query.rows;
-            const int64_t element = is_rope ? rows.token(row) * params.query_rope_token_stride +
-                                                  rows.head(row) * params.query_rope_head_stride + dim - params.query_dim
-                                            : rows.query_offset(params.query, row) + dim;
-            words[i] = make_uint4(0, 0, 0, 0);
-            if (row < live_rows)
-                words[i] = *reinterpret_cast<const uint4 *>(static_cast<const uint16_t *>(from) + element);
-        }
-#pragma unroll
-        for (int i = 0; i < together; ++i) {
-            const int number = (round + i) * Traits::consumer_threads + thread;
-            ptx::store_shared(tile::SquareRows::at(query, number / vectors, number % vectors * 16),
-                              {words[i].x, words[i].y, words[i].z, words[i].w});
-        }
-    }
+#pragma unroll 3
+    for (int dim = ptx::thread_index_here() % row_threads * vector; dim < Traits::head_dim; dim += row_threads * vector)
+        ptx::copy_async<16>(tile::SquareRows::at(query, row, dim * 2), (dim < params.query_dim ? of_row : rope) + dim,
+                            row < live_rows);
+    ptx::wait_for_copies();
     ptx::fence_async_proxy();
 }
 
@@ -174,24 +164,25 @@ __device__ __forceinline__ void load_query(const mla_decode_params &params, Shar
 template <int first_part, int end_part>
 __device__ __forceinline__ void begin_scores(tile::LatentScores &scores, const tile::LatentQueryLine &last_line, uint32_t query,
                                              const Ring &ring, int group) {
-    query = ptx::computed_here(query); /* descriptors kept over the loop would take registers from it */
-    const uint32_t tile = ptx::computed_here(ring.tile(group));
+    /* Descriptors kept over the loop would take registers from it. */
+    const uint64_t queries = tile::SquareRows::operand(ptx::computed_here(query), 0, 0);
+    const uint64_t keys = tile::key_operand(ptx::computed_here(ring.tile(group)), 0);
     ptx::wgmma_fence();
 #pragma unroll
     for (int part = first_part; part < end_part; ++part) {
-        const int first_line = Ring::first_line(group, part);
+        const uint32_t first_byte = Ring::first_line(group, part) * Ring::line_bytes;
+        const uint64_t part_queries = ptx::operand_behind(queries, first_byte), part_keys = ptx::operand_behind(keys, first_byte);
         ring.wait_full(part);
 #pragma unroll
         for (int line = 0; line < Ring::lines_of(part); ++line) {
 #pragma unroll
             for (int step = 0; step < 4; ++step) {
-                const uint64_t keys = tile::key_operand(tile + (first_line + line) * Ring::line_bytes, step);
+                const uint32_t offset = line * Ring::line_bytes + step * 32;
+                const uint64_t key = ptx::operand_behind(part_keys, offset);
                 if (part == 0)
-                    tile::latent_scores_mma<Traits::dtype>(scores.value, last_line.operand[step], keys, step > 0);
+                    tile::latent_scores_mma<Traits::dtype>(scores.value, last_line.operand[step], key, step > 0);
                 else
-                    tile::latent_scores_mma<Traits::dtype>(
-                        scores.value, tile::SquareRows::operand(query + (first_line + line) * Ring::line_bytes, 0, step), keys,
-                        true);
+                    tile::latent_scores_mma<Traits::dtype>(scores.value, ptx::operand_behind(part_queries, offset), key, true);
             }
         }
     }
@@ -230,12 +221,12 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, SharedMe
     }
     for (; token < end_token; token += 2 * Traits::tile_tokens) {
         tile::LatentScores scores;
-        begin_scores<0, Ring::second_half>(scores, state.last_line, query, ring, place.group);
+        begin_scores<0, Ring::parts - 1>(scores, state.last_line, query, ring, place.group);
         if (follows)
             begin_others_output(shared, ring, ring.tile(other) + first_value, place, state);
         else
             ptx::wgmma_commit();
-        begin_scores<Ring::second_half, Ring::parts>(scores, state.last_line, query, ring, place.group);
+        begin_scores<Ring::parts - 1, Ring::parts>(scores, state.last_line, query, ring, place.group);
         ptx::wgmma_wait_but<1>();
         if (follows)
             ring.release_half(other, place.group, place.lane());

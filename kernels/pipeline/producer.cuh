@@ -126,8 +126,8 @@ class Producer {
             const uint32_t barrier = ring_.full_barrier(part);
             ring_.wait_empty(part);
             if (of_tile < boxes && line_of_part < Ring::lines_of(part))
-                ptx::copy_tensor_5d(tile + line * Ring::line_bytes + of_tile * line_bytes, map_, 0, token_in_page, line, 0, page,
-                                    barrier);
+                ptx::stream_tensor_5d(tile + line * Ring::line_bytes + of_tile * line_bytes, map_, 0, token_in_page, line, 0,
+                                      page, barrier);
             if (lane == 0) /* as in load_tile */
                 ptx::mbarrier_arrive_expect_tx(barrier, boxes * line_bytes * Ring::lines_of(part));
         }

@@ -37,6 +37,12 @@ __device__ __forceinline__ uint64_t transposed_operand(uint32_t address) {
     return swizzle_128_bytes | group_stride | line_stride | (address & 0x3ffffu) >> 4;
 }
 
+/* The operand that lies `bytes` behind this one, a multiple of 16: one addition, where the operand of an address takes a chain of five. */
+__device__ __forceinline__ uint64_t operand_behind(uint64_t operand, uint32_t bytes) {
+    const uint32_t high = static_cast<uint32_t>(operand >> 32), low = static_cast<uint32_t>(operand) + bytes / 16;
+    return uint64_t{high} << 32 | low; /* addresses of shared memory have 18 bits: nothing is carried */
+}
+
 /*
  * Registers of each of a warpgroup's threads from here on, a multiple of 8; taking waits until others have given as many. PTX ISA
  * 9.7.19.5 "setmaxnreg".

@@ -93,6 +93,8 @@ bool mbarrier_waits(uint32_t barrier, uint32_t parity);
 
 /* Done some time from now on, by the scheduler; those of one thread with `ordered` in their order. */
 void later(bool ordered, std::function<void()> act);
+/* Does all that this thread has put off with `ordered`. */
+void thread_waits_for_copies();
 /* Matrix instructions of this warp: done some time from now on, or when the warp waits for them. */
 void warp_later(std::function<void()> act);
 void warp_waits_for_matrices();

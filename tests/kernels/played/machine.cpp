@@ -459,6 +459,14 @@ void later(bool ordered, std::function<void()> act) {
         here->copies.push_back(std::move(act));
 }
 
+void thread_waits_for_copies() {
+    std::deque<std::function<void()>> &ordered = here->fiber().ordered;
+    while (!ordered.empty()) {
+        ordered.front()();
+        ordered.pop_front();
+    }
+}
+
 void warp_later(std::function<void()> act) {
     Warp &warp = here->warp();
     if (warp.matrices.empty() && here->haste != 0 && one_in(2))

@@ -23,4 +23,6 @@ inline void mbarrier_arrive_after_copies(uint32_t barrier) {
     played::later(true, [=] { played::mbarrier_arrives(barrier, 1, 0); });
 }
 
+inline void wait_for_copies() { played::thread_waits_for_copies(); }
+
 } // namespace ptx

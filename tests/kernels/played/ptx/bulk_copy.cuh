@@ -45,6 +45,10 @@ inline void copy_tensor_5d(uint32_t destination, const void *tensor_map, int x0,
         played::mbarrier_arrives(barrier, 0, -static_cast<int64_t>(offset));
     });
 }
+inline void stream_tensor_5d(uint32_t destination, const void *tensor_map, int x0, int x1, int x2, int x3, int x4,
+                             uint32_t barrier) {
+    copy_tensor_5d(destination, tensor_map, x0, x1, x2, x3, x4, barrier);
+}
 
 inline void copy_bulk(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier) {
     if (destination % 16 != 0 || reinterpret_cast<uintptr_t>(source) % 16 != 0 || bytes % 16 != 0)

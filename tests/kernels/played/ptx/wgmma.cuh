@@ -15,6 +15,7 @@ template <uint32_t line_stride_bytes>
 uint64_t transposed_operand(uint32_t address) {
     return uint64_t{line_stride_bytes} << 32 | address;
 }
+inline uint64_t operand_behind(uint64_t operand, uint32_t bytes) { return operand + bytes; }
 
 template <int registers>
 void give_registers() {}
