@@ -21,7 +21,7 @@ namespace {
 struct Traits {
     static constexpr int threads = 128;
     static constexpr int ctas_per_sm = variant::target_sm == 90 ? 4 : 3; /* registers for a batch */
-    static constexpr int elements = 8;    /* of a lane at a time: 16 bytes, or 32 of fp32 */
+    static constexpr int elements = 8;                                   /* of a lane at a time: 16 bytes, or 32 of fp32 */
     static constexpr int batch_states = 8;
 };
 
