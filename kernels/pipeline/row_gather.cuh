@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "abi.h"
 #include "pipeline/cluster_exchange.cuh"
@@ -142,7 +141,6 @@ class RowGather {
      * elements that belong to them. Nothing beside them is read.
      */
     static __device__ __forceinline__ void load_chunk(uint32_t destination, const uint8_t *source, bool exists) {
-        using Element = std::conditional_t<element_bytes == 2, uint16_t, uint8_t>;
         const int before = static_cast<int>(reinterpret_cast<uintptr_t>(source) % 4); /* bytes of the first word */
         const uint8_t *const word = source - before;
         uint32_t words[5] = {}, shifted[4];
@@ -150,13 +148,13 @@ class RowGather {
 #pragma unroll
             for (int byte = 0; byte < 4; byte += element_bytes) {
                 const bool is_first = byte >= before;
-                const uint32_t element = *reinterpret_cast<const Element *>(word + byte + (is_first ? 0 : 16));
+                const uint32_t element = ptx::load_global<element_bytes>(word + byte + (is_first ? 0 : 16));
                 words[0] |= is_first ? element << (byte * 8) : 0u;
                 words[4] |= is_first ? 0u : element << (byte * 8);
             }
 #pragma unroll
             for (int i = 1; i < 4; ++i)
-                words[i] = *reinterpret_cast<const uint32_t *>(word + i * 4);
+                words[i] = ptx::load_global<4>(word + i * 4);
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i)

@@ -47,6 +47,26 @@ __device__ __forceinline__ void prefetch(const void *address) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory");
 }
 
+/*
+ * 1, 2 or 4 bytes of global memory, aligned to as many, the others zero: where the address came from another lane, so that the compiler
+ * does not know what memory it is of.
+ */
+template <int bytes>
+__device__ __forceinline__ uint32_t load_global(const void *address) {
+    static_assert(bytes == 1 || bytes == 2 || bytes == 4, "sizes of a load");
+    uint32_t word;
+    if constexpr (bytes == 1)
+        asm volatile("ld.global.u8 %0, [%1];" : "=r"(word) : "l"(address) : "memory");
+    else if constexpr (bytes == 2)
+        asm volatile("{\n.reg .u16 half;\nld.global.u16 half, [%1];\ncvt.u32.u16 %0, half;\n}"
+                     : "=r"(word)
+                     : "l"(address)
+                     : "memory");
+    else
+        asm volatile("ld.global.u32 %0, [%1];" : "=r"(word) : "l"(address) : "memory");
+    return word;
+}
+
 /* Neighbouring words of shared memory, aligned to their size. */
 __device__ __forceinline__ void load_shared(uint32_t (&words)[1], uint32_t address) {
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(words[0]) : "r"(address) : "memory");

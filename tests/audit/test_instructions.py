@@ -69,6 +69,12 @@ def used(opcodes, wanted):
     return {word for word in wanted if any(opcode == word or opcode.startswith(word + ".") for opcode in opcodes)}
 
 
+def of_warpgroups(wanted):
+    """The same, with the matrix instructions of warpgroups for those of single warps."""
+    single = {word for word in wanted if word.startswith("HMMA.")}
+    return wanted - single | {word.replace("HMMA.16816", "HGMMA.64x64x16") for word in single} | {"STSM"}
+
+
 class InstructionsTest(unittest.TestCase):
     def test_every_image_uses_what_it_should_and_nothing_that_it_should_not(self):
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -87,6 +93,8 @@ class InstructionsTest(unittest.TestCase):
                 if rows := re.search(r"^sparse_mla_decode_kv(\w+?)_rows(\w+?)_d\d+_r(\d+)_c(\d+)_sm(\d+)$", name):
                     wanted = wanted | (OF_KV[rows[1]] - {"LDGSTS"}) | OF_ROWS[rows[2]]
                     unwanted = unwanted | (OF_KV["bf16"] | {"LDGSTS", "UTMALDG"}) - wanted
+                    if int(rows[3]) > MOST_MMA_ROWS:
+                        wanted, unwanted = of_warpgroups(wanted), (unwanted | {"HMMA"}) - LOCAL  # as the grid declares
                     if int(rows[4]) > 1:
                         wanted, unwanted = wanted | CLUSTER, unwanted - CLUSTER
                     if rows[2] != "plain" and rows[3] == "32" and rows[5] == "100":  # as the grid declares
@@ -97,9 +105,7 @@ class InstructionsTest(unittest.TestCase):
                     wanted = wanted | OF_KV[kv_dtype] | OF_PAGES[min_page_size or "16"]
                     unwanted = unwanted | OF_KV["bf16"] - wanted
                     if int(row_tile) > MOST_MMA_ROWS:
-                        single = {word for word in wanted if word.startswith("HMMA.")}
-                        wanted = wanted - single | {word.replace("HMMA.16816", "HGMMA.64x64x16") for word in single} | {"STSM"}
-                        unwanted = unwanted | {"HMMA"}
+                        wanted, unwanted = of_warpgroups(wanted), unwanted | {"HMMA"}
                     if options == "1" or (name.startswith("mla_decode_") and row_tile == "32"):  # as the grid declares
                         unwanted = unwanted - LOCAL
                 if fields and int(cluster_size) > 1:

@@ -27,6 +27,13 @@ void store_relaxed(float *address, const float (&value)[count]) {
 
 inline void prefetch(const void *) {}
 
+template <int bytes>
+uint32_t load_global(const void *address) {
+    uint32_t word = 0;
+    std::memcpy(&word, address, bytes);
+    return word;
+}
+
 template <int count>
 void load_shared(uint32_t (&words)[count], uint32_t address) {
     std::memcpy(words, played::shared_pointer(address, sizeof words), sizeof words);
