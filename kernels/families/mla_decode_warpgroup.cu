@@ -22,8 +22,7 @@
  *
  * Two tiles fit shared memory, so a tile's place is refilled in parts, as soon as its readers are done: a's half of V(i) behind p(i) V(i)
  * of a, b's half behind that of b, and Q K(i+2) takes them in that order. What was read last takes longest to come back, so p(i) V(i) of
- * b goes before the last part of Q K(i+1). H200, 128 units of 4,096 tokens: 131 us, in the middle of K 132, behind K, with the softmax
- * under it, 140.
+ * b goes before the last part of Q K(i+1): behind all of it, with the softmax under it, an H200 took longer.
  *
  * Shared memory: struct SharedMemory below. p stands where the last line of Q was, which warps keep in registers.
  */
