@@ -3,30 +3,15 @@
  * decode_time.c: the host's time of libdecode_decode and libdecode_plan_launch on the fake driver, whose calls note their arguments and
  * return, and beside them that of its launch alone. Prints; judges nothing.
  */
-#define _POSIX_C_SOURCE 200809L /* clock_gettime under -std=c17 */
-
 #include "decode_scene.h"
 #include "driver.h"
-
-#include <stdlib.h>
-#include <time.h>
+#include "report.h"
 
 enum { NUM_ROUNDS = 2001, CALLS = 100, NUM_PROBLEMS = 64 };
 
-static double seconds(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static int ascending(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static void report(const char *title, double times[NUM_ROUNDS]) {
-    qsort(times, NUM_ROUNDS, sizeof times[0], ascending);
-    (void)printf("  %-52s median %5.2f us, one in a hundred %5.2f us\n", title, 1e6 * times[NUM_ROUNDS / 2],
+static void print_times(const char *title, double times[NUM_ROUNDS]) {
+    const double middle = median(times, NUM_ROUNDS);
+    (void)printf("  %-52s median %5.2f us, one in a hundred %5.2f us\n", title, 1e6 * middle,
                  1e6 * times[NUM_ROUNDS - NUM_ROUNDS / 100]);
 }
 
@@ -43,13 +28,13 @@ static void time_driver(void) {
     config.attributes = attributes;
     expect_ok(driver_get(&driver));
     for (size_t round = 0; round < NUM_ROUNDS; round++) {
-        const double begin = seconds();
+        const double begin = seconds_now();
         for (size_t call = 0; call < CALLS; call++)
             (void)driver->launch_kernel_ex(&config, launch.function, (void *[]){block}, NULL);
-        times[round] = (seconds() - begin) / CALLS;
+        times[round] = (seconds_now() - begin) / CALLS;
         fake->forget_calls();
     }
-    report("the fake driver's launch alone", times);
+    print_times("the fake driver's launch alone", times);
 }
 
 /* What one call is, of `num_problems` in turns; a plan in place of a problem where there is one. */
@@ -70,16 +55,16 @@ static void time_calls(const struct work *work) {
         expect_ok(libdecode_decode(context, &problems[index], &tensors, NULL));
     }
     for (size_t round = 0; round < NUM_ROUNDS; round++) {
-        const double begin = seconds();
+        const double begin = seconds_now();
         for (size_t call = 0; call < CALLS; call++) {
             const libdecode_problem *problem = &problems[call % work->num_problems];
             expect_ok(work->plan != NULL ? libdecode_plan_launch(work->plan, &tensors, NULL)
                                          : libdecode_decode(context, problem, &tensors, NULL));
         }
-        times[round] = (seconds() - begin) / CALLS;
+        times[round] = (seconds_now() - begin) / CALLS;
         fake->forget_calls();
     }
-    report(work->title, times);
+    print_times(work->title, times);
 }
 
 int main(void) {

@@ -3,15 +3,15 @@
  * open_time.c: how long libdecode_open takes with 3,000 kernels, in three bundle files of 1,000, around no code. The files are
  * in the page cache. Prints; judges nothing.
  */
-#define _POSIX_C_SOURCE 200809L /* mkdtemp, clock_gettime under -std=c17 */
+#define _POSIX_C_SOURCE 200809L /* mkdtemp under -std=c17 */
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bundle_fixture.h"
 #include "libdecode.h"
+#include "report.h"
 
 enum { NUM_BUNDLES = 3, KERNELS_PER_BUNDLE = 1000, NUM_ROUNDS = 101 };
 
@@ -39,17 +39,6 @@ static void write_bundle(const char *path, uint32_t target) {
     free(data);
 }
 
-static double seconds(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static int ascending(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 static int time_open(const char *folder) {
     libdecode_open_options options = {.struct_size = sizeof options,
                                       .flags = LIBDECODE_OPEN_IGNORE_ENVIRONMENT | LIBDECODE_OPEN_BUNDLES_ONLY,
@@ -58,20 +47,19 @@ static int time_open(const char *folder) {
     double times[NUM_ROUNDS];
     for (size_t round = 0; round < NUM_ROUNDS; round++) {
         libdecode_context *context;
-        double begin = seconds();
+        double begin = seconds_now();
         if (libdecode_open(&options, &context) != LIBDECODE_OK) {
             (void)fprintf(stderr, "%s\n", libdecode_error_message());
             return 1;
         }
-        times[round] = seconds() - begin;
+        times[round] = seconds_now() - begin;
         if (libdecode_kernel_count(context) != NUM_BUNDLES * KERNELS_PER_BUNDLE)
             return 1;
         libdecode_close(context);
     }
-    double first = times[0];
-    qsort(times, NUM_ROUNDS, sizeof times[0], ascending);
+    const double first = times[0], middle = median(times, NUM_ROUNDS);
     (void)printf("libdecode_open of %d kernels: first %.0f us, median of %d %.0f us, least %.0f us\n",
-                 NUM_BUNDLES * KERNELS_PER_BUNDLE, 1e6 * first, NUM_ROUNDS, 1e6 * times[NUM_ROUNDS / 2], 1e6 * times[0]);
+                 NUM_BUNDLES * KERNELS_PER_BUNDLE, 1e6 * first, NUM_ROUNDS, 1e6 * middle, 1e6 * times[0]);
     return 0;
 }
 

@@ -3,15 +3,13 @@
  * plan_time.c: how long libdecode_plan_create takes with 150 and with 3,000 kernels in the table, around no code; a refusal; and
  * what a kernel policy adds to libdecode_open. Prints; judges nothing.
  */
-#define _POSIX_C_SOURCE 200809L /* clock_gettime under -std=c17 */
-
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "bundle_fixture.h"
 #include "decode_fixture.h"
+#include "report.h"
 
 enum { MAX_KERNELS = 4096, NAME_BYTES = 80, NUM_ROUNDS = 2001, NUM_OPENS = 51 };
 
@@ -24,22 +22,6 @@ struct size {
     uint32_t num_head_dims, editions;
 };
 static const struct size sizes[] = {{"144", 2, 1}, {"3,024", 7, 6}};
-
-static double seconds(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static int ascending(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-static double median_us(double *times, size_t count) {
-    qsort(times, count, sizeof times[0], ascending);
-    return 1e6 * times[count / 2];
-}
 
 static libdecode_memory_bundle make_bundle(const struct size *size, uint32_t target) {
     static struct fixture_kernel kernels[MAX_KERNELS];
@@ -74,9 +56,9 @@ static bool time_plans(libdecode_context *context, const char *title, const libd
     libdecode_device device = preset("sm_90");
     for (size_t round = 0; round < NUM_ROUNDS; round++) {
         libdecode_plan *plan = NULL;
-        double begin = seconds();
+        double begin = seconds_now();
         libdecode_status status = libdecode_plan_create(context, problem, &device, &plan);
-        times[round] = seconds() - begin;
+        times[round] = seconds_now() - begin;
         libdecode_plan_destroy(plan);
         if (status != expected) {
             (void)fprintf(stderr, "%s: status %d: %s\n", title, (int)status, libdecode_error_message());
@@ -84,7 +66,7 @@ static bool time_plans(libdecode_context *context, const char *title, const libd
         }
     }
     double first = times[0];
-    (void)printf("  %-44s first %6.1f us, median %6.1f us\n", title, 1e6 * first, median_us(times, NUM_ROUNDS));
+    (void)printf("  %-44s first %6.1f us, median %6.1f us\n", title, 1e6 * first, 1e6 * median(times, NUM_ROUNDS));
     return true;
 }
 
@@ -93,16 +75,16 @@ static bool time_opens(libdecode_open_options options, const char *title, const 
     options.kernel_policy = policy;
     for (size_t round = 0; round < NUM_OPENS; round++) {
         libdecode_context *context = NULL;
-        double begin = seconds();
+        double begin = seconds_now();
         libdecode_status status = libdecode_open(&options, &context);
-        times[round] = seconds() - begin;
+        times[round] = seconds_now() - begin;
         libdecode_close(context);
         if (status != LIBDECODE_OK) {
             (void)fprintf(stderr, "%s: status %d: %s\n", title, (int)status, libdecode_error_message());
             return false;
         }
     }
-    (void)printf("  %-44s                 median %6.1f us\n", title, median_us(times, NUM_OPENS));
+    (void)printf("  %-44s                 median %6.1f us\n", title, 1e6 * median(times, NUM_OPENS));
     return true;
 }
 
