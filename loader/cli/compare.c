@@ -171,7 +171,7 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
     return true;
 }
 
-bool expectation_make(const libdecode_problem *problem, const libdecode_tensors *tensors, const char *label,
+bool expectation_make(const libdecode_problem *problem, const libdecode_tensors *tensors, int num_threads, const char *label,
                       struct expectation *ret_expectation) {
     struct problem checked;
     if (problem_check(problem, &checked) != LIBDECODE_OK)
@@ -194,8 +194,8 @@ bool expectation_make(const libdecode_problem *problem, const libdecode_tensors 
     bool good = (expectation.out != NULL && expectation.out_tolerance != NULL && expectation.lse != NULL &&
                  expectation.lse_tolerance != NULL && measures != NULL) ||
                 complain("out of memory");
-    good =
-        good && host_reference_exact(problem, tensors, &exact, label) && set_tolerances(&checked, tensors, &exact, &expectation);
+    good = good && host_reference_exact(problem, tensors, &exact, num_threads, label) &&
+           set_tolerances(&checked, tensors, &exact, &expectation);
     free(measures);
     if (good)
         *ret_expectation = expectation;

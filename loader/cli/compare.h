@@ -22,8 +22,8 @@ struct expectation {
     size_t num_nan;              /* elements of out: only where a visible row has NaN */
 };
 
-/* Runs the reference; out, out_sf and lse of the tensors are not used. Prints and returns false if that fails. */
-bool expectation_make(const libdecode_problem *problem, const libdecode_tensors *tensors, const char *label,
+/* Runs the reference by `num_threads`; out, out_sf and lse of the tensors are not used. Prints and returns false if that fails. */
+bool expectation_make(const libdecode_problem *problem, const libdecode_tensors *tensors, int num_threads, const char *label,
                       struct expectation *ret_expectation);
 void expectation_free(struct expectation *expectation);
 

@@ -58,12 +58,12 @@ int host_reference_threads(void) {
     return processors < 1 ? 1 : processors > MAX_THREADS ? MAX_THREADS : (int)processors;
 }
 
-static bool run(struct job *job) {
+static bool run(struct job *job, int wanted) {
     const uint32_t batch_size = (uint32_t)job->reference.problem.given.batch_size;
     job->num_tasks = batch_size * job->num_kv_heads;
     pthread_mutex_init(&job->lock, NULL);
     pthread_t threads[MAX_THREADS];
-    int num_threads = 0, wanted = host_reference_threads();
+    int num_threads = 0;
     while (num_threads + 1 < wanted && pthread_create(&threads[num_threads], NULL, work, job) == 0)
         num_threads++;
     work(job); /* this thread works too, so that no thread at all is enough */
@@ -80,11 +80,11 @@ bool host_reference(const libdecode_problem *problem, const libdecode_tensors *t
     struct job job = {.label = label, .first_kv_head = (uint32_t)first_kv_head, .num_kv_heads = (uint32_t)num_kv_heads};
     if (reference_begin(problem, tensors, &job.reference) != LIBDECODE_OK)
         return complain("%s", libdecode_error_message());
-    return run(&job);
+    return run(&job, host_reference_threads());
 }
 
 bool host_reference_exact(const libdecode_problem *problem, const libdecode_tensors *tensors, const struct exact_results *results,
-                          const char *label) {
+                          int num_threads, const char *label) {
     struct job job = {.label = label, .num_kv_heads = (uint32_t)problem->num_kv_heads};
     libdecode_problem unrounded = *problem;
     libdecode_tensors placed = *tensors;
@@ -95,5 +95,5 @@ bool host_reference_exact(const libdecode_problem *problem, const libdecode_tens
     if (reference_begin(&unrounded, &placed, &job.reference) != LIBDECODE_OK)
         return complain("%s", libdecode_error_message());
     job.reference.exact = *results;
-    return run(&job);
+    return run(&job, num_threads);
 }

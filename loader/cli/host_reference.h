@@ -18,9 +18,12 @@
 bool host_reference(const libdecode_problem *problem, const libdecode_tensors *tensors, int first_kv_head, int num_kv_heads,
                     const char *label);
 
-/* All heads, not rounded, into dense rows, with the lse in base 2. Where the tensors and the problem would have results is not used. */
+/*
+ * All heads, not rounded, into dense rows, with the lse in base 2, by `num_threads`. Where the tensors and the problem would have results is
+ * not used.
+ */
 bool host_reference_exact(const libdecode_problem *problem, const libdecode_tensors *tensors, const struct exact_results *results,
-                          const char *label);
+                          int num_threads, const char *label);
 
 /* Threads that host_reference uses: the processors at hand. */
 int host_reference_threads(void);

@@ -3,6 +3,7 @@
 #include "options.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +16,12 @@
 
 #define MAX_OPTIONS 96 /* of a subcommand */
 
+static pthread_mutex_t complaining = PTHREAD_MUTEX_INITIALIZER; /* threads of check and of the reference complain, too */
 static char complaint[1024];
 
 bool complain(const char *format, ...) {
     va_list arguments;
+    pthread_mutex_lock(&complaining);
     va_start(arguments, format);
     vsnprintf(complaint, sizeof complaint, format, arguments);
     va_end(arguments);
@@ -28,6 +31,7 @@ bool complain(const char *format, ...) {
         print_wrapped(stderr, 2, "%slibdecode:%s %s", style(stderr, STYLE_BAD), style(stderr, STYLE_PLAIN), complaint);
     else
         fprintf(stderr, "libdecode: %s\n", complaint);
+    pthread_mutex_unlock(&complaining);
     return false;
 }
 

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE /* vasprintf */
 #include "terminal.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,7 @@ void print_wrapped(FILE *stream, int hanging, const char *format, ...) {
 
 /* ----------------------------------------------------------------------------------------------------------- progress */
 
+static pthread_mutex_t progress_lock = PTHREAD_MUTEX_INITIALIZER; /* of the line that is shown */
 static bool progress_shown;
 static int progress_percent = -1; /* -1: nobody has said how much there is to do */
 
@@ -107,17 +109,21 @@ void progress(const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(line + used, sizeof line - (size_t)used, format, arguments);
     va_end(arguments);
+    pthread_mutex_lock(&progress_lock);
     fflush(stdout);
     /* a line that wraps could not be overwritten */
     fprintf(stderr, "\r\033[K%.*s", terminal_columns(stderr) - 1, line);
     fflush(stderr);
     progress_shown = true;
+    pthread_mutex_unlock(&progress_lock);
 }
 
 void progress_clear(void) {
-    if (!progress_shown)
-        return;
-    fputs("\r\033[K", stderr);
-    fflush(stderr);
+    pthread_mutex_lock(&progress_lock);
+    if (progress_shown) {
+        fputs("\r\033[K", stderr);
+        fflush(stderr);
+    }
     progress_shown = false;
+    pthread_mutex_unlock(&progress_lock);
 }

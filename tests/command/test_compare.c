@@ -26,7 +26,7 @@ static void what_rounding_explains_is_right_and_a_forgotten_token_is_not(void **
         const libdecode_problem problem = problem_of(dtype);
         const libdecode_tensors tensors = tensors_of(dtype, 0);
         struct expectation expectation;
-        assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+        assert_true(expectation_make(&problem, &tensors, 1, NULL, &expectation));
         assert_true(expectation.out[0] == 2 && expectation.lse[0] == 1 && expectation.num_nan == 0);
         assert_int_equal(compare(&expectation, &problem, 2, 1).count, 0);
         assert_int_equal(compare(&expectation, &problem, 2 - 2 * u, 1).count, 0); /* the next number below */
@@ -48,7 +48,7 @@ static void huge_scores_keep_their_differences(void **state) {
     const libdecode_tensors tensors = tensors_of(LIBDECODE_DTYPE_BF16, 0x1p28);
     struct expectation expectation;
     (void)state;
-    assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+    assert_true(expectation_make(&problem, &tensors, 1, NULL, &expectation));
     assert_true(expectation.out[0] == 3 && expectation.lse[0] == 0x1p28);
     assert_true(expectation.out_tolerance[0] > 0 && expectation.out_tolerance[0] < 0.2);
     assert_int_equal(compare(&expectation, &problem, 3, 0x1p28f).count, 0);
@@ -64,14 +64,14 @@ static void e4m3_results_saturate_and_only_where_they_must(void **state) {
     struct expectation expectation;
     (void)state;
     tensors.bmm2_scale = 1000;
-    assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+    assert_true(expectation_make(&problem, &tensors, 1, NULL, &expectation));
     assert_true(expectation.out[0] == 448);
     assert_int_equal(compare(&expectation, &problem, 448, 1).count, 0);
     assert_int_equal(compare(&expectation, &problem, 384, 1).count, DIM);
     assert_int_equal(compare(&expectation, &problem, -448, 1).count, DIM);
     expectation_free(&expectation);
     tensors.bmm2_scale = 0x1p-11f; /* 2^-10: half of the smallest number, so 0 or 2^-9 */
-    assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+    assert_true(expectation_make(&problem, &tensors, 1, NULL, &expectation));
     assert_int_equal(compare(&expectation, &problem, 0, 1).count, 0);
     assert_int_equal(compare(&expectation, &problem, 0x1p-9, 1).count, 0);
     assert_int_equal(compare(&expectation, &problem, 0x1p-8, 1).count, DIM);
@@ -88,13 +88,13 @@ static void what_a_sink_leaves_may_vanish_where_f32_ends(void **state) {
     problem.features = LIBDECODE_FEATURE_SINKS;
     problem.out_dtype = LIBDECODE_DTYPE_BF16;
     tensors.sinks = &sink;
-    assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+    assert_true(expectation_make(&problem, &tensors, 1, NULL, &expectation));
     assert_true(expectation.out[0] > 1e-88 && expectation.out[0] < 1e-86); /* 4 e^-200 */
     assert_int_equal(compare(&expectation, &problem, 0, (float)expectation.lse[0]).count, 0);
     assert_int_equal(compare(&expectation, &problem, 1e-30, (float)expectation.lse[0]).count, DIM);
     expectation_free(&expectation);
     sink = 60;
-    assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+    assert_true(expectation_make(&problem, &tensors, 1, NULL, &expectation));
     assert_int_equal(compare(&expectation, &problem, 4 * exp(-60), (float)expectation.lse[0]).count, 0);
     assert_int_equal(compare(&expectation, &problem, 0, (float)expectation.lse[0]).count, DIM);
     expectation_free(&expectation);
@@ -106,14 +106,14 @@ static void nan_is_right_where_it_is_expected_and_nowhere_else(void **state) {
     struct expectation expectation;
     (void)state;
     v[7] = 0x7fff;
-    assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+    assert_true(expectation_make(&problem, &tensors, 1, NULL, &expectation));
     assert_true(isnan(expectation.out[7]) && expectation.num_nan == 1);
     assert_int_equal(compare(&expectation, &problem, 2, 1).count, 1);
     assert_int_equal(compare(&expectation, &problem, (double)NAN, 1).count, DIM - 1);
     assert_int_equal(compare(&expectation, &problem, 2, NAN).count, 2);
     expectation_free(&expectation);
     k[3] = 0x7fff;
-    assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+    assert_true(expectation_make(&problem, &tensors, 1, NULL, &expectation));
     assert_int_equal(expectation.num_nan, DIM);
     assert_int_equal(compare(&expectation, &problem, (double)NAN, NAN).count, 0);
     assert_int_equal(compare(&expectation, &problem, (double)NAN, 1).count, 1);
@@ -128,7 +128,7 @@ static void an_infinite_value_excuses_nothing_beside_it(void **state) {
         const libdecode_tensors tensors = tensors_of(dtype, 0);
         struct expectation expectation;
         v[7] = dtype == LIBDECODE_DTYPE_BF16 ? 0x7f80 : 0x7c00;
-        assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+        assert_true(expectation_make(&problem, &tensors, 1, NULL, &expectation));
         assert_true(expectation.out[7] == (double)INFINITY && expectation.out[6] == 2);
         assert_true(expectation.out_tolerance[6] < 0.1);
         assert_true(compare(&expectation, &problem, 3, 1).count >= DIM - 1);
@@ -156,7 +156,7 @@ static void nvfp4_begin(struct nvfp4_scene *scene, const double row[DIM], float 
     scene->problem.out_dtype = LIBDECODE_DTYPE_NVFP4;
     memset(scene->codes, 0xff, sizeof scene->codes);
     memset(scene->scales, 0xff, sizeof scene->scales);
-    assert_true(expectation_make(&scene->problem, &tensors, NULL, &scene->expectation));
+    assert_true(expectation_make(&scene->problem, &tensors, 1, NULL, &scene->expectation));
     tensors.out = scene->codes;
     tensors.out_sf = scene->scales;
     tensors.out_sf_scale = factor;
@@ -252,7 +252,7 @@ static void padding_columns_are_zero(void **state) {
     tensors.query = queries;
     tensors.out = wide_codes;
     tensors.out_sf = scales;
-    assert_true(expectation_make(&scene.problem, &tensors, NULL, &scene.expectation));
+    assert_true(expectation_make(&scene.problem, &tensors, 1, NULL, &scene.expectation));
     if (libdecode_reference(&scene.problem, &tensors) != LIBDECODE_OK)
         fail_msg("%s", libdecode_error_message());
     scene.results = tensors;
@@ -388,7 +388,7 @@ static struct mismatch long_compare(struct long_scene *scene, const struct round
     struct expectation expectation;
     struct mismatch mismatch;
     long_compute(scene, rounding, magnify);
-    assert_true(expectation_make(&scene->problem, &scene->tensors, NULL, &expectation));
+    assert_true(expectation_make(&scene->problem, &scene->tensors, 1, NULL, &expectation));
     expectation_compare(&expectation, &scene->problem, &scene->tensors, &mismatch);
     expectation_free(&expectation);
     return mismatch;
@@ -447,7 +447,7 @@ static void twice_what_is_allowed_is_wrong(void **state) {
         struct expectation expectation;
         struct mismatch mismatch;
         long_begin(&scene, LIBDECODE_DTYPE_E4M3, LIBDECODE_DTYPE_E4M3, of_out);
-        assert_true(expectation_make(&scene.problem, &scene.tensors, NULL, &expectation));
+        assert_true(expectation_make(&scene.problem, &scene.tensors, 1, NULL, &expectation));
         for (size_t d = 0; d < DIM; d++) {
             const double toward = expectation.out[d] > 0 ? 1 : -1;
             double row[DIM];
@@ -473,7 +473,7 @@ static void the_tolerance_follows_the_kv_cache_and_the_result(void **state) {
         for (libdecode_dtype of_out = LIBDECODE_DTYPE_BF16; of_out <= LIBDECODE_DTYPE_FP16; of_out++) {
             struct expectation expectation;
             long_begin(&scene, kv == LIBDECODE_DTYPE_FP16 ? LIBDECODE_DTYPE_FP16 : LIBDECODE_DTYPE_BF16, kv, of_out);
-            assert_true(expectation_make(&scene.problem, &scene.tensors, NULL, &expectation));
+            assert_true(expectation_make(&scene.problem, &scene.tensors, 1, NULL, &expectation));
             for (size_t d = 0; d < DIM; d++)
                 largest[kv][of_out] = fmax(largest[kv][of_out], expectation.out_tolerance[d]);
             expectation_free(&expectation);

@@ -15,7 +15,7 @@ static void a_soft_cap_is_exact_to_a_few_units_of_what_it_leaves(void **state) {
         const double cap = (double)caps[index], logit = cap * tanh(4 * log(2) / cap), lse = log2(1 + exp(logit));
         struct expectation expectation;
         problem.logits_soft_cap = caps[index];
-        assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+        assert_true(expectation_make(&problem, &tensors, 1, NULL, &expectation));
         assert_true(fabs(expectation.lse[0] - lse) < 1e-6 && fabs(expectation.out[0] - (3 - 2 / (1 + exp(logit)))) < 1e-6);
         assert_int_equal(compare(&expectation, &problem, expectation.out[0], (float)lse).count, 0);
         assert_int_equal(compare(&expectation, &problem, expectation.out[0], (float)lse + 0.001f).count, 1);
@@ -36,7 +36,7 @@ static void alibi_is_exact_to_a_few_units_of_the_bias(void **state) {
     problem.features = LIBDECODE_FEATURE_ALIBI | LIBDECODE_FEATURE_QUERY_POSITIONS;
     tensors.alibi_slopes = &slope;
     tensors.query_positions = position;
-    assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+    assert_true(expectation_make(&problem, &tensors, 1, NULL, &expectation));
     /* biases of 12500.125 and 12500: weights e^0.125 and 1 */
     const double lse = (12500.125 + log(1 + exp(-0.125))) / log(2), expected = 3 - 2 / (1 + exp(-0.125));
     assert_true(fabs(expectation.lse[0] - lse) < 1e-6 && fabs(expectation.out[0] - expected) < 1e-6);
@@ -61,7 +61,7 @@ static void skipping_may_lose_what_the_factor_says(void **state) {
     for (size_t index = 0; index < sizeof factors / sizeof factors[0]; index++) {
         struct expectation expectation;
         problem.skip_softmax_threshold_scale_factor = factors[index].factor;
-        assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+        assert_true(expectation_make(&problem, &tensors, 1, NULL, &expectation));
         assert_int_equal(compare(&expectation, &problem, 3 - 2.0 / 17, (float)log2(17)).count, 0);
         assert_int_equal(compare(&expectation, &problem, 3, 4).count, factors[index].may_lose ? 0 : DIM + 1);
         expectation_free(&expectation);
@@ -83,7 +83,7 @@ static void rope_is_exact_to_what_its_operands_are_rounded_to(void **state) {
         problem.features = LIBDECODE_FEATURE_ROPE | LIBDECODE_FEATURE_QUERY_POSITIONS;
         tensors.query_positions = position;
         element_encode_row(formats[index].dtype, (const double[]){4}, 1, (uint8_t *)k); /* logits 4 cos(3) and 0, to base 2 */
-        assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+        assert_true(expectation_make(&problem, &tensors, 1, NULL, &expectation));
         const double logit = 4 * cos(3), lse = log2(exp2(logit) + 1), expected = 3 - 2 * exp2(logit - lse);
         assert_true(fabs(expectation.lse[0] - lse) < 1e-6 && fabs(expectation.out[0] - expected) < 1e-6);
         assert_int_equal(compare(&expectation, &problem, expected, (float)lse).count, 0);
@@ -102,7 +102,7 @@ static void an_lse_of_base_e_is_expected_where_it_is_asked_for(void **state) {
     struct expectation expectation;
     (void)state;
     problem.features = LIBDECODE_FEATURE_LSE | LIBDECODE_FEATURE_LSE_NATURAL;
-    assert_true(expectation_make(&problem, &tensors, NULL, &expectation));
+    assert_true(expectation_make(&problem, &tensors, 1, NULL, &expectation));
     assert_true(fabs(expectation.lse[0] - log(2)) < 1e-12);
     assert_int_equal(compare(&expectation, &problem, 2, (float)log(2)).count, 0);
     assert_int_equal(compare(&expectation, &problem, 2, 1).count, 1);

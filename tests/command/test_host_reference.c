@@ -113,7 +113,7 @@ static void exact_results_are_those_that_are_rounded(void **state) {
     if (libdecode_reference(&problem, &tensors) != LIBDECODE_OK)
         fail_msg("%s", libdecode_error_message());
     make(&exact, &problem, &tensors);
-    assert_true(host_reference_exact(&problem, &tensors, &results, NULL));
+    assert_true(host_reference_exact(&problem, &tensors, &results, 3, NULL));
     for (size_t row = 0; row < TOKENS * QO_HEADS; row++) {
         uint8_t codes[DIM / 2];
         for (int block = 0; block < DIM / NVFP4_BLOCK; block++)
@@ -161,7 +161,7 @@ static void measure_row(struct one_row *row) {
                                           .tokens = &row->tokens,
                                           .largest = &row->largest,
                                           .turned = &row->turned};
-    assert_true(host_reference_exact(&row->problem, &row->tensors, &results, NULL));
+    assert_true(host_reference_exact(&row->problem, &row->tensors, &results, 3, NULL));
 }
 
 /* One pair of lengths 5 (the query) and 13, another of lengths 1 and 2; a scale of -2. */

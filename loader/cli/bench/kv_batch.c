@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "element.h"
+#include "host_reference.h"
 #include "problem.h"
 #include "random.h"
 #include "reference.h"
@@ -338,5 +339,5 @@ bool kv_batch_expect(const struct kv_batch *batch, int32_t region, int32_t first
                      struct expectation *ret_expectation) {
     struct kv_part part;
     kv_batch_part(batch, region, first, count, &part);
-    return expectation_make(&part.problem, &part.tensors, label, ret_expectation);
+    return expectation_make(&part.problem, &part.tensors, host_reference_threads(), label, ret_expectation);
 }

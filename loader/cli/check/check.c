@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * check.c: `libdecode check`: every kernel that fits this GPU, over every test case, against the reference.
- * Before: cases.c makes the tensors, compare.c the expectation. Does: check_run.c. Next: check_report.c.
+ * Before: case_queue.c makes tensors and expectations. Does: check_run.c. Next: check_report.c.
  */
 #define _POSIX_C_SOURCE 200809L /* sigaction under -std=c17 */
 #include <math.h>
@@ -18,6 +18,7 @@
 #include "context.h"
 #include "family.h"
 #include "glob.h"
+#include "host_reference.h"
 #include "problem.h"
 #include "report.h"
 #include "session.h"
@@ -31,6 +32,7 @@
 #define FEWER_OF_RANDOM_CASES 10 /* which are many */
 #define SHOWN_FAILURES 3         /* of one variant; JSON has all of them */
 #define DEFAULT_SEED 1
+#define MAKERS_OF_TABLE 2    /* threads that make cases ahead; the largest take gigabytes */
 #define DEFAULT_PATIENCE 300 /* seconds: tools that watch every access make a kernel a hundred times slower */
 
 static const struct option check_options[] = {
@@ -91,11 +93,37 @@ static bool open_variant(const struct session_args *session, const libdecode_ker
     return session_open(session, merges ? NULL : policy, &ret_variant->context);
 }
 
+static bool same_kind(const struct case_kind *a, const struct case_kind *b) {
+    return a->op == b->op && a->kv_dtype == b->kv_dtype && a->head_dim == b->head_dim && a->is_sparse == b->is_sparse &&
+           a->kv_row_format == b->kv_row_format;
+}
+
+/* Of those at hand, or a new one. */
+static bool find_kind(struct checker *checker, const struct kernel_record *record, const libdecode_kernel_info *info,
+                      uint32_t *ret_kind) {
+    const struct case_kind wanted = {.op = info->op,
+                                     .kv_dtype = info->kv_dtype,
+                                     .head_dim = info->head_dim,
+                                     .is_sparse = record->family == &family_sparse_mla_decode,
+                                     .kv_row_format = (libdecode_kv_row_format)record->kernel->contract.kv_row_format};
+    uint32_t kind = 0;
+    while (kind < checker->num_kinds && !same_kind(&wanted, &checker->sources[kind].kind))
+        kind++;
+    *ret_kind = kind;
+    if (kind < checker->num_kinds)
+        return true;
+    checker->sources[kind] = (struct case_source){.kind = wanted, .palettes = case_palettes_make(wanted.kv_dtype)};
+    checker->num_kinds++;
+    return checker->sources[kind].palettes != NULL || complain("out of memory");
+}
+
 static bool open_variants(struct checker *checker, const struct session_args *session, const struct texts *globs) {
     const size_t count = libdecode_kernel_count(checker->context);
     const uint32_t bit = gpu_bit(checker->device.compute_capability);
     checker->variants = calloc(count + 1, sizeof checker->variants[0]);
-    if (checker->variants == NULL)
+    checker->sources = calloc(count + 1, sizeof checker->sources[0]);
+    checker->kinds = calloc(count + 1, sizeof checker->kinds[0]);
+    if (checker->variants == NULL || checker->sources == NULL || checker->kinds == NULL)
         return complain("out of memory");
     for (size_t index = 0; index < count; index++) {
         libdecode_kernel_info info = {.struct_size = sizeof info};
@@ -107,13 +135,9 @@ static bool open_variants(struct checker *checker, const struct session_args *se
             continue;
         if (!open_variant(session, &info, merges, &checker->variants[checker->num_variants]))
             return false;
-        const struct kernel_record *record = &checker->context->table.records[index];
-        checker->variants[checker->num_variants++].kind =
-            (struct case_kind){.op = info.op,
-                               .kv_dtype = info.kv_dtype,
-                               .head_dim = info.head_dim,
-                               .is_sparse = record->family == &family_sparse_mla_decode,
-                               .kv_row_format = (libdecode_kv_row_format)record->kernel->contract.kv_row_format};
+        struct variant *variant = &checker->variants[checker->num_variants++];
+        if (!merges && !find_kind(checker, &checker->context->table.records[index], &info, &variant->kind))
+            return false;
     }
     if (checker->num_variants > 0)
         return true;
@@ -123,12 +147,6 @@ static bool open_variants(struct checker *checker, const struct session_args *se
         return complain("check: none of the %zu kernels at hand runs on this GPU and matches", count);
     return complain("check: none of the %zu kernels at hand runs on this GPU (%s, compute capability %d.%d)", count,
                     checker->device.name, checker->device.compute_capability / 10, checker->device.compute_capability % 10);
-}
-
-static bool of_kind(const struct case_kind *kind, const struct variant *variant) {
-    const struct case_kind *own = &variant->kind;
-    return !variant->merges && kind->op == own->op && kind->kv_dtype == own->kv_dtype && kind->head_dim == own->head_dim &&
-           kind->is_sparse == own->is_sparse && kind->kv_row_format == own->kv_row_format;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- running */
@@ -190,19 +208,20 @@ static bool run_variant(struct checker *checker, struct variant *variant, const 
     return true;
 }
 
-static void run_variants(struct checker *checker, const struct case_kind *kind, const struct device_case *device_case) {
+static void run_variants(struct checker *checker, uint32_t kind, const struct device_case *device_case) {
     const bool take_turns = checker->args->kernels_per_case > 0 && (device_case->host->drawn.flags & CASE_RANDOM) != 0;
-    const size_t first = take_turns ? checker->turn : 0, count = checker->num_variants;
+    size_t *turn = &checker->kinds[kind].turn;
+    const size_t first = take_turns ? *turn : 0, count = checker->num_variants;
     size_t wanted = take_turns ? (size_t)checker->args->kernels_per_case : count;
     struct variant *last = NULL;
     for (size_t step = 0; step < count && wanted > 0 && !checker->gpu.broken && !stopped; step++) {
         const size_t index = (first + step) % count;
-        if (!of_kind(kind, &checker->variants[index]))
+        if (checker->variants[index].merges || checker->variants[index].kind != kind)
             continue;
         last = &checker->variants[index];
         if (!run_variant(checker, last, device_case))
             continue;
-        checker->turn = index + 1;
+        *turn = index + 1;
         wanted--;
     }
     const char *field = NULL;
@@ -214,137 +233,115 @@ static void run_variants(struct checker *checker, const struct case_kind *kind, 
     }
 }
 
-/* False: nothing more can be done. */
-static bool run_case(struct checker *checker, const struct case_kind *kind, const struct case_palettes *palettes,
-                     const struct test_case *test) {
-    struct host_case host;
-    struct device_case device_case = {0};
-    struct expectation expectation = {0};
-    bool good = host_case_make(test, kind, palettes, (uint64_t)checker->args->seed, checker->device.sm_count, &host) ||
-                complain("out of memory for case %s", test->name);
-    if (good) {
-        double begin = seconds_now();
-        good = expectation_make(&host.problem, &host.tensors, NULL, &expectation);
-        checker->reference_seconds += seconds_now() - begin;
-    }
-    if (good && (host.drawn.flags & CASE_VISIBLE_NAN) == 0 && expectation.num_nan > 0)
-        good = complain("internal error: case %s expects NaN, so it would find nothing", test->name);
-    good = good && device_case_make(&checker->gpu, &host, &expectation, &device_case);
-    if (good) {
-        checker->num_cases++;
-        run_variants(checker, kind, &device_case);
-    }
-    device_case_free(&checker->gpu, &device_case);
-    expectation_free(&expectation);
-    host_case_free(&host);
-    return good && !checker->gpu.broken;
-}
-
 static bool wanted_case(const struct check_args *args, const struct test_case *test) {
     if (args->only != NULL)
         return glob_matches(args->only, test->name);
     return !args->quick || (test->flags & CASE_QUICK) != 0;
 }
 
-static bool run_named_case(struct checker *checker, const struct case_kind *kind, const struct case_palettes *palettes,
-                           const struct test_case *test) {
-    progress("case %zu of %zu: %s KV, head_dim %d, %s", checker->num_begun + 1, checker->num_wanted, dtype_name(kind->kv_dtype),
-             kind->head_dim, test->name);
-    progress_done(++checker->num_begun, checker->num_wanted);
-    bool good = run_case(checker, kind, palettes, test) && !stopped;
+/*
+ * What each kind of kernel has to do: the table of cases, kind by kind, or the random cases, dealt out. Free with free(); NULL: out of
+ * memory.
+ */
+static struct case_job *list_jobs(struct checker *checker, size_t *ret_count) {
+    const struct check_args *args = checker->args;
+    const uint32_t num_kinds = checker->num_kinds;
+    struct case_job *jobs = calloc((size_t)args->random + (num_test_cases + 1) * num_kinds + 1, sizeof jobs[0]);
+    struct test_case numbered;
+    size_t count = 0;
+    for (uint32_t number = 1; jobs != NULL && num_kinds > 0 && number <= (uint32_t)args->random; number++)
+        jobs[count++] = (struct case_job){.number = number, .kind = (number - 1) % num_kinds};
+    for (uint32_t kind = 0; jobs != NULL && args->random == 0 && kind < num_kinds; kind++) {
+        const size_t before = count;
+        for (size_t index = 0; index < num_test_cases; index++) {
+            if (wanted_case(args, &test_cases[index]))
+                jobs[count++] = (struct case_job){.test = &test_cases[index], .kind = kind};
+        }
+        if (count == before && args->only != NULL && random_case_named(args->only, &numbered))
+            jobs[count++] =
+                (struct case_job){.number = strtoull(args->only + strlen(RANDOM_CASE_PREFIX), NULL, 10), .kind = kind};
+    }
+    for (size_t job = 0; job < count; job++)
+        checker->kinds[jobs[job].kind].cases_left++;
+    *ret_count = count;
+    return jobs;
+}
+
+/* False: nothing more can be done. */
+static bool run_case(struct checker *checker, uint32_t kind, const struct made_case *made) {
+    const struct case_kind *of = &checker->sources[kind].kind;
+    struct device_case device_case = {0};
+    bool good = made->good && device_case_make(&checker->gpu, &made->host, &made->expectation, &device_case);
+    if (good) {
+        checker->num_cases++;
+        run_variants(checker, kind, &device_case);
+    }
+    device_case_free(&checker->gpu, &device_case);
+    good = good && !checker->gpu.broken && !stopped;
     if (!good && !checker->json) {
         progress_clear();
         print_wrapped(stdout, 2, "%s in case %s with %s KV, head_dim %d: what follows was not run",
-                      stopped ? "interrupted" : "stopped", test->name, dtype_name(kind->kv_dtype), kind->head_dim);
+                      stopped ? "interrupted" : "stopped", made->test.name, dtype_name(of->kv_dtype), of->head_dim);
     }
     return good;
 }
 
-static bool run_table(struct checker *checker, const struct case_kind *kind, const struct case_palettes *palettes) {
-    const char *only = checker->args->only;
-    struct test_case numbered;
-    bool good = true, found = false;
-    for (size_t index = 0; good && index < num_test_cases; index++) {
-        if (!wanted_case(checker->args, &test_cases[index]))
-            continue;
-        found = true;
-        good = run_named_case(checker, kind, palettes, &test_cases[index]);
-    }
-    if (!found && only != NULL && random_case_named(only, &numbered))
-        good = run_named_case(checker, kind, palettes, &numbered);
-    return good;
+static void finish_kind(struct checker *checker, uint32_t kind) {
+    for (size_t variant = 0; variant < checker->num_variants; variant++)
+        checker->variants[variant].finished |= !checker->variants[variant].merges && checker->variants[variant].kind == kind;
 }
 
-/* Every `num_kinds`-th of the random cases, from `first` on. */
-static bool run_random(struct checker *checker, const struct case_kind *kind, const struct case_palettes *palettes, size_t first,
-                       size_t num_kinds) {
-    const size_t count = (size_t)checker->args->random;
+static bool run_jobs(struct checker *checker, struct case_queue *queue, const struct case_job *jobs) {
+    const struct made_case *made = NULL;
     bool good = true;
-    for (size_t number = first; good && number <= count; number += num_kinds) {
-        char name[32];
-        struct test_case test;
-        snprintf(name, sizeof name, RANDOM_CASE_PREFIX "%zu", number);
-        good = random_case_named(name, &test) && run_named_case(checker, kind, palettes, &test);
-    }
+    do {
+        const double begin = seconds_now();
+        made = case_queue_next(queue);
+        checker->waited_seconds += seconds_now() - begin;
+        if (made == NULL)
+            break;
+        const uint32_t kind = jobs[made->job].kind;
+        progress("case %zu of %zu: %s KV, head_dim %d, %s", checker->num_begun + 1, checker->num_wanted,
+                 dtype_name(checker->sources[kind].kind.kv_dtype), checker->sources[kind].kind.head_dim, made->test.name);
+        progress_done(++checker->num_begun, checker->num_wanted);
+        good = run_case(checker, kind, made);
+        if (good && --checker->kinds[kind].cases_left == 0)
+            finish_kind(checker, kind);
+    } while (good);
+    for (uint32_t kind = 0; good && kind < checker->num_kinds; kind++) /* those that no case was dealt out to, too */
+        finish_kind(checker, kind);
     return good;
-}
-
-/* Every distinct kind among the variants. */
-static size_t find_kinds(const struct checker *checker, struct case_kind *kinds) {
-    size_t count = 0;
-    for (size_t index = 0; index < checker->num_variants; index++) {
-        bool known = checker->variants[index].merges;
-        for (size_t kind = 0; kind < count; kind++)
-            known = known || of_kind(&kinds[kind], &checker->variants[index]);
-        if (!known)
-            kinds[count++] = checker->variants[index].kind;
-    }
-    return count;
 }
 
 static bool wanted_merge(const struct check_args *args, const struct merge_case *merge) {
     return args->random == 0 && (args->only == NULL || glob_matches(args->only, merge->name));
 }
 
-static size_t count_wanted(const struct checker *checker, size_t num_kinds) {
-    const struct check_args *args = checker->args;
-    struct test_case numbered;
-    size_t of_a_kind = 0, of_merge = 0, count = (size_t)args->random;
-    for (size_t index = 0; index < num_test_cases; index++)
-        of_a_kind += wanted_case(args, &test_cases[index]);
-    if (of_a_kind == 0 && args->only != NULL && random_case_named(args->only, &numbered))
-        of_a_kind = 1;
+static size_t count_merges(const struct checker *checker) {
+    size_t of_one = 0, count = 0;
     for (size_t test = 0; test < num_merge_cases; test++)
-        of_merge += wanted_merge(args, &merge_cases[test]);
-    if (args->random == 0)
-        count = of_a_kind * num_kinds;
+        of_one += wanted_merge(checker->args, &merge_cases[test]);
     for (size_t index = 0; index < checker->num_variants; index++)
-        count += checker->variants[index].merges ? of_merge : 0;
+        count += checker->variants[index].merges ? of_one : 0;
     return count;
 }
 
-static bool run_kinds(struct checker *checker) {
-    struct case_kind *kinds = calloc(checker->num_variants, sizeof kinds[0]);
-    const size_t num_kinds = kinds != NULL ? find_kinds(checker, kinds) : 0;
-    checker->num_wanted = count_wanted(checker, num_kinds);
-    bool good = (kinds != NULL || complain("out of memory")) &&
-                check_rig_open(&checker->gpu, checker->context, &checker->device, &checker->rig);
-    for (size_t index = 0; good && index < num_kinds; index++) {
-        struct case_palettes *palettes = case_palettes_make(kinds[index].kv_dtype);
-        if (palettes == NULL)
-            good = complain("out of memory");
-        else if (checker->args->random > 0)
-            good = run_random(checker, &kinds[index], palettes, index + 1, num_kinds);
-        else
-            good = run_table(checker, &kinds[index], palettes);
-        for (size_t variant = 0; good && variant < checker->num_variants; variant++)
-            checker->variants[variant].finished |= of_kind(&kinds[index], &checker->variants[variant]);
-        free(palettes);
-    }
-    progress_clear();
-    if (kinds != NULL)
+static bool run_cases(struct checker *checker) {
+    size_t count = 0;
+    struct case_job *jobs = list_jobs(checker, &count);
+    checker->num_wanted = count + count_merges(checker);
+    struct case_queue *queue = NULL;
+    if (jobs != NULL)
+        queue = case_queue_begin(jobs, count, checker->sources, (uint64_t)checker->args->seed, checker->device.sm_count,
+                                 checker->args->random > 0 ? host_reference_threads() : MAKERS_OF_TABLE);
+    bool good = queue != NULL || complain("out of memory");
+    if (good) {
+        good = check_rig_open(&checker->gpu, checker->context, &checker->device, &checker->rig) && run_jobs(checker, queue, jobs);
+        progress_clear();
         check_rig_close(&checker->rig);
-    free(kinds);
+    }
+    case_queue_end(queue);
+    free(jobs);
     return good;
 }
 
@@ -391,7 +388,7 @@ static int check_all(struct checker *checker, const struct session_args *session
         printf("%zu kernels on %s\n", checker->num_variants, checker->device.name);
     fflush(stdout);
     stop_on_signals();
-    bool complete = run_kinds(checker) && run_merges(checker) && !checker->out_of_memory;
+    bool complete = run_cases(checker) && run_merges(checker) && !checker->out_of_memory;
     const struct check_summary summary = check_summarise(checker, seconds_now() - begin);
     checker->answered = true;
     if (checker->json)
@@ -453,7 +450,11 @@ static int run(int argc, char **argv) {
         _exit(result); /* the driver would wait for the kernel in every call that cleans up */
     for (size_t index = 0; index < checker.num_variants; index++)
         libdecode_close(checker.variants[index].context);
+    for (uint32_t kind = 0; kind < checker.num_kinds; kind++)
+        free(checker.sources[kind].palettes);
     libdecode_close(checker.context);
+    free(checker.sources);
+    free(checker.kinds);
     free(checker.variants);
     free(checker.failures);
     gpu_close(&checker.gpu);

@@ -57,9 +57,9 @@ void check_print(const struct checker *checker, const struct check_summary *summ
         putchar('\n');
     }
     putchar('\n');
-    print_wrapped(stdout, 2, "%s, %d SMs: %zu cases, seed %d, %d repeats, %.0f s (%.0f s of it the reference)",
+    print_wrapped(stdout, 2, "%s, %d SMs: %zu cases, seed %d, %d repeats, %.0f s (%.0f s of it waiting for the reference)",
                   checker->device.name, checker->device.sm_count, checker->num_cases, checker->args->seed, checker->args->repeats,
-                  summary->seconds, checker->reference_seconds);
+                  summary->seconds, checker->waited_seconds);
     if (summary->without_case > 0)
         printf("%zu without a case\n", summary->without_case);
     if (summary->unfinished > 0)

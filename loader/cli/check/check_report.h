@@ -3,6 +3,7 @@
 #ifndef LIBDECODE_CLI_CHECK_REPORT_H
 #define LIBDECODE_CLI_CHECK_REPORT_H
 
+#include "case_queue.h"
 #include "check_run.h"
 
 struct check_args {
@@ -14,8 +15,8 @@ struct check_args {
 struct variant {
     libdecode_kernel_info info;
     libdecode_context *context; /* its policy forces this kernel, unless it merges */
-    struct case_kind kind;
-    bool merges; /* partial results: it has cases of its own */
+    uint32_t kind;              /* unless it merges */
+    bool merges;                /* partial results: it has cases of its own */
     size_t passed, failed, not_applicable;
     bool finished; /* with all cases of its kind */
     double worst_ratio;
@@ -28,6 +29,12 @@ struct failure_record {
     struct failure failure;
 };
 
+/* Kernels that share their cases. */
+struct kind_of_kernels {
+    size_t turn; /* of the variants: where those begin that run the next random case */
+    size_t cases_left;
+};
+
 struct checker {
     const struct check_args *args;
     struct gpu gpu;
@@ -35,14 +42,16 @@ struct checker {
     libdecode_context *context;
     struct variant *variants;
     size_t num_variants;
-    size_t turn; /* of the variants: where those begin that run the next random case */
+    struct case_source *sources; /* of each kind */
+    struct kind_of_kernels *kinds;
+    uint32_t num_kinds;
     struct check_rig rig;
     struct failure_record *failures;
     size_t num_failures;
     bool json, out_of_memory, answered;
     size_t num_wanted, num_begun; /* test cases, once for every kind of kernel that they are for */
     size_t num_cases;             /* with tensors made for them */
-    double reference_seconds;
+    double waited_seconds;        /* for tensors and reference */
 };
 
 struct check_summary {
