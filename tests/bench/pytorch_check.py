@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares libdecode with attention written in PyTorch in float64, over random batches of every format.
+"""Compares libdecode with attention written in PyTorch in float64, over random batches of every format, and of requests at offsets.
 
     python3 pytorch_check.py LIBDECODE_SO [--gpu] [--bundle PATH]... [--seed N] [--cases N] [--only TEXT]
 
@@ -102,12 +102,15 @@ class Case:
     rope: tuple = None  # scale and theta; 0: the default
     alibi: bool = False
     natural_lse: bool = False
+    own_places: bool = False  # requests lie in query and out where offsets say
+    kv_gap: int = None  # elements between rows of K and V; then requests lie in one of several copies of the pool, at offsets
 
     def name(self):
         flags = [flag for flag, on in (("ragged", self.ragged), ("sinks", self.sinks), ("mask", self.mask),
                                        ("vpages", self.own_v_pages), ("interleaved", self.interleaved),
                                        ("dscales", self.device_scales), (f"cap{self.soft_cap}", self.soft_cap),
-                                       (f"rope{self.rope}", self.rope), ("alibi", self.alibi), ("lse_e", self.natural_lse)) if on]
+                                       (f"rope{self.rope}", self.rope), ("alibi", self.alibi), ("lse_e", self.natural_lse),
+                                       ("places", self.own_places), (f"gap{self.kv_gap}", self.kv_gap is not None)) if on]
         return (f"q_{NAMES[self.dtypes[0]]} kv_{NAMES[self.dtypes[1]]} out_{NAMES[self.dtypes[2]]} "
                 f"{self.heads[0]}/{self.heads[1]} d{self.head_dim} p{self.page_size} {'NHD' if self.kv_layout else 'HND'} "
                 f"q{max(self.q_lens)} w{self.window} {' '.join(flags)}").strip()
@@ -160,6 +163,21 @@ class Pool:
         sf = sf.transpose(1, 2).contiguous() if nhd else sf
         page, first, second, _ = sf.stride()
         return rows, sf.to(device), (page, second, first) if nhd else (page, first, second)
+
+    def place_apart(self, pages_of_request, device):
+        """(elements, strides of page, head and token, offset of each request): a copy of the pool for every other request, at an odd
+        place, in which the pages of the others are poison; between the rows lies as much poison as the case says."""
+        nhd, (pages, heads, tokens, dim) = self.case.kv_layout == KV_NHD, self.raw.shape
+        row = dim + self.case.kv_gap
+        strides = (heads * tokens * row, row, heads * row) if nhd else (heads * tokens * row, tokens * row, row)
+        poison = 0x7F if self.dtype == DTYPE_E4M3 else math.nan
+        bases = [random.randrange(1, 4000) + copy * (pages * strides[0] + 4000) for copy in range(3)]
+        flat = torch.full((3 * (pages * strides[0] + 4000) + 4000,), poison, dtype=self.raw.dtype)
+        for request, ids in enumerate(pages_of_request):
+            rows = torch.as_strided(flat, self.raw.shape, (*strides, 1), bases[request % 3])
+            rows[ids] = self.raw[ids]
+        offsets = [bases[request % 3] for request in range(len(pages_of_request))]
+        return flat.to(device), strides, torch.tensor(offsets, device=device)
 
     def gathered(self, ids, seq_len, device):
         """The rows of one request: [heads, seq_len, head_dim] values."""
@@ -337,6 +355,15 @@ def build_tables(case, k_pool, v_pool, order):
     return table, live
 
 
+def places(lengths, row_elements):
+    """Where each request's query tokens begin, in an order of chance and 16 bytes apart or more, and the elements of all."""
+    offsets, end = [0] * len(lengths), 0
+    for request in random.sample(range(len(lengths)), len(lengths)):
+        offsets[request] = end + 32 * random.randrange(5)
+        end = offsets[request] + lengths[request] * row_elements
+    return torch.tensor(offsets), end
+
+
 class Reference:
     """libdecode_reference on the processor."""
 
@@ -391,6 +418,15 @@ def run_case(runner, case):
     sf_rows, sf_columns = -(-(tokens + case.out_sf_start) // 128) * 128, -(-heads * case.head_dim // 16 // 4) * 4
     out_sf = torch.full((sf_rows * sf_columns,), 77, dtype=torch.uint8, device=device) if out_dtype == DTYPE_NVFP4 else None
 
+    # what the library is given: `query` and `out` as they are, or their rows where offsets say
+    given_query, given_out, offsets = query, out, {}
+    if case.own_places:
+        row_elements = heads * case.head_dim
+        offsets["query_offsets"], elements = places(case.q_lens, row_elements)
+        given_query = torch.full((elements,), 0x7F if case.dtypes[0] == DTYPE_E4M3 else math.nan, dtype=query.dtype, device=device)
+        offsets["out_offsets"], elements = places(case.q_lens, heads * out_stride)
+        given_out = torch.full((elements,), 77, dtype=out.dtype, device=device)
+
     device_table = table.to(device)
     seq_lens = torch.tensor(case.seq_lens, dtype=torch.int32, device=device)
     cum = torch.tensor([0, *torch.tensor(case.q_lens).cumsum(0).tolist()], dtype=torch.int32)
@@ -401,7 +437,7 @@ def run_case(runner, case):
         k_pool.place(False, device), v_pool.place(case.interleaved, device))
     on = {"lse": True, "sinks": case.sinks, "ragged_q": case.ragged, "draft_mask": case.mask,
           "v_page_table": case.own_v_pages, "query_positions": positions is not None, "soft_cap": case.soft_cap, "alibi": case.alibi,
-          "rope": case.rope, "lse_natural": case.natural_lse}
+          "rope": case.rope, "lse_natural": case.natural_lse, "query_offsets": case.own_places, "kv_offsets": case.kv_gap is not None}
     slopes = alibi_slopes(heads).to(device) if case.alibi else None
     problem = libdecode.Problem(
         features=[name for name, is_on in on.items() if is_on], query_dtype=case.dtypes[0], kv_dtype=case.dtypes[1],
@@ -414,20 +450,38 @@ def run_case(runner, case):
     problem.k_sf_page_stride, problem.k_sf_head_stride, problem.k_sf_token_stride = k_sf_strides
     problem.v_sf_page_stride, problem.v_sf_head_stride, problem.v_sf_token_stride = v_sf_strides
 
+    if case.kv_gap is not None:
+        pages_of = [[table[request, tensor, : live[request]].long() for request in range(batch)] for tensor in (0, -1)]
+        k_rows, k_strides, offsets["k_offsets"] = k_pool.place_apart(pages_of[0], device)
+        v_rows, v_strides, offsets["v_offsets"] = v_pool.place_apart(pages_of[1], device)
+        problem.k_page_stride, problem.k_head_stride, problem.k_token_stride = k_strides
+        problem.v_page_stride, problem.v_head_stride, problem.v_token_stride = v_strides
+
     scales = {"bmm1_scale": bmm1.item(), "bmm2_scale": bmm2.item()}
     device_scales = [scale.to(device) for scale in (bmm1, bmm2)]
     if case.device_scales:
         scales = {"bmm1_scale_device": device_scales[0], "bmm2_scale_device": device_scales[1]}
     mask = None if packed_mask is None else packed_mask.to(device)
     cum_on_device = cum.to(device)
+    slices = [slice(int(cum[request]), int(cum[request + 1])) for request in range(batch)]
+    for request, rows in enumerate(slices if case.own_places else []):
+        begin = int(offsets["query_offsets"][request])
+        given_query[begin : begin + query[rows].numel()] = query[rows].flatten()
+    offsets = {name: value.to(device) for name, value in offsets.items()}
     kernel = runner.run(
-        problem, query=query, k_cache=k_rows, v_cache=v_rows, k_sf=k_sf, v_sf=v_sf, page_table=device_table, seq_lens=seq_lens, out=out,
+        problem, query=given_query, k_cache=k_rows, v_cache=v_rows, k_sf=k_sf, v_sf=v_sf, page_table=device_table, seq_lens=seq_lens, out=given_out,
         out_sf=out_sf, lse=lse, sinks=sinks, cum_seq_lens_q=cum_on_device if case.ragged else None, query_positions=positions,
-        draft_mask=mask, alibi_slopes=slopes, out_sf_scale=case.out_sf_scale, out_sf_start_token=case.out_sf_start, **scales)
+        draft_mask=mask, alibi_slopes=slopes, out_sf_scale=case.out_sf_scale, out_sf_start_token=case.out_sf_start, **offsets, **scales)
+    for request, rows in enumerate(slices if case.own_places else []):
+        begin = int(offsets["out_offsets"][request])
+        out[rows] = given_out[begin : begin + out[rows].numel()].view_as(out[rows])
+        given_out[begin : begin + out[rows].numel()] = 77
+    if case.own_places and (given_out != 77).any():
+        raise AssertionError(f"{case.name()}: something was written between the rows of out")
 
     parts = []
     for request in range(batch):
-        rows = slice(int(cum[request]), int(cum[request + 1]))
+        rows = slices[request]
         k_ids, v_ids = (table[request, tensor, : live[request]].long() for tensor in (0, -1))
         k, v = (pool.gathered(ids, case.seq_lens[request], device).repeat_interleave(group, 0)
                 for pool, ids in ((k_pool, k_ids), (v_pool, v_ids)))
@@ -485,6 +539,22 @@ def random_cases(count):
             rope=random.choice([None, None, (0.0, 0.0), (4.0, 500000.0)]))
 
 
+def placed_cases(count):
+    """Offsets of requests, and rows of K and V at any element; NVFP4 has no such, nor have kernels with options or head_dim 512."""
+    whole_elements = [dtypes for dtypes in DTYPES if DTYPE_NVFP4 not in dtypes]
+    for index in range(count):
+        group, q_len = ((1, 1), (4, 1), (8, 1), (2, 3), (4, 2))[index % 5]
+        page_size = random.choice(PAGE_SIZES[:-2])
+        lengths = [0, 1, page_size - 1, page_size, page_size + 1, 3 * page_size + 5, random.randrange(1, 600)]
+        random.shuffle(lengths)
+        kv_gap = (None, 0, 8, 3, 1)[index % 5 if index % 7 else 0]
+        yield Case(
+            dtypes=whole_elements[index % len(whole_elements)], heads=(2 * group, 2), head_dim=random.choice(HEAD_DIMS[:-1]),
+            page_size=page_size, kv_layout=random.randrange(2), seq_lens=lengths, q_lens=[q_len] * len(lengths),
+            window=random.choice([-1, 7, 127]), sinks=random.random() < 0.4, own_v_pages=random.random() < 0.3,
+            natural_lse=random.random() < 0.3, own_places=kv_gap is None or random.random() < 0.6, kv_gap=kv_gap)
+
+
 def context_parallel_case(ranks, q_len):
     """Requests dealt out over ranks: what rank r holds of a request, and where its queries stand."""
     totals = [3, 5, 64, 333]
@@ -525,7 +595,7 @@ def main():
 
     passed = failed = 0
     worst, refused, kernels = {}, collections.Counter(), set()
-    cases = list(random_cases(arguments.cases))
+    cases = list(random_cases(arguments.cases)) + list(placed_cases(arguments.cases // 4))
     cases += [context_parallel_case(ranks, 3) for ranks in (2, 3, 4, 8)]
     for case in cases:
         if arguments.only not in case.name():
