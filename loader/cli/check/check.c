@@ -4,6 +4,10 @@
  * Before: case_queue.c makes tensors and expectations. Does: check_run.c. Next: check_report.c.
  */
 #define _POSIX_C_SOURCE 200809L /* sigaction under -std=c17 */
+#include <limits.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -425,6 +429,16 @@ static int name_missing_case(const char *only) {
     return EXIT_USAGE;
 }
 
+/* What one case leaves is used by the next: given back to the kernel, it would be mapped and cleared anew, page by page. */
+static void keep_memory(void) {
+#ifdef __GLIBC__
+    (void)mallopt(M_MMAP_MAX, 0);
+    (void)mallopt(M_TRIM_THRESHOLD, INT_MAX);
+    (void)mallopt(M_TOP_PAD, 64 << 20);
+    (void)mallopt(M_ARENA_MAX, 1); /* another's heaps are too small for a case */
+#endif
+}
+
 static int run(int argc, char **argv) {
     struct check_args args = {.seed = DEFAULT_SEED, .repeats = -1, .neighbourhoods = -1, .patience = DEFAULT_PATIENCE};
     struct session_args session = {0};
@@ -438,6 +452,7 @@ static int run(int argc, char **argv) {
         args.repeats = args.quick ? QUICK_REPEATS : DEFAULT_REPEATS;
     if (args.neighbourhoods < 0)
         args.neighbourhoods = args.quick ? QUICK_NEIGHBOURHOODS : DEFAULT_NEIGHBOURHOODS;
+    keep_memory();
     struct checker checker = {.args = &args, .json = session.json};
     int result = session_open_gpu("check", &session, &checker.gpu);
     checker.gpu.patience_seconds = args.patience;
