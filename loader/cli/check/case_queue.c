@@ -78,11 +78,11 @@ static void *make_ahead(void *argument) {
 }
 
 struct case_queue *case_queue_begin(const struct case_job *jobs, size_t num_jobs, const struct case_source *sources,
-                                    uint64_t seed, int sm_count, int num_makers) {
+                                    uint64_t seed, int sm_count, int num_makers, int num_held) {
     struct case_queue *queue = calloc(1, sizeof *queue);
     const int threads = host_reference_threads(), most = threads < MAX_MAKERS ? threads : MAX_MAKERS;
     const int makers = num_makers < most ? num_makers : most;
-    struct slot *slots = calloc((size_t)makers + 1, sizeof slots[0]);
+    struct slot *slots = calloc((size_t)num_held, sizeof slots[0]);
     if (queue == NULL || slots == NULL) {
         free(queue);
         free(slots);
@@ -91,7 +91,7 @@ struct case_queue *case_queue_begin(const struct case_job *jobs, size_t num_jobs
     *queue = (struct case_queue){.jobs = jobs,
                                  .sources = sources,
                                  .num_jobs = num_jobs,
-                                 .num_slots = (size_t)makers + 1,
+                                 .num_slots = (size_t)num_held,
                                  .seed = seed,
                                  .sm_count = sm_count,
                                  .threads_per_case = (threads + makers - 1) / makers,

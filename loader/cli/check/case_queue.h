@@ -33,11 +33,11 @@ struct made_case {
 struct case_queue;
 
 /*
- * Jobs and sources are not copied. As many cases as `num_makers`, and one, are held at a time, so those of much memory want few makers;
- * all processors work in any case, on parts of one case where there are fewer makers. NULL: out of memory.
+ * Jobs and sources are not copied. No more than `num_held` cases are held at a time, in whatever state: few where they may be large, more
+ * than makers where one may take as long as many others. Processors beyond the makers work on parts of a case. NULL: out of memory.
  */
 struct case_queue *case_queue_begin(const struct case_job *jobs, size_t num_jobs, const struct case_source *sources,
-                                    uint64_t seed, int sm_count, int num_makers);
+                                    uint64_t seed, int sm_count, int num_makers, int num_held);
 
 /* The next case, when it is made, and what the one before held is free. NULL: there is none left. */
 const struct made_case *case_queue_next(struct case_queue *queue);

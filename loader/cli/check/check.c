@@ -36,7 +36,9 @@
 #define FEWER_OF_RANDOM_CASES 10 /* which are many */
 #define SHOWN_FAILURES 3         /* of one variant; JSON has all of them */
 #define DEFAULT_SEED 1
-#define MAKERS_OF_TABLE 2    /* threads that make cases ahead; the largest take gigabytes */
+#define CASES_OF_TABLE 3     /* held at a time: the largest take gigabytes */
+#define RANDOM_CASES 64      /* likewise: some take fifty times as long as others */
+#define MAKERS_OF_TABLE 2    /* threads that make cases ahead of the GPU */
 #define DEFAULT_PATIENCE 300 /* seconds: tools that watch every access make a kernel a hundred times slower */
 
 static const struct option check_options[] = {
@@ -335,9 +337,10 @@ static bool run_cases(struct checker *checker) {
     struct case_job *jobs = list_jobs(checker, &count);
     checker->num_wanted = count + count_merges(checker);
     struct case_queue *queue = NULL;
+    const bool random = checker->args->random > 0;
     if (jobs != NULL)
         queue = case_queue_begin(jobs, count, checker->sources, (uint64_t)checker->args->seed, checker->device.sm_count,
-                                 checker->args->random > 0 ? host_reference_threads() : MAKERS_OF_TABLE);
+                                 random ? host_reference_threads() : MAKERS_OF_TABLE, random ? RANDOM_CASES : CASES_OF_TABLE);
     bool good = queue != NULL || complain("out of memory");
     if (good) {
         good = check_rig_open(&checker->gpu, checker->context, &checker->device, &checker->rig) && run_jobs(checker, queue, jobs);
