@@ -325,7 +325,7 @@ struct read_ceiling_params {
 
 /* Late copy: what was launched behind it may begin at once; `delay_clocks` of an SM later it copies the ranges, one after the other. */
 struct late_copy_range {
-    const uint8_t *source;
+    const uint8_t *source; /* 16-byte aligned, both */
     uint8_t *destination;
     uint64_t bytes;
 };

@@ -428,7 +428,7 @@ static void run_behind_late_rows(struct check_rig *rig, const struct device_case
     tensors.launch_flags = LIBDECODE_LAUNCH_PROGRAMMATIC | LIBDECODE_LAUNCH_HISTORY_FINAL;
     bool good = late_rows_make(rig->gpu, device_case->host, device_case->buffers, &rows);
     for (int round = 0; good && round < LATE_ROUNDS && !failed(failure); round++) {
-        good = poison_results(rig, &rig->results, failure) && late_rows_spoil(rig->gpu, &rows) &&
+        good = poison_results(rig, &rig->results, failure) && late_rows_spoil(rig->gpu, &rows, &rig->late_copy, rig->stream) &&
                late_rows_write(rig->gpu, &rows, &rig->late_copy, rig->stream) &&
                launch_with(plan, &tensors, rig->stream, failure) && gpu_wait(rig->gpu, rig->stream);
         if (good)

@@ -61,64 +61,79 @@ static void spoil_newest(const struct host_case *host, const struct kv_pools *po
     }
 }
 
-/* Of the case's tensor the same place in the copies. */
-static uint8_t *in_copy(const struct late_rows *rows, const struct host_case *host, const void *tensor) {
+/* Of the case's tensor the same place in the copies of its buffers. */
+static uint8_t *in_copy(uint8_t *const *copies, const struct host_case *host, const void *tensor) {
     const uint8_t *const address = tensor;
     for (size_t index = 0; tensor != NULL && index < host->num_buffers; index++) {
         const uint8_t *const begin = host->buffers[index].data;
         if (address >= begin && address < begin + host->buffers[index].bytes)
-            return (uint8_t *)rows->spoiled[index] + (address - begin);
+            return copies[index] + (address - begin);
     }
     return NULL;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- inputs */
 
+static bool copy_buffers(const struct host_case *host, uint8_t **copies) {
+    for (size_t index = 0; index < host->num_buffers; index++) {
+        const struct case_buffer *buffer = &host->buffers[index];
+        copies[index] = malloc(buffer->bytes + 1);
+        if (copies[index] == NULL)
+            return complain("out of memory");
+        memcpy(copies[index], buffer->data, buffer->bytes);
+        if (!is_final(buffer->field) && !is_kv(buffer->field))
+            memset(copies[index], POISON_BYTE, buffer->bytes);
+    }
+    const libdecode_tensors *tensors = &host->tensors;
+    spoil_newest(host, &(struct kv_pools){.k_cache = in_copy(copies, host, tensors->k_cache),
+                                          .v_cache = in_copy(copies, host, tensors->v_cache),
+                                          .k_sf = in_copy(copies, host, tensors->k_sf),
+                                          .v_sf = in_copy(copies, host, tensors->v_sf)});
+    return true;
+}
+
+static bool upload(struct gpu *gpu, const void *data, size_t bytes, uint64_t *ret_address) {
+    return gpu_alloc(gpu, bytes, "a test case", ret_address) && gpu_upload(gpu, *ret_address, data, bytes);
+}
+
 bool late_rows_make(struct gpu *gpu, const struct host_case *host, const uint64_t *inputs, struct late_rows *ret_rows) {
     struct late_rows *rows = ret_rows;
+    uint8_t *copies[CASE_MAX_BUFFERS] = {0};
     *rows = (struct late_rows){.count = host->num_buffers};
-    for (size_t index = 0; index < rows->count; index++) {
+    bool good = copy_buffers(host, copies);
+    for (size_t index = 0; good && index < rows->count; index++) {
         const struct case_buffer *buffer = &host->buffers[index];
         rows->inputs[index] = inputs[index];
         rows->bytes[index] = buffer->bytes;
-        rows->spoiled[index] = malloc(buffer->bytes + 1);
-        if (rows->spoiled[index] == NULL)
-            return complain("out of memory");
-        memcpy(rows->spoiled[index], buffer->data, buffer->bytes);
-        if (!is_final(buffer->field) && !is_kv(buffer->field))
-            memset(rows->spoiled[index], POISON_BYTE, buffer->bytes);
-        if (!gpu_alloc(gpu, buffer->bytes, "a test case", &rows->right[index]) ||
-            !gpu_upload(gpu, rows->right[index], buffer->data, buffer->bytes))
-            return false;
+        good = upload(gpu, buffer->data, buffer->bytes, &rows->right[index]) &&
+               upload(gpu, copies[index], buffer->bytes, &rows->spoiled[index]);
     }
-    const libdecode_tensors *tensors = &host->tensors;
-    spoil_newest(host, &(struct kv_pools){.k_cache = in_copy(rows, host, tensors->k_cache),
-                                          .v_cache = in_copy(rows, host, tensors->v_cache),
-                                          .k_sf = in_copy(rows, host, tensors->k_sf),
-                                          .v_sf = in_copy(rows, host, tensors->v_sf)});
-    return true;
+    for (size_t index = 0; index < CASE_MAX_BUFFERS; index++)
+        free(copies[index]);
+    return good;
 }
 
 void late_rows_free(struct gpu *gpu, struct late_rows *rows) {
     for (size_t index = 0; index < rows->count; index++) {
         gpu_free(gpu, &rows->right[index]);
-        free(rows->spoiled[index]);
+        gpu_free(gpu, &rows->spoiled[index]);
     }
     *rows = (struct late_rows){0};
 }
 
-bool late_rows_spoil(struct gpu *gpu, const struct late_rows *rows) {
-    bool good = true;
-    for (size_t index = 0; good && index < rows->count; index++)
-        good = gpu_upload(gpu, rows->inputs[index], rows->spoiled[index], rows->bytes[index]);
-    return good;
+static bool copy_late(struct gpu *gpu, const struct late_rows *rows, const uint64_t *from, uint32_t delay_clocks,
+                      const struct instrument *late_copy, libdecode_stream stream) {
+    struct late_copy_params params = {.num_ranges = (uint32_t)rows->count, .delay_clocks = delay_clocks};
+    for (size_t index = 0; index < rows->count; index++)
+        params.ranges[index] = (struct late_copy_range){
+            .source = gpu_pointer(from[index]), .destination = gpu_pointer(rows->inputs[index]), .bytes = rows->bytes[index]};
+    return instrument_launch(gpu, late_copy, LATE_COPY_CTAS, &params, stream);
+}
+
+bool late_rows_spoil(struct gpu *gpu, const struct late_rows *rows, const struct instrument *late_copy, libdecode_stream stream) {
+    return copy_late(gpu, rows, rows->spoiled, 0, late_copy, stream) && gpu_wait(gpu, stream);
 }
 
 bool late_rows_write(struct gpu *gpu, const struct late_rows *rows, const struct instrument *late_copy, libdecode_stream stream) {
-    struct late_copy_params params = {.num_ranges = (uint32_t)rows->count, .delay_clocks = DELAY_CLOCKS};
-    for (size_t index = 0; index < rows->count; index++)
-        params.ranges[index] = (struct late_copy_range){.source = gpu_pointer(rows->right[index]),
-                                                        .destination = gpu_pointer(rows->inputs[index]),
-                                                        .bytes = rows->bytes[index]};
-    return instrument_launch(gpu, late_copy, LATE_COPY_CTAS, &params, stream);
+    return copy_late(gpu, rows, rows->right, DELAY_CLOCKS, late_copy, stream);
 }

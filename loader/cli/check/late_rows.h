@@ -13,9 +13,8 @@
 /* The inputs of one case. */
 struct late_rows {
     size_t count;
-    uint64_t inputs[CASE_MAX_BUFFERS]; /* on the device: the case's */
-    uint64_t right[CASE_MAX_BUFFERS];  /* likewise: copies of how they should be */
-    void *spoiled[CASE_MAX_BUFFERS];   /* on the host: NaN where they may be written late */
+    /* on the device: the case's, copies of how they should be, and copies with NaN where they may be written late */
+    uint64_t inputs[CASE_MAX_BUFFERS], right[CASE_MAX_BUFFERS], spoiled[CASE_MAX_BUFFERS];
     size_t bytes[CASE_MAX_BUFFERS];
 };
 
@@ -23,8 +22,8 @@ struct late_rows {
 bool late_rows_make(struct gpu *gpu, const struct host_case *host, const uint64_t *inputs, struct late_rows *ret_rows);
 void late_rows_free(struct gpu *gpu, struct late_rows *rows);
 
-/* Nothing may be running that reads the inputs. */
-bool late_rows_spoil(struct gpu *gpu, const struct late_rows *rows);
+/* Nothing may be running that reads the inputs. Waits until they are spoiled. */
+bool late_rows_spoil(struct gpu *gpu, const struct late_rows *rows, const struct instrument *late_copy, libdecode_stream stream);
 /* Enqueues the kernel that writes them right, some 100 us after it has begun. */
 bool late_rows_write(struct gpu *gpu, const struct late_rows *rows, const struct instrument *late_copy, libdecode_stream stream);
 
