@@ -44,7 +44,20 @@ struct NoRotation {
     __device__ __forceinline__ void scores(Scores &, const Query &, uint32_t, const Tokens &, int, uint32_t, int) const {}
 };
 
-/* `threads`: that prepare it. */
+/* `threads`: that prepare it, here and below. */
+template <int head_dim, int threads>
+struct PairFrequencies {
+    template <class Synchronise>
+    __device__ __forceinline__ void prepare(const query_params &query, uint32_t position_stride, int thread,
+                                            Synchronise synchronise) {
+        fill_rope_frequencies(of_pair, head_dim / 2, query.head_dim / 2, query.rope_frequency, query.rope_ratio, position_stride,
+                              thread, threads);
+        synchronise();
+    }
+
+    RopeFrequency of_pair[head_dim / 2];
+};
+
 template <class Format, int head_dim, int threads>
 struct KeyRotation {
     struct State {};
@@ -52,13 +65,11 @@ struct KeyRotation {
     template <class Synchronise>
     __device__ __forceinline__ void prepare(const query_params &query, uint32_t position_stride, int thread,
                                             Synchronise synchronise) {
-        fill_rope_frequencies(frequencies, head_dim / 2, query.head_dim / 2, query.rope_frequency, query.rope_ratio,
-                              position_stride, thread, threads);
-        synchronise();
+        frequencies.prepare(query, position_stride, thread, synchronise);
     }
     template <class Query, class Rows>
     __device__ __forceinline__ void load(State &, Query &query, const Rows &rows, int, int lane) const {
-        query.load_rotated(rows.query, rows.map, rows.places, frequencies, rows.first_row, rows.live_rows, 0u, lane,
+        query.load_rotated(rows.query, rows.map, rows.places, frequencies.of_pair, rows.first_row, rows.live_rows, 0u, lane,
                            [](int, int, const float(&)[2], const float(&)[2]) {});
     }
     template <class Query, class Rows>
@@ -67,10 +78,10 @@ struct KeyRotation {
     template <class Scores, class Query, class Tokens>
     __device__ __forceinline__ void scores(Scores &scores, const Query &query, uint32_t k_tile, const Tokens &tokens,
                                            int half_dim, uint32_t position, int lane) const {
-        qk_rotated(scores, query, k_tile, tokens, frequencies, half_dim, position, lane);
+        qk_rotated(scores, query, k_tile, tokens, frequencies.of_pair, half_dim, position, lane);
     }
 
-    RopeFrequency frequencies[head_dim / 2];
+    PairFrequencies<head_dim, threads> frequencies;
 };
 
 /* `step_tokens`: from a tile of a warp to its next. */
@@ -83,17 +94,16 @@ struct QueryRotation {
     template <class Synchronise>
     __device__ __forceinline__ void prepare(const query_params &query, uint32_t position_stride, int thread,
                                             Synchronise synchronise) {
-        fill_rope_frequencies(frequencies, head_dim / 2, query.head_dim / 2, query.rope_frequency, query.rope_ratio,
-                              position_stride, thread, threads);
-        synchronise();
-        turns.fill(frequencies, position_stride, step_tokens * position_stride, thread, threads);
+        frequencies.prepare(query, position_stride, thread, synchronise);
+        turns.fill(frequencies.of_pair, position_stride, step_tokens * position_stride, thread, threads);
         synchronise();
     }
     template <class Query, class Rows>
     __device__ __forceinline__ void load(State &state, Query &query, const Rows &rows, int first_token, int lane) const {
         query.load_rotated(
-            rows.query, rows.map, rows.places, frequencies, rows.first_row, rows.live_rows, first_token * rows.position_stride,
-            lane, [&](int step, int n, const float(&lower)[2], const float(&upper)[2]) { state.keep(step, n, lower, upper); });
+            rows.query, rows.map, rows.places, frequencies.of_pair, rows.first_row, rows.live_rows,
+            first_token * rows.position_stride, lane,
+            [&](int step, int n, const float(&lower)[2], const float(&upper)[2]) { state.keep(step, n, lower, upper); });
     }
     template <class Query, class Rows>
     __device__ __forceinline__ void turn(State &state, Query &query, const Rows &rows, int first_token, int lane) const {
@@ -108,7 +118,7 @@ struct QueryRotation {
         qk_turned(scores, query, k_tile, tokens, turns, half_dim, lane);
     }
 
-    RopeFrequency frequencies[head_dim / 2];
+    PairFrequencies<head_dim, threads> frequencies;
     Turns<Format, token_fragments> turns;
 };
 
