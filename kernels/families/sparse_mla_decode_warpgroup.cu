@@ -273,29 +273,6 @@ __device__ __forceinline__ void attend_scores(const sparse_mla_decode_params &pa
     }
 }
 
-/* Reference and sum of every row. */
-__device__ __forceinline__ void store_statistics(WorkMemory<stages> &work, const tile::GroupSoftmax &softmax,
-                                                 const Place &place) {
-    const int lane = place.lane(), warp = place.warp(), thread = place.thread();
-    tile::GroupReferences &references = work.references;
-    auto &sums = references.largest; /* which nobody reads any more */
-#pragma unroll
-    for (int n = 0; n < tile::group_row_fragments; ++n) {
-#pragma unroll
-        for (int odd = 0; odd < 2; ++odd) {
-            const float total = softmax.row_sum(n, odd);
-            if (lane < 4)
-                sums[warp][tile::row_of(0, n, odd, lane)] = total;
-        }
-    }
-    ptx::named_barrier<tile::group_threads>(score_barrier);
-    if (thread < tile::group_rows) {
-        const float reference = references.reference[thread];
-        work.statistics[thread][0] = reference == tile::GroupReferences::lowest ? -INFINITY : reference;
-        work.statistics[thread][1] = (sums[0][thread] + sums[1][thread]) + (sums[2][thread] + sums[3][thread]);
-    }
-}
-
 __device__ __forceinline__ void consume_scores(const sparse_mla_decode_params &params, WorkMemory<stages> &work, Ring ring) {
     const Place place(ptx::thread_index_here());
     uint32_t published = 0;
@@ -306,7 +283,10 @@ __device__ __forceinline__ void consume_scores(const sparse_mla_decode_params &p
         work.of_thread[place.thread()].softmax.clear(work.references, place.thread());
         meet_consumers(); /* Q is there */
         attend_scores(params, work, announced.rows, ring, place, published);
-        store_statistics(work, work.of_thread[place.thread()].softmax, place);
+        auto &sums = work.references.largest; /* which nobody reads any more */
+        work.of_thread[place.thread()].softmax.store_statistics(
+            work.references, work.statistics, [&](int row, int warp) -> float & { return sums[warp][row]; }, place.thread(),
+            score_barrier);
         meet_consumers(); /* the last weights have been taken; statistics are there */
         number = announced.number;
         work.pieces.pop(number);

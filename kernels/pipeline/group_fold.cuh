@@ -27,23 +27,10 @@ struct GroupPartials {
     /* By all warps of a group: `row` is its first. */
     __device__ __forceinline__ void store_statistics(const tile::GroupSoftmax &softmax, const tile::GroupReferences &references,
                                                      int team, int row, int barrier_id) {
-        const int thread = ptx::thread_index_here() % tile::group_threads, warp = thread / 32, lane = thread % 32;
-#pragma unroll
-        for (int n = 0; n < tile::group_row_fragments; ++n) {
-#pragma unroll
-            for (int odd = 0; odd < 2; ++odd) {
-                const float total = softmax.row_sum(n, odd);
-                if (lane < 4)
-                    sums[team][tile::row_of(row, n, odd, lane)][warp] = total;
-            }
-        }
-        ptx::named_barrier<tile::group_threads>(barrier_id);
-        if (thread < tile::group_rows) {
-            const float(&of_warps)[tile::group_warps] = sums[team][row + thread];
-            const float reference = references.reference[thread];
-            statistics[team][row + thread][0] = reference == tile::GroupReferences::lowest ? -INFINITY : reference;
-            statistics[team][row + thread][1] = (of_warps[0] + of_warps[1]) + (of_warps[2] + of_warps[3]);
-        }
+        softmax.store_statistics(
+            references, &statistics[team][row],
+            [&](int of_group, int warp) -> float & { return sums[team][row + of_group][warp]; },
+            ptx::thread_index_here() % tile::group_threads, barrier_id);
     }
 
     /* What a warp has of the block's columns. */

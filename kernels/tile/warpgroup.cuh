@@ -251,6 +251,31 @@ struct GroupSoftmax {
         return total;
     }
 
+    /*
+     * Reference and sum of each row, by all warps. `statistics`: of the group's first row; sum_of(row, warp): where a warp leaves what it
+     * has of a row's sum, that nobody else uses any more.
+     */
+    template <class SumOf>
+    __device__ __forceinline__ void store_statistics(const GroupReferences &references, float (*statistics)[2], SumOf sum_of,
+                                                     int thread, int barrier_id) const {
+        const int warp = thread / 32, lane = thread % 32;
+#pragma unroll
+        for (int n = 0; n < group_row_fragments; ++n) {
+#pragma unroll
+            for (int odd = 0; odd < 2; ++odd) {
+                const float total = row_sum(n, odd);
+                if (lane < 4)
+                    sum_of(row_of(0, n, odd, lane), warp) = total;
+            }
+        }
+        ptx::named_barrier<group_threads>(barrier_id);
+        if (thread < group_rows) {
+            const float reference = references.reference[thread];
+            statistics[thread][0] = reference == GroupReferences::lowest ? -INFINITY : reference;
+            statistics[thread][1] = (sum_of(thread, 0) + sum_of(thread, 1)) + (sum_of(thread, 2) + sum_of(thread, 3));
+        }
+    }
+
   private:
     /* Of fragments of rows n and n + 1; to the sums with them. */
     __device__ __forceinline__ void exponentials(const Scores &differences, int n, float (&p)[2][4]) {
