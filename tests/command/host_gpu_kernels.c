@@ -503,6 +503,8 @@ static void damage(const struct gqa_decode_params *params, int v_head_dim) {
         memset((char *)params->output.rows + end, 0, 2);
     if (host_gpu_has_defect("workspace"))
         memset((char *)params->records - 4, 0, 4);
+    if (host_gpu_has_defect("leavings"))
+        memset((char *)params->records + 5, 1, 1);
     if (host_gpu_has_defect("input") &&
         params->schedule.page_table != NULL) /* behind the last page of the first request: no result changes */
         ((int32_t *)(uintptr_t)params->schedule.page_table)[params->schedule.page_table_request_stride - 1] = 0;

@@ -103,6 +103,7 @@ class Check(CommandTest):
             ("skip_token", "one_long", "wrong", "out"), ("leak", "page_16", "wrong", "out"),
             ("wrong_lse", "page_16", "wrong", "lse"), ("wild_write", "page_16", "bounds", None),
             ("wild_write", "padded_strides", "bounds", None), ("workspace", "page_16", "bounds", None),
+            ("leavings", "page_16", "workspace", None),
             ("input", "page_16", "inputs", None), ("unsteady", "ragged", "bits", None), ("crash", "page_16", "launch", None),
         ]:
             with self.subTest(defect=defect, case=case):

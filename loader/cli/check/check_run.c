@@ -299,6 +299,27 @@ static bool bands_intact(struct check_rig *rig, const struct guarded *memory, co
     return true;
 }
 
+/* A launch leaves all of its workspace zero, as it found it: the next one may be of another plan, or read words that are left as its own. */
+static bool workspace_ready(struct check_rig *rig, const struct guarded *workspace, struct failure *failure) {
+    uint8_t *now = malloc(workspace->bytes + 1);
+    if (now == NULL || !gpu_download(rig->gpu, now, guarded_address(workspace), workspace->bytes)) {
+        free(now);
+        fail_as_lost(rig, failure);
+        return false;
+    }
+    size_t offset = 0;
+    while (offset < workspace->bytes && now[offset] == 0)
+        offset++;
+    if (offset < workspace->bytes) {
+        fail_as(failure, "workspace", "");
+        snprintf(failure->text, sizeof failure->text,
+                 "left the workspace with 0x%02x at byte %zu: a launch must leave all of it zero, for the next", now[offset],
+                 offset);
+    }
+    free(now);
+    return !failed(failure);
+}
+
 /* Whether anything but the rows of the results was written; spoils `data`. */
 static bool gaps_intact(const struct device_case *device_case, uint8_t *data, struct failure *failure) {
     struct problem checked;
@@ -486,7 +507,7 @@ static void run_steps(struct check_rig *rig, const struct device_case *device_ca
         fail_as_lost(rig, failure);
         return;
     }
-    if (!compare_results(rig, device_case, failure, ret_worst))
+    if (!compare_results(rig, device_case, failure, ret_worst) || !workspace_ready(rig, &rig->results.workspace, failure))
         return;
     if (!poison_results(rig, &rig->results, failure) || !launch(device_case, plan, &rig->results, rig->stream, failure) ||
         !gpu_wait(rig->gpu, rig->stream) || !same_bits(rig, device_case, &rig->results, "a second launch", failure))

@@ -57,7 +57,7 @@ size_t out_sf_bytes(const libdecode_problem *problem, const libdecode_tensors *t
 
 /* What went wrong in one run; what[0] is 0 if nothing did. */
 struct failure {
-    char what[16]; /* "launch", "wrong", "bounds", "bits", "inputs", "neighbours" */
+    char what[16]; /* "launch", "wrong", "bounds", "workspace", "bits", "inputs", "neighbours" */
     char text[320];
     struct mismatch mismatch; /* with "wrong" */
 };
