@@ -7,7 +7,7 @@
  *     announcer warp  likewise
  *     consumer warps  two warpgroups, a seesaw: each has half of the columns of out, and computes the scores of every other tile
  *                     (tile/latent_warpgroup.cuh)
- *     at a unit's end through shared memory to threads with columns of all warps, then worker_fold.cuh, a block after the other
+ *     at a unit's end from the registers: 64 columns of a warp's rows after the other, into out, or into records (accumulator_fold.cuh)
  *
  * Warpgroup a has tile i, b has tile i + 1. The weights p of a tile are operands of both: its warpgroup has them in registers, the other
  * one reads them from shared memory. A step of one, while the other is half a step away (time runs to the right; K2: the part of K that
@@ -30,13 +30,13 @@
 #include <cstddef>
 
 #include "abi.h"
+#include "pipeline/accumulator_fold.cuh"
 #include "pipeline/epilogue.cuh"
 #include "pipeline/page_stream.cuh"
 #include "pipeline/part_ring.cuh"
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/producer.cuh"
 #include "pipeline/skip_votes.cuh"
-#include "pipeline/worker_fold.cuh"
 #include "ptx/async_copy.cuh"
 #include "tile/latent_warpgroup.cuh"
 #include "tile/row_map.cuh"
@@ -67,37 +67,25 @@ struct Traits {
     static_assert(consumer_registers * consumer_threads + other_registers * (threads - consumer_threads) <= registers * threads,
                   "registers of an SM");
 
-    /* At a unit's end columns pass through shared memory in rounds, from there to threads in blocks: what they have registers for. */
-    static constexpr int rounds = 2, round_columns = group_columns / rounds;
-    static constexpr int block_columns = 64, blocks = v_dim / block_columns;
+    /* A warp's columns leave in squares, of which each has a record. */
+    static constexpr int square_columns = 64, squares = group_columns / square_columns;
 };
 
 using Format = Traits::Format;
 using Ring = pipeline::PartRing<Traits::head_dim / 64>;
 using Schedule = pipeline::SplitSchedule<1>;
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, 1, pipeline::NoVotes>;
-using Slice = pipeline::Slice<Traits::row_tile, Traits::block_columns, Traits::consumer_threads>;
-using WorkerFold = pipeline::WorkerFold<Slice, Traits::blocks>;
+using Slice = pipeline::AccumulatorSlice<Traits::consumer_threads>;
+using Fold = pipeline::AccumulatorFold<Slice, Traits::squares>;
 using TileTokens = tile::WarpTokens<Traits::row_tile, Traits::tile_tokens>;
-
-/* The output of either warpgroup, some columns of it. 8 more: the lanes of a store then fall into different banks. */
-struct Columns {
-    static constexpr int pitch = Traits::round_columns + 8;
-    float row[Traits::groups][Traits::row_tile][pitch];
-};
 
 struct SharedMemory {
     alignas(1024) uint8_t tiles[Ring::num_stages][Ring::tile_bytes];
-    union {
-        struct {
-            alignas(1024) uint8_t query[Ring::lines - 1][Ring::line_bytes]; /* [line][row][128 bytes] */
-            /* The last line of the query, until all warps have it; then weights, [row][64 tokens]. */
-            alignas(1024) uint8_t weights[Ring::line_bytes];
-        };
-        alignas(16) Columns columns;
-    };
-    float references[Traits::row_tile];    /* that belong to the weights */
-    float statistics[Traits::row_tile][2]; /* reference and sum of the rows of a piece */
+    alignas(1024) uint8_t query[Ring::lines - 1][Ring::line_bytes]; /* [line][row][128 bytes]; then columns on their way out */
+    /* The last line of the query, until all warps have it; then weights, [row][64 tokens]. */
+    alignas(1024) uint8_t weights[Ring::line_bytes];
+    float references[Traits::row_tile];           /* that belong to the weights */
+    float sums[Traits::groups][Traits::row_tile]; /* of the rows of a piece */
     pipeline::PartRingBarriers barriers;
     uint64_t published[Traits::groups]; /* weights of a warpgroup's newest tile: one arrival of each of its warps */
     pipeline::PieceQueue<Traits::row_tile> pieces;
@@ -122,12 +110,15 @@ struct Place {
         group =
             __shfl_sync(tile::full_warp, thread / tile::group_threads, 0); /* alike for all lanes, as the compiler then knows */
     }
-    /* Kept, they would take registers. */
-    __device__ __forceinline__ int lane() const { return ptx::thread_index_here() % 32; }
-    __device__ __forceinline__ int warp() const { return ptx::thread_index_here() / 32 % tile::group_warps; }
-    __device__ __forceinline__ int thread() const { return ptx::thread_index_here() % tile::group_threads; }
+    /* Kept, they would take registers. Of numbers that are not negative, parts are taken with few instructions. */
+    __device__ __forceinline__ int lane() const { return static_cast<int>(here() % 32); }
+    __device__ __forceinline__ int warp() const { return static_cast<int>(here() / 32 % tile::group_warps); }
+    __device__ __forceinline__ int thread() const { return static_cast<int>(here() % tile::group_threads); }
     __device__ __forceinline__ int first_row() const { return warp() * 16; }
     __device__ __forceinline__ void meet_group() const { ptx::named_barrier<tile::group_threads>(consumer_barrier + 1 + group); }
+
+  private:
+    static __device__ __forceinline__ uint32_t here() { return static_cast<uint32_t>(ptx::thread_index_here()); }
 };
 
 /* What a consumer warp keeps over a piece. */
@@ -239,7 +230,7 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, SharedMe
         if (!all_visible)
             tile::mask(scores, tokens, place.first_row(), place.lane());
         const tile::LatentSoftmax::Raised raised = state.softmax.raised_by(scores);
-        tile::LatentWeights weights;
+        tile::LatentSquare weights;
         float added[tile::latent_lane_rows];
         state.softmax.weigh<Traits::dtype>(scores, raised, weights, added);
         if (!all_visible) {
@@ -270,121 +261,143 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, SharedMe
     }
 }
 
+/* Where a unit's rows go: of those whose columns this lane stores, the elements of out; and what is multiplied and stored of each. */
+struct OutputRows {
+    static constexpr int vector = 8, of_lane = 4; /* columns of a store; rows of a lane, every fourth of the warp's */
+    static_assert(Traits::square_columns / vector * of_lane == 32 && of_lane * 4 == 16, "a warp's stores: 4 rows each");
+
+    const output_params &output;
+    const tile::RowMap &rows;
+    const int live_rows;
+    int64_t element[of_lane];
+
+    __device__ __forceinline__ OutputRows(const output_params &output, const tile::RowMap &rows, int live_rows,
+                                          const Place &place)
+        : output(output), rows(rows), live_rows(live_rows) {
+#pragma unroll
+        for (int i = 0; i < of_lane; ++i)
+            element[i] = rows.output_offset(output, row(i, place)) + place.group * Traits::group_columns + column(place);
+    }
+    static __device__ __forceinline__ int row(int i, const Place &place) { return place.first_row() + i * 4 + place.lane() / 8; }
+    static __device__ __forceinline__ int column(const Place &place) { return place.lane() % 8 * vector; }
+
+    /* What the rows of a thread's accumulators are multiplied by, as store_unit has it. With `stores_lse` their lse, too. */
+    __device__ __forceinline__ void finish(const Slice &result, const Place &place, bool stores_lse,
+                                           float (&scale)[tile::latent_lane_rows]) const {
+        const float output_scale =
+            (output.bmm2_scale_device != nullptr ? *output.bmm2_scale_device : output.bmm2_scale) * Format::v_scale;
+#pragma unroll
+        for (int i = 0; i < tile::latent_lane_rows; ++i) {
+            const int row = static_cast<int>(result.row(i));
+            float reference = result.reference[i], total = result.sum[i], weight = 1.f;
+            if (output.sinks != nullptr && row < live_rows) {
+                const float sink = output.sinks[rows.head(row)] * tile::log2_e;
+                const float common = tile::finite_reference(fmaxf(reference, sink));
+                weight = ptx::exp2_approx(reference - common);
+                total = total * weight + (sink == common ? 1.f : ptx::exp2_approx(sink - common));
+                reference = fmaxf(reference, sink);
+            }
+            const bool empty = total == 0.f;
+            scale[i] = empty ? 0.f : __fdividef(output_scale * weight, total);
+            if (stores_lse && output.lse != nullptr && place.lane() % 4 == 0 && row < live_rows)
+                output.lse[rows.lse_offset(output, row)] = empty ? -INFINITY : (reference + log2f(total)) * output.lse_factor;
+        }
+    }
+
+    /* 64 columns. They pass through `line`, where a line of Q was: there the warp finds together what its lanes have of a row. */
+    __device__ __forceinline__ void store(const Slice &result, const float (&scale)[tile::latent_lane_rows], const Place &place,
+                                          int square, uint32_t line) const {
+        tile::LatentSquare columns;
+#pragma unroll
+        for (int i = 0; i < Slice::per_thread; ++i) {
+            const float of_row = scale[i % 2];
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                columns.operand[i / 2][half * 2 + i % 2] =
+                    tile::pack_output(output.dtype, result.value[i][half * 2] * of_row, result.value[i][half * 2 + 1] * of_row);
+        }
+        columns.store(line, place.warp(), place.lane());
+        __syncwarp();
+        uint16_t *const out = static_cast<uint16_t *>(output.rows) + square * Traits::square_columns;
+#pragma unroll
+        for (int i = 0; i < of_lane; ++i) {
+            uint32_t words[4];
+            ptx::load_shared(words, tile::SquareRows::at(line, row(i, place), column(place) * 2));
+            if (row(i, place) < live_rows)
+                *reinterpret_cast<uint4 *>(out + element[i]) = make_uint4(words[0], words[1], words[2], words[3]);
+        }
+    }
+};
+
 /*
- * The blocks of a round, in which both warpgroups have some of their columns in shared memory. The parts of a unit begin with different
- * ones, so that each comes last to some of them, and folds these.
+ * The piece's result out of this warp's registers, a square after the other: a whole unit's into out, a part into its record. Warps need
+ * not meet for that: each folds the squares that it came last to. The parts of a unit begin with different squares, so that this falls to
+ * different workers.
  */
-constexpr int round_blocks = Traits::blocks / Traits::rounds;
-__device__ __forceinline__ int block_of(int round, int turn, uint32_t part) {
-    constexpr int of_group = round_blocks / Traits::groups, group_blocks = Traits::blocks / Traits::groups;
-    const int rotated = (turn + static_cast<int>(part)) % round_blocks;
-    return rotated / of_group * group_blocks + round * of_group + rotated % of_group;
-}
-
-/* Of those that this warp has counted in the last round, the ones that it came last to, and with each its fellow of the first round. */
-__device__ __forceinline__ uint32_t last_blocks(const mla_decode_params &params, const pipeline::Piece &piece,
-                                                const uint32_t (&counted)[round_blocks]) {
-    uint32_t blocks = 0;
-#pragma unroll
-    for (int turn = 0; turn < round_blocks; ++turn) {
-        const int counted_block = block_of(Traits::rounds - 1, turn, piece.part);
-        if (!WorkerFold(params.records, piece, counted_block).came_last(counted[turn], ptx::thread_index_here()))
-            continue;
-#pragma unroll
-        for (int round = 0; round < Traits::rounds; ++round)
-            blocks |= 1u << block_of(round, turn, piece.part);
-    }
-    return blocks;
-}
-
-/* What a warp has of a round's columns. */
-template <int round>
-__device__ __forceinline__ void store_columns(Columns &columns, const Place &place, const tile::LatentOutput &output) {
-    const int row = place.first_row() + place.lane() / 4, column = place.lane() % 4 * 2;
-#pragma unroll
-    for (int n = 0; n < Traits::round_columns / 8; ++n) {
-        const float(&values)[4] = output.value[round * (Traits::round_columns / 8) + n];
-#pragma unroll
-        for (int i = 0; i < tile::latent_lane_rows; ++i)
-            *reinterpret_cast<float2 *>(&columns.row[place.group][row + i * 8][n * 8 + column]) =
-                make_float2(values[i * 2], values[i * 2 + 1]);
-    }
-}
-
-/* The piece's result, from what the warpgroups have of it, and out with it: a block of columns after the other. */
 __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMemory &shared,
                                        const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const tile::RowMap &rows,
                                        const ConsumerState &state) {
+    constexpr int squares = Traits::squares, square_eights = Traits::square_columns / 8;
     const Place place(ptx::thread_index_here());
     const pipeline::Piece &piece = announced.piece;
-    const int first_row = place.first_row() + place.lane() / 4;
-    const bool is_first = place.group == 0;
-    float sums[tile::latent_lane_rows];
+    const int first_row = place.first_row() + place.lane() / 4, live_rows = announced.rows.live_rows;
+    Slice result(live_rows);
 #pragma unroll
     for (int i = 0; i < tile::latent_lane_rows; ++i) {
-        sums[i] = state.softmax.row_sum(i);
-        if (!is_first && place.lane() % 4 == 0)
-            shared.statistics[first_row + i * 8][1] = sums[i];
+        result.reference[i] = state.softmax.reference[i] == tile::LatentSoftmax::lowest ? -INFINITY : state.softmax.reference[i];
+        result.sum[i] = state.softmax.row_sum(i);
+        if (place.lane() % 4 == 0)
+            shared.sums[place.group][first_row + i * 8] = result.sum[i];
     }
     meet_consumers(); /* and nobody reads query and weights any more */
 #pragma unroll
-    for (int i = 0; i < tile::latent_lane_rows; ++i) {
-        if (is_first && place.lane() % 4 == 0) {
-            float(&of_row)[2] = shared.statistics[first_row + i * 8];
-            of_row[0] = state.softmax.reference[i] == tile::LatentSoftmax::lowest ? -INFINITY : state.softmax.reference[i];
-            of_row[1] += sums[i];
-        }
-    }
+    for (int i = 0; i < tile::latent_lane_rows; ++i)
+        result.sum[i] += shared.sums[1 - place.group][first_row + i * 8];
+
+    const OutputRows output(params.output, rows, live_rows, place);
     const bool is_part = piece.num_parts > 1;
-    uint32_t counted[round_blocks], to_fold = 0; /* a bit for every block */
-    static_assert(Traits::rounds == 2, "two calls of store_columns");
-    store_columns<0>(shared.columns, place, state.output);
-    meet_consumers();
-    /* One loop for the blocks that are handed over, and then for those that are folded: less code, which is fetched once for a unit. */
+    float scale[tile::latent_lane_rows] = {};
+    if (!is_part)
+        output.finish(result, place, place.group == 0, scale);
+    const int first_square = is_part ? static_cast<int>(piece.part) : 0;
+    uint32_t counted[squares] = {};
 #pragma unroll 1
-    for (int step = 0;; ++step) {
-        const bool is_own = step < Traits::blocks;
-        const int turn = step % round_blocks;
-        Slice result(announced.rows.live_rows);
-        int block;
-        if (is_own) {
-            if (turn == 0 && step > 0) {
-                meet_consumers(); /* those of the round before have been taken */
-                store_columns<1>(shared.columns, place, state.output);
-                meet_consumers();
-            }
-            block = block_of(step / round_blocks, turn, piece.part);
-            const auto &rows_of_group = shared.columns.row[block * Traits::block_columns / Traits::group_columns];
-            const int first_column = block * Traits::block_columns % Traits::round_columns;
-            result.fold_all<1>(0, [&](uint32_t row, uint32_t column, int) {
-                return pipeline::Partial{&rows_of_group[row][first_column + column], shared.statistics[row]};
-            });
-        } else {
-            if (step == Traits::blocks) {
-                meet_consumers(); /* the columns have been taken */
-                if (is_part)
-                    to_fold = last_blocks(params, piece, counted);
-            }
-            if (to_fold == 0)
-                break;
-            block = __ffs(to_fold) - 1;
-            to_fold &= to_fold - 1;
-            WorkerFold(params.records, piece, block).take(result);
-        }
-        WorkerFold fold(params.records, piece, block);
-        if (is_own && is_part) {
-            fold.leave(result);
+    for (int turn = 0; turn < squares; ++turn) {
+        const int square = (first_square + turn) % squares;
+        result.take(state.output.value, 0);
 #pragma unroll
-            for (int i = 0; i < round_blocks; ++i) { /* each to a register of its own, which nobody waits for here */
-                if (step == Traits::blocks - round_blocks + i)
-                    counted[i] = fold.count(result.thread);
-            }
-        } else {
-            pipeline::store_unit<Format>(params.output, rows, result, block * Traits::block_columns, params.v_head_dim);
-            if (!is_own)
-                fold.clear(result);
+        for (int i = 1; i < squares; ++i) { /* registers have no index */
+            if (i == square)
+                result.take(state.output.value, i * square_eights);
+        }
+        if (!is_part) {
+            output.store(result, scale, place, square, ptx::shared_address(shared.query[place.group * squares + square]));
+            continue;
+        }
+        Fold fold(params.records, piece, square);
+        fold.leave(result);
+#pragma unroll
+        for (int i = 0; i < squares; ++i) { /* each to a register of its own, which nobody waits for here */
+            if (i == turn)
+                counted[i] = fold.count(result.thread);
         }
     }
+#pragma unroll 1
+    for (int turn = 0; is_part && turn < squares; ++turn) {
+        const int square = (first_square + turn) % squares;
+        uint32_t before = counted[0];
+#pragma unroll
+        for (int i = 1; i < squares; ++i)
+            before = i == turn ? counted[i] : before;
+        Fold fold(params.records, piece, square);
+        if (!fold.came_last(before, result.thread))
+            continue;
+        fold.take<2>(result);
+        output.finish(result, place, place.group == 0 && square == 0, scale);
+        output.store(result, scale, place, square, ptx::shared_address(shared.query[place.group * squares + square]));
+        fold.clear(result);
+    }
+    meet_consumers(); /* Q of the next piece may come */
 }
 
 __device__ __forceinline__ void consume(const mla_decode_params &params, SharedMemory &shared, Ring ring) {
@@ -478,7 +491,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
                 CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_LSE_NATURAL |
                 CONTRACT_FEATURE_QUERY_ROPE, /* not batch-invariant, as gqa_decode_warpgroup.cu */
     .flags = variant::contract_flags | CONTRACT_FLAG_LINE_COPIES,
-    .record_bytes = Traits::blocks * sizeof(WorkerFold::Record),
+    .record_bytes = Traits::squares * sizeof(Fold::Record),
     .consumer_warps = Traits::consumer_warps,
     .reserved = {},
 };

@@ -11,7 +11,7 @@
  *     cluster_exchange.cuh    CTAs of a cluster: every thread pushes its columns into the CTA that owns them
  *     worker_fold.cuh         workers: records in global memory; the last to arrive folds them in the order of the workers
  *
- * After the first level a thread holds some vectors of columns of the rows: Slice says which.
+ * After the first level a thread holds some vectors of columns of the rows: Slice says which, or accumulator_fold.cuh.
  */
 #pragma once
 
@@ -25,6 +25,20 @@ namespace pipeline {
 /* Where a vector of a partial's output lies, and reference and sum of its row. */
 struct Partial {
     const float *output, *statistics;
+};
+
+/* Another partial of a row joins the one of that reference and sum: by what the values of both are multiplied. */
+struct FoldWeights {
+    float own, other;
+
+    __device__ __forceinline__ FoldWeights(float &reference, float &sum, float other_reference, float other_sum) {
+        const float largest = fmaxf(reference, other_reference);
+        const float common = tile::finite_reference(largest);
+        own = ptx::exp2_approx(reference - common);
+        other = ptx::exp2_approx(other_reference - common);
+        reference = largest;
+        sum = sum * own + other_sum * other;
+    }
 };
 
 /*
@@ -97,14 +111,10 @@ struct Slice {
 
     /* Adds another partial of vector i. */
     __device__ __forceinline__ void fold(int i, const float (&other_value)[width], float other_reference, float other_sum) {
-        const float largest = fmaxf(reference[i], other_reference);
-        const float common = tile::finite_reference(largest);
-        const float weight = ptx::exp2_approx(reference[i] - common), other_weight = ptx::exp2_approx(other_reference - common);
-        reference[i] = largest;
-        sum[i] = sum[i] * weight + other_sum * other_weight;
+        const FoldWeights weights(reference[i], sum[i], other_reference, other_sum);
 #pragma unroll
         for (int j = 0; j < width; ++j)
-            value[i][j] = value[i][j] * weight + other_value[j] * other_weight;
+            value[i][j] = value[i][j] * weights.own + other_value[j] * weights.other;
     }
 
   private:

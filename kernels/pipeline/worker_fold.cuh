@@ -35,15 +35,15 @@ struct RecordWords {
     }
 };
 
+/* Zero with a sign: the same number, but not a cleared word. */
+__device__ __forceinline__ float marked(float value) { return value == 0.f ? -0.f : value; }
+
 /* As the threads hold it: for vector i of every thread its columns and the statistics of its row. */
 template <class S>
 struct alignas(16) WorkerRecord {
     float output[S::per_thread][S::threads][S::width];
     float statistics[S::per_thread][S::threads][2]; /* reference and sum */
     uint32_t arrivals[S::threads / 32];             /* of every warp */
-
-    /* Zero with a sign: the same number, but not a cleared word. */
-    static __device__ __forceinline__ float marked(float value) { return value == 0.f ? -0.f : value; }
 
     __device__ __forceinline__ void load(int i, uint32_t thread, RecordWords<S::width> &words) const {
         ptx::load_relaxed(words.output, output[i][thread]);
@@ -77,10 +77,11 @@ struct alignas(16) WorkerRecord {
 };
 
 /* Some microseconds at most; launches that use one workspace at the same time would wait forever, and get an error instead. */
+constexpr int most_tries = 1 << 22;
 template <class Record, int width>
 __device__ __noinline__ RecordWords<width> wait_for_words(const Record *record, int i, uint32_t thread) {
     RecordWords<width> words;
-    for (int tries = 0; tries < 1 << 22; ++tries) {
+    for (int tries = 0; tries < most_tries; ++tries) {
         record->load(i, thread, words);
         if (words.is_complete())
             return words;
@@ -133,46 +134,6 @@ class WorkerFold {
             fold_words(result, first, words);
         }
         return true;
-    }
-
-    /*
-     * The same in steps, where all blocks of the part are left before one is folded, so that trips to memory go side by side, and as many
-     * records are on their way at a time as registers hold. `count`: what was counted before this warp, in lane 0.
-     */
-    __device__ __forceinline__ void leave(const S &result) { record(piece_.part)->store(result); }
-    __device__ __forceinline__ uint32_t count(uint32_t thread) {
-        __syncwarp();
-        return piece_.ends_share && piece_.num_workers > 1 && thread % 32 == 0
-                   ? ptx::atomic_add(&record(0)->arrivals[thread / 32], 1u)
-                   : 0u;
-    }
-    /* Whether this warp left it last, and is to fold it. */
-    __device__ __forceinline__ bool came_last(uint32_t counted, uint32_t thread) {
-        if (rarely(!piece_.ends_share) || __shfl_sync(tile::full_warp, counted, 0) != piece_.num_workers - 1)
-            return false;
-        if (thread % 32 == 0)
-            record(0)->arrivals[thread / 32] = 0u;
-        return true;
-    }
-
-    /* All parts of the block, in order. */
-    __device__ __forceinline__ void take(S &result) {
-        constexpr int together = 48 / (S::per_thread * (S::width + 2));
-        static_assert(together > 0, "registers");
-        result.clear();
-#pragma unroll 1
-        for (int first = 0; first < parts_; first += together) {
-            RecordWords<S::width> words[together][S::per_thread] = {};
-#pragma unroll
-            for (int k = 0; k < together; ++k) {
-#pragma unroll
-                for (int i = 0; i < S::per_thread; ++i) {
-                    if (first + k < parts_ && result.live(i))
-                        record(first + k)->load(i, result.thread, words[k][i]);
-                }
-            }
-            fold_words(result, first, words);
-        }
     }
 
     /* Clears what this thread has read of the records. */

@@ -71,15 +71,15 @@ struct LatentOutput {
     }
 };
 
-/* Weights of a tile as A operands, of 16 tokens each. */
-struct LatentWeights {
+/* 64 columns of a warp's rows as A operands, of 16 columns each: weights of a tile, or output on its way out. */
+struct LatentSquare {
     uint32_t operand[group_token_fragments][4];
 
-    /* Into shared memory, for the other warpgroup: [row][64 tokens]. `warp`: of the group. */
-    __device__ __forceinline__ void store(uint32_t weights, int warp, int lane) const {
+    /* Into shared memory: [row][64 columns]. `warp`: of the group. */
+    __device__ __forceinline__ void store(uint32_t square, int warp, int lane) const {
 #pragma unroll
         for (int fragment = 0; fragment < group_token_fragments; ++fragment)
-            ptx::stmatrix_x4(SquareRows::at(weights, warp * 16 + lane % 16, fragment * 32 + lane / 16 * 16), operand[fragment]);
+            ptx::stmatrix_x4(SquareRows::at(square, warp * 16 + lane % 16, fragment * 32 + lane / 16 * 16), operand[fragment]);
     }
 };
 
@@ -99,7 +99,7 @@ __device__ __forceinline__ uint64_t key_operand(uint32_t line, int step) { retur
 
 /* Begins output += p V of a tile's 64 tokens; `values`: the first of the four lines of V. p: registers, or in shared memory. */
 template <int dtype>
-__device__ __forceinline__ void begin_latent_pv(LatentOutput &output, const LatentWeights &weights, uint32_t values) {
+__device__ __forceinline__ void begin_latent_pv(LatentOutput &output, const LatentSquare &weights, uint32_t values) {
     values = ptx::computed_here(values); /* descriptors kept over the loop would take registers from it */
     ptx::wgmma_fence();
 #pragma unroll
@@ -183,7 +183,7 @@ struct LatentSoftmax {
 
     /* Weights of the scores by those references, and their sums, which `move_to` adds. */
     template <int dtype>
-    __device__ __forceinline__ void weigh(const LatentScores &scores, const Raised &raised, LatentWeights &weights,
+    __device__ __forceinline__ void weigh(const LatentScores &scores, const Raised &raised, LatentSquare &weights,
                                           float (&added)[latent_lane_rows]) const {
         added[0] = added[1] = 0.f;
 #pragma unroll

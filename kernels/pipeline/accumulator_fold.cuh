@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * accumulator_fold.cuh: partial.cuh's first and last level where a CTA's rows are folded already, and lie in registers as matrix
+ * instructions of warpgroups left them: AccumulatorSlice. Records of such slices are left, counted and folded as worker_fold.cuh has it,
+ * whose rules hold: what folds is the records of all parts in order, and no word of a complete record is zero.
+ *
+ * A unit's columns have several records, which a warp first leaves all, so that trips to memory go side by side.
+ */
+#pragma once
+
+#include <cstdint>
+
+#include "pipeline/partial.cuh"
+#include "pipeline/split_schedule.cuh"
+#include "pipeline/worker_fold.cuh"
+#include "ptx/memory.cuh"
+
+namespace pipeline {
+
+/*
+ * 64 columns of every row, as matrix instructions of warpgroups leave them: a warp has 16 rows, lane l of them rows l/4 and l/4 + 8, of
+ * each eight columns 2 (l%4) and the next. A vector is of one row and of sixteen columns: vector i of row l/4 + 8 (i%2) and of the
+ * (i/2)-th sixteen.
+ */
+template <int threads_>
+struct AccumulatorSlice {
+    static constexpr int threads = threads_, part_columns = 64, width = 4, per_thread = 8;
+    static constexpr int statistics = 2; /* of the rows of the first two vectors, which are all */
+
+    float value[per_thread][width], reference[statistics], sum[statistics];
+    const uint32_t thread = ptx::thread_index_here(), live_rows;
+
+    explicit __device__ __forceinline__ AccumulatorSlice(int live_rows) : live_rows(live_rows) {}
+    __device__ __forceinline__ uint32_t row(int i) const { return thread % 128 / 32 * 16 + thread % 32 / 4 + i % 2 * 8; }
+    /* All rows of a warp, where one of them is a query head. */
+    __device__ __forceinline__ bool live() const { return thread % 128 / 32 * 16 < live_rows; }
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (int i = 0; i < statistics; ++i) {
+            reference[i] = -INFINITY;
+            sum[i] = 0.f;
+        }
+#pragma unroll
+        for (int i = 0; i < per_thread; ++i) {
+#pragma unroll
+            for (int j = 0; j < width; ++j)
+                value[i][j] = 0.f;
+        }
+    }
+    /* Accumulators of all columns from those of eight columns `first_eight` on. */
+    template <int eights>
+    __device__ __forceinline__ void take(const float (&accumulators)[eights][4], int first_eight) {
+#pragma unroll
+        for (int i = 0; i < per_thread; ++i) {
+#pragma unroll
+            for (int j = 0; j < width; ++j)
+                value[i][j] = accumulators[first_eight + i / 2 * 2 + j / 2][i % 2 * 2 + j % 2];
+        }
+    }
+
+    /* Adds another partial. `words`: of each vector, and among them the statistics of each row. */
+    template <class Words>
+    __device__ __forceinline__ void fold(const Words (&words)[per_thread]) {
+#pragma unroll
+        for (int row = 0; row < statistics; ++row) {
+            const FoldWeights weights(reference[row], sum[row], words[row].statistics[0], words[row].statistics[1]);
+#pragma unroll
+            for (int i = row; i < per_thread; i += statistics) {
+#pragma unroll
+                for (int j = 0; j < width; ++j)
+                    value[i][j] = value[i][j] * weights.own + words[i].output[j] * weights.other;
+            }
+        }
+    }
+};
+
+/* As the threads hold it. Vectors 0 and 1 are of a thread's two rows, whose statistics go with them. */
+template <class S>
+struct alignas(16) AccumulatorRecord {
+    float output[S::per_thread][S::threads][S::width];
+    float statistics[S::statistics][S::threads][2]; /* reference and sum */
+    uint32_t arrivals[S::threads / 32];             /* of every warp */
+};
+
+/* The parts of a piece's unit, of whose columns there are `blocks` records each. */
+template <class S, int blocks>
+class AccumulatorFold {
+  public:
+    using Record = AccumulatorRecord<S>;
+
+    __device__ __forceinline__ AccumulatorFold(void *records, const Piece &piece, int block)
+        : records_(static_cast<Record *>(records) + block), piece_(piece), parts_(piece.num_parts) {}
+
+    __device__ __forceinline__ void leave(const S &result) {
+        if (!result.live())
+            return;
+        Record *const of_part = record(piece_.part);
+#pragma unroll
+        for (int i = 0; i < S::per_thread; ++i) {
+            float value[S::width];
+#pragma unroll
+            for (int j = 0; j < S::width; ++j)
+                value[j] = marked(result.value[i][j]);
+            ptx::store_relaxed(of_part->output[i][result.thread], value);
+            if (i < S::statistics)
+                ptx::store_relaxed(of_part->statistics[i][result.thread], {marked(result.reference[i]), marked(result.sum[i])});
+        }
+    }
+
+    /* What was counted before this warp, in lane 0. */
+    __device__ __forceinline__ uint32_t count(uint32_t thread) {
+        __syncwarp();
+        return piece_.ends_share && piece_.num_workers > 1 && thread % 32 == 0
+                   ? ptx::atomic_add(&record(0)->arrivals[thread / 32], 1u)
+                   : 0u;
+    }
+    /* Whether this warp left it last, and is to fold it. */
+    __device__ __forceinline__ bool came_last(uint32_t counted, uint32_t thread) {
+        if (rarely(!piece_.ends_share) || __shfl_sync(tile::full_warp, counted, 0) != piece_.num_workers - 1)
+            return false;
+        if (thread % 32 == 0)
+            record(0)->arrivals[thread / 32] = 0u;
+        return true;
+    }
+
+    /* All parts, in order; `together` of them are on their way at a time. */
+    template <int together>
+    __device__ __forceinline__ void take(S &result) {
+        result.clear();
+        if (!result.live())
+            return;
+#pragma unroll 1
+        for (int first = 0; first < parts_; first += together) {
+            Words words[together][S::per_thread] = {};
+#pragma unroll
+            for (int k = 0; k < together; ++k) {
+                if (first + k < parts_)
+                    load(first + k, result.thread, words[k]);
+            }
+#pragma unroll
+            for (int k = 0; k < together; ++k) {
+                if (first + k >= parts_)
+                    continue;
+                for (int tries = 0; rarely(!are_complete(words[k])); ++tries) { /* as wait_for_words */
+                    if (tries == most_tries)
+                        __trap();
+                    load(first + k, result.thread, words[k]);
+                }
+                result.fold(words[k]);
+            }
+        }
+    }
+
+    /* Clears what this thread has read of the records. */
+    __device__ __forceinline__ void clear(const S &result) {
+        if (!result.live())
+            return;
+#pragma unroll 1
+        for (int part = 0; part < parts_; ++part) {
+            Record *const of_part = record(part);
+            const float zeros[S::width] = {};
+#pragma unroll
+            for (int i = 0; i < S::per_thread; ++i) {
+                ptx::store_relaxed(of_part->output[i][result.thread], zeros);
+                if (i < S::statistics)
+                    ptx::store_relaxed(of_part->statistics[i][result.thread], {0.f, 0.f});
+            }
+        }
+    }
+
+  private:
+    using Words = RecordWords<S::width>;
+
+    __device__ __forceinline__ void load(int part, uint32_t thread, Words (&words)[S::per_thread]) const {
+        const Record *const of_part = record(part);
+#pragma unroll
+        for (int i = 0; i < S::per_thread; ++i) {
+            ptx::load_relaxed(words[i].output, of_part->output[i][thread]);
+            if (i < S::statistics)
+                ptx::load_relaxed(words[i].statistics, of_part->statistics[i][thread]);
+        }
+    }
+    static __device__ __forceinline__ bool are_complete(const Words (&words)[S::per_thread]) {
+        bool all = true;
+#pragma unroll
+        for (int i = 0; i < S::per_thread; ++i) {
+#pragma unroll
+            for (int j = 0; j < S::width; ++j)
+                all = all && __float_as_uint(words[i].output[j]) != 0u;
+            if (i < S::statistics)
+                all = all && __float_as_uint(words[i].statistics[0]) != 0u && __float_as_uint(words[i].statistics[1]) != 0u;
+        }
+        return all;
+    }
+    __device__ __forceinline__ Record *record(int part) const { return records_ + piece_.records.of(part) * blocks; }
+
+    Record *const records_;
+    const Piece &piece_;
+    const int parts_;
+};
+
+} // namespace pipeline
