@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * accumulator_fold.cuh: partial.cuh's first and last level where a CTA's rows are folded already, and lie in registers as matrix
- * instructions of warpgroups left them: AccumulatorSlice. Records of such slices are left, counted and folded as worker_fold.cuh has it,
- * whose rules hold: what folds is the records of all parts in order, and no word of a complete record is zero.
+ * accumulator_fold.cuh: level 3 of partial.cuh, as worker_fold.cuh, whose rules hold, for results that lie in registers as matrix
+ * instructions of warpgroups left them, and need no folding within the CTA: AccumulatorSlice.
  *
- * A unit's columns have several records, which a warp first leaves all, so that trips to memory go side by side.
+ * The columns of a part have several records. A warp leaves all of them before it folds one, so that trips to memory go side by side.
  */
 #pragma once
 
