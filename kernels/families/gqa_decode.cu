@@ -372,9 +372,6 @@ __device__ __forceinline__ void release_tiles(const AnnouncedPiece &piece, Ring 
 __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int warp, int lane) {
     const Place place(warp);
     const TokenFragments fragments(place.first_token(), params.schedule.box_tokens, params.v_scales_interleaved != 0, lane);
-    if (asks_rope(params)) /* while the first copies are on their way */
-        shared.rotation.prepare(params.query, params.schedule.position_stride.value, threadIdx.x,
-                                [] { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); });
     pipeline::meet_cluster<Traits::cluster_size>();
     for (uint32_t number = 0;; ++number) {
         const auto &announced = shared.pieces.wait_named(number);
@@ -390,9 +387,15 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         }
         ConsumerState state;
         if (asks_rope(params)) {
+            /* Before all copies of K and V have been asked for, behind which it would come. */
+            state.query.load_unrotated(params.query, row_map(params, announced), place.first_row, unit.live_rows,
+                                       ptx::thread_index_here() % 32);
+            if (number == 0)
+                shared.rotation.prepare(params.query, params.schedule.position_stride.value, threadIdx.x,
+                                        [] { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); });
             shared.pieces.wait_described(number);
-            shared.rotation.load(state.turned, state.query, rotated_rows(params, announced, place),
-                                 first_token(announced, place, ring), ptx::thread_index_here() % 32);
+            shared.rotation.begin(state.turned, state.query, rotated_rows(params, announced, place),
+                                  first_token(announced, place, ring), ptx::thread_index_here() % 32);
         } else {
             /* Its addresses in the row anew for every piece: kept from piece to piece they would take registers from the loop over tiles. */
             state.query.load(params.query, row_map(params, announced), place.first_row, unit.live_rows,

@@ -66,31 +66,45 @@ struct QueryFragment {
         }
     }
 
-    /*
-     * Turned for keys whose positions count from `position` of the cache. `places`: of the unit's rows. `keep` is given the same in
-     * f32, of every step and fragment: two neighbours and their partners in the upper half of the row.
-     */
-    template <class Rows, class Keep>
-    __device__ __forceinline__ void load_rotated(const query_params &query, const Rows &rows, const RowPlace *places,
-                                                 const RopeFrequency *frequencies, int first_row, int live_rows,
-                                                 uint32_t position, int lane, Keep keep) {
+    /* For rotate: as they lie in memory, of every step two neighbours and their partners in the upper half of the row. */
+    template <class Rows>
+    __device__ __forceinline__ void load_unrotated(const query_params &query, const Rows &rows, int first_row, int live_rows,
+                                                   int lane) {
 #pragma unroll
         for (int n = 0; n < row_fragments; ++n) {
             const int row = first_row + n * 8 + (lane >> 2);
-            const int live_dims = row < live_rows ? query.head_dim : 0, positions = -places[row].distance;
+            const int live_dims = row < live_rows ? query.head_dim : 0;
             const int64_t first = rows.query_offset(query, row);
-            float multiplier = Format::rotation_scale;
-            factor[n][0] = factor[n][1] = 1.f;
-            if (Format::converts_query)
-                multiplier = normalise(query, n, first, live_dims, lane);
 #pragma unroll
             for (int step = 0; step < Format::steps; ++step) {
                 const int first_dim = Format::rotated_dim(step, lane);
-                float x[2] = {}, y[2] = {}, lower[2], upper[2];
-                if (first_dim < live_dims / 2) {
-                    load_two(query, first + first_dim, x);
-                    load_two(query, first + live_dims / 2 + first_dim, y);
-                }
+                const bool is_live = first_dim < live_dims / 2; /* and so are all four: half a row is a multiple of 8 */
+                operand[step][n][0] = is_live ? load_two(query, first + first_dim) : 0u;
+                operand[step][n][1] = is_live ? load_two(query, first + live_dims / 2 + first_dim) : 0u;
+            }
+        }
+    }
+
+    /*
+     * Turns what load_unrotated has left, for keys whose positions count from `position` of the cache. `places`: of the unit's rows.
+     * `keep` is given the same in f32, of every step and fragment.
+     */
+    template <class Keep>
+    __device__ __forceinline__ void rotate(const query_params &query, const RowPlace *places, const RopeFrequency *frequencies,
+                                           int first_row, uint32_t position, int lane, Keep keep) {
+#pragma unroll
+        for (int n = 0; n < row_fragments; ++n) {
+            const int positions = -places[first_row + n * 8 + (lane >> 2)].distance;
+            float multiplier = Format::rotation_scale;
+            factor[n][0] = factor[n][1] = 1.f;
+            if (Format::converts_query)
+                multiplier = normalise(query, n, lane);
+#pragma unroll
+            for (int step = 0; step < Format::steps; ++step) {
+                const int first_dim = Format::rotated_dim(step, lane);
+                float x[2], y[2], lower[2], upper[2];
+                unpack(query, operand[step][n][0], x);
+                unpack(query, operand[step][n][1], y);
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
                     const RopeFrequency &frequency = frequencies[first_dim + i * Format::rotated_neighbour];
@@ -113,38 +127,39 @@ struct QueryFragment {
     }
 
   private:
-    /* One element of the query, of the dtypes that the format takes. */
-    static __device__ __forceinline__ float element(const query_params &query, int64_t index) {
-        const int dtype = Format::converts_query ? query.dtype : Format::matrix_dtype;
-        if (dtype == KERNEL_DTYPE_E4M3) {
-            const uint32_t code = static_cast<const uint8_t *>(query.rows)[index];
-            return ptx::float_from_fp16_low(ptx::fp16x2_from_e4m3x2_low(code));
-        }
-        const uint32_t bits = static_cast<const uint16_t *>(query.rows)[index];
-        return dtype == KERNEL_DTYPE_BF16 ? low(bits) : ptx::float_from_fp16_low(bits);
-    }
-
-    /* An element and that rotated_neighbour further. Both are live or neither: half a row is a multiple of 8. */
-    static __device__ __forceinline__ void load_two(const query_params &query, int64_t index, float (&elements)[2]) {
-        if constexpr (Format::converts_query) {
-            elements[0] = element(query, index);
-            elements[1] = element(query, index + Format::rotated_neighbour);
-        } else {
+    /* An element and that rotated_neighbour further, as they lie. */
+    static __device__ __forceinline__ uint32_t load_two(const query_params &query, int64_t index) {
+        if constexpr (!Format::converts_query) {
             static_assert(Format::rotated_neighbour == 1, "neighbours in one word");
-            const uint32_t pair = *reinterpret_cast<const uint32_t *>(static_cast<const uint16_t *>(query.rows) + index);
-            if constexpr (Format::matrix_dtype == KERNEL_DTYPE_BF16)
-                elements[0] = low(pair), elements[1] = high(pair);
-            else
-                ptx::unpack_fp16(elements[0], elements[1], pair);
+            return *reinterpret_cast<const uint32_t *>(static_cast<const uint16_t *>(query.rows) + index);
         }
+        if (query.dtype == KERNEL_DTYPE_E4M3) {
+            const uint8_t *const codes = static_cast<const uint8_t *>(query.rows) + index;
+            return codes[0] | static_cast<uint32_t>(codes[Format::rotated_neighbour]) << 8;
+        }
+        const uint16_t *const elements = static_cast<const uint16_t *>(query.rows) + index;
+        return elements[0] | static_cast<uint32_t>(elements[Format::rotated_neighbour]) << 16;
+    }
+    static __device__ __forceinline__ void unpack(const query_params &query, uint32_t pair, float (&elements)[2]) {
+        const int dtype = Format::converts_query ? query.dtype : Format::matrix_dtype;
+        if (dtype == KERNEL_DTYPE_BF16)
+            elements[0] = low(pair), elements[1] = high(pair);
+        else
+            ptx::unpack_fp16(elements[0], elements[1], dtype == KERNEL_DTYPE_E4M3 ? ptx::fp16x2_from_e4m3x2_low(pair) : pair);
     }
 
     /* What the row is multiplied by, so that its largest element lies just below 2^15, and turned ones below 2^16. */
-    __device__ __forceinline__ float normalise(const query_params &query, int n, int64_t first, int live_dims, int lane) {
+    __device__ __forceinline__ float normalise(const query_params &query, int n, int lane) {
         float largest = 0.f;
-#pragma unroll 1
-        for (int dim = lane & 3; dim < live_dims; dim += 4)
-            largest = fmaxf(largest, fabsf(element(query, first + dim)));
+#pragma unroll
+        for (int step = 0; step < Format::steps; ++step) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float elements[2];
+                unpack(query, operand[step][n][half], elements);
+                largest = fmaxf(largest, fmaxf(fabsf(elements[0]), fabsf(elements[1])));
+            }
+        }
         const int exponent = normalising_exponent(largest);
         keep_factor(n, exponent, lane);
         return power_of_two(exponent);

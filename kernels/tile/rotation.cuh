@@ -5,7 +5,7 @@
  *
  *     prepare   by the threads that read it; `synchronise` is a barrier of theirs
  *     State     what a warp keeps from tile to tile
- *     load      rows of the query, wanted for the warp's tokens of a tile from `first_token` on
+ *     begin     rows of the query that load_unrotated (query.cuh) has left, for the warp's tokens of a tile from `first_token` on
  *     turn      the same, once they were for the tile before
  *     scores    of these tokens
  */
@@ -37,7 +37,7 @@ struct NoRotation {
     template <class Synchronise>
     __device__ __forceinline__ void prepare(const query_params &, uint32_t, int, Synchronise) {}
     template <class Query, class Rows>
-    __device__ __forceinline__ void load(State &, Query &, const Rows &, int, int) const {}
+    __device__ __forceinline__ void begin(State &, Query &, const Rows &, int, int) const {}
     template <class Query, class Rows>
     __device__ __forceinline__ void turn(State &, Query &, const Rows &, int, int) const {}
     template <class Scores, class Query, class Tokens>
@@ -68,9 +68,9 @@ struct KeyRotation {
         frequencies.prepare(query, position_stride, thread, synchronise);
     }
     template <class Query, class Rows>
-    __device__ __forceinline__ void load(State &, Query &query, const Rows &rows, int, int lane) const {
-        query.load_rotated(rows.query, rows.map, rows.places, frequencies.of_pair, rows.first_row, rows.live_rows, 0u, lane,
-                           [](int, int, const float(&)[2], const float(&)[2]) {});
+    __device__ __forceinline__ void begin(State &, Query &query, const Rows &rows, int, int lane) const {
+        query.rotate(rows.query, rows.places, frequencies.of_pair, rows.first_row, 0u, lane,
+                     [](int, int, const float(&)[2], const float(&)[2]) {});
     }
     template <class Query, class Rows>
     __device__ __forceinline__ void turn(State &, Query &, const Rows &, int, int) const {}
@@ -99,18 +99,18 @@ struct QueryRotation {
         synchronise();
     }
     template <class Query, class Rows>
-    __device__ __forceinline__ void load(State &state, Query &query, const Rows &rows, int first_token, int lane) const {
-        query.load_rotated(
-            rows.query, rows.map, rows.places, frequencies.of_pair, rows.first_row, rows.live_rows,
-            first_token * rows.position_stride, lane,
-            [&](int step, int n, const float(&lower)[2], const float(&upper)[2]) { state.keep(step, n, lower, upper); });
+    __device__ __forceinline__ void begin(State &state, Query &query, const Rows &rows, int first_token, int lane) const {
+        query.rotate(rows.query, rows.places, frequencies.of_pair, rows.first_row, first_token * rows.position_stride, lane,
+                     [&](int step, int n, const float(&lower)[2], const float(&upper)[2]) { state.keep(step, n, lower, upper); });
     }
     template <class Query, class Rows>
     __device__ __forceinline__ void turn(State &state, Query &query, const Rows &rows, int first_token, int lane) const {
-        if (first_token / step_tokens % renewal_tiles == 0)
-            load(state, query, rows, first_token, lane);
-        else
+        if (first_token / step_tokens % renewal_tiles != 0) {
             state.advance(turns, query, lane);
+            return;
+        }
+        query.load_unrotated(rows.query, rows.map, rows.first_row, rows.live_rows, lane);
+        begin(state, query, rows, first_token, lane);
     }
     template <class Scores, class Query, class Tokens>
     __device__ __forceinline__ void scores(Scores &scores, const Query &query, uint32_t k_tile, const Tokens &tokens,
