@@ -22,12 +22,13 @@
 
 /*
  * The grid: "batch x thousands of tokens", or "trace" for the ragged batch that comes with libdecode. It covers few units and
- * many for the SMs, groups from 1 to 16, and work from a microsecond to a millisecond; not the whole product.
+ * many for the SMs, groups from 1 to 16, and work from a microsecond to a millisecond; not the whole product. MLA has its own.
  */
 static const struct {
     const char *heads;
     int32_t head_dim;
     const char *shapes;
+    bool mla;
 } grid[] = {
     {"32/8", 128, "1x1 1x4 1x8 1x32 1x64 1x128 4x4 8x8 16x4 64x4 64x8 128x8 256x4 trace"},
     {"64/8", 128, "1x1 1x4 1x32 1x128 4x4 8x8 16x4 64x8 trace"},
@@ -38,6 +39,9 @@ static const struct {
     {"128/8", 128, "1x4 1x64 4x4 64x8"},
     {"64/8", 64, "1x4 1x32 1x128 8x8 64x8 128x8 trace"},
     {"8/1", 64, "1x32 64x4"},
+    {"16/1", 576, "1x1 1x4 1x32 4x4 16x4 64x4 128x4 trace", .mla = true},
+    {"64/1", 576, "1x4 1x32 4x4 16x4 64x4 128x4 trace", .mla = true},
+    {"128/1", 576, "1x1 1x4 1x32 4x4 8x8 16x4 32x4 64x4 128x4 128x8 trace", .mla = true},
 };
 
 /* A kernel that can do the cell at hand. */
@@ -118,9 +122,13 @@ static void drop_plans(struct regret *regret) {
     }
 }
 
-/* Those that read the KV cache as seldom as any; the chosen one, or NULL after printing what is wrong. */
+/*
+ * Those that read the KV cache as seldom as any, but of MLA all: passes over the same rows may run side by side there. The chosen one,
+ * or NULL after printing what is wrong.
+ */
 static struct contender *choose_contenders(struct regret *regret, const struct bench_batch *batch) {
     struct candidates candidates = {.regret = regret, .problem = &batch->host.launch_problem};
+    const bool is_mla = candidates.problem->op == LIBDECODE_OP_MLA_DECODE;
     int32_t fewest = INT32_MAX;
     if (libdecode_explain(regret->machine->context, candidates.problem, &regret->machine->device, add_candidate, &candidates) !=
             LIBDECODE_OK ||
@@ -135,7 +143,8 @@ static struct contender *choose_contenders(struct regret *regret, const struct b
     }
     for (size_t index = 0; index < regret->num_contenders; index++) {
         struct contender *contender = &regret->contenders[index];
-        if (contender->plan == NULL || contender->info.row_passes == fewest || strcmp(contender->kernel, candidates.chosen) == 0)
+        if (contender->plan == NULL || contender->info.row_passes == fewest || is_mla ||
+            strcmp(contender->kernel, candidates.chosen) == 0)
             continue;
         libdecode_plan_destroy(contender->plan);
         contender->plan = NULL;
@@ -382,8 +391,10 @@ int run_regret(struct bench_machine *machine, const struct session_args *session
         const bool given = problem->lens != NULL || problem->trace != NULL;
         if (given)
             run_or_note(regret, problem, "as given");
-        for (size_t row = 0; !given && row < sizeof grid / sizeof grid[0]; row++)
-            run_shapes(regret, problem, row);
+        for (size_t row = 0; !given && row < sizeof grid / sizeof grid[0]; row++) {
+            if (grid[row].mla == problem->mla)
+                run_shapes(regret, problem, row);
+        }
         good = print_summary(regret);
     }
     for (size_t index = 0; index < regret->num_contenders; index++)

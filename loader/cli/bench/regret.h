@@ -20,8 +20,8 @@ struct regret_args {
 bool regret_workers_valid(const char *workers);
 
 /*
- * An exit code. The shape of the cells is their own; dtypes, page size and layout come from `problem`. A problem with lengths of
- * its own (--lens, --trace) is measured instead of the grid.
+ * An exit code. The shape of the cells is their own; dtypes, page size, layout and whether it is MLA come from `problem`. A problem
+ * with lengths of its own (--lens, --trace) is measured instead of the grid.
  */
 int run_regret(struct bench_machine *machine, const struct session_args *session, const struct problem_args *problem,
                const struct regret_args *args);
