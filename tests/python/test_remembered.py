@@ -96,8 +96,33 @@ class RememberedTest(PlayedTorch):
                         {"bmm2_scale": self.on(np.ones(1, np.float32), "float32")}, {"return_lse": True}):
             self.decode(1, **options)
             self.decode(0, **options)
-        self.decode(1, replaced=[(5, 71)])
         self.decode(1, replaced=[(6, 0.25)])
+
+    def test_a_new_length_of_the_longest_request(self):
+        hints, real = [], libdecode.library().decode_packed
+
+        def decode(context, problem, packed, stream):
+            hints.append(abi.Problem.from_address(problem).max_seq_len)
+            return real(context, problem, packed, stream)
+
+        with mock.patch.object(libdecode.library(), "decode_packed", decode):
+            self.decode(1)
+            for length in (71, 72, 1000, 70):
+                self.right(self.decode(replaced=[(5, length)]))
+            self.decode(1, replaced=[(5, 0)])  # no hint
+            for length in (-1, 2**31):
+                with self.assertRaisesRegex(ValueError, "max_seq_len"):
+                    self.decode(replaced=[(5, length)])
+        self.assertEqual(hints, [71, 72, 1000, 70])
+
+    def test_a_new_length_by_name(self):
+        self.batch = Batch()
+        query, (k, v), _, table, lens, *_ = self.arguments()
+        k, v = (self.on(tensor.array[:len(LENS)]) for tensor in (k, v))
+        for length, long, pages in ((70, 1, table), (71, 0, table), (80, 1, None), (79, 1, None)):  # without pages it is a bound
+            before, options = self.long_ways, {} if pages is None else {"block_tables": pages}
+            libdecode.cudnn_batch_decode_with_kv_cache(query, k, v, 0.125, None, max_sequence_kv=length, actual_seq_lens_kv=lens, **options)
+            self.assertEqual(self.long_ways - before, long)
 
     def test_other_layouts(self):
         self.decode(1)
@@ -218,11 +243,11 @@ class RememberedTest(PlayedTorch):
             self.decode(1)
 
     def test_no_more_than_some_are_kept(self):
-        for length in range(70, 90):
-            self.decode(1, replaced=[(5, length)])
-        for length in range(82, 90):
-            self.decode(0, replaced=[(5, length)])
-        self.decode(1, replaced=[(5, 81)])
+        for window in range(70, 90):
+            self.decode(1, window_left=window)
+        for window in range(82, 90):
+            self.decode(0, window_left=window)
+        self.decode(1, window_left=81)
 
     def test_cudnns_words(self):
         for long in (1, 0):

@@ -47,6 +47,7 @@ class Call:
         # For `remembered`: which tensor each pointer is of, what was allocated here, and where it went.
         self.pointers: dict[str, View] = {}
         self.made: list[Any] = []
+        self.length_is_hint = False  # max_seq_len: results do not depend on it
         self.launch: Launch | None = None
 
     def _see(self, array: Any, name: str) -> View:
@@ -153,7 +154,7 @@ class Call:
         require_shape(ids, (self.num_tokens, top_k), "[tokens, sparse_mla_top_k]")
         require_dense_rows(ids)
         problem.sparse_top_k, problem.sparse_token_ids_stride = top_k, ids.stride(0)
-        problem.batch_size, problem.max_seq_len = batch, max_seq_len
+        problem.batch_size, problem.max_seq_len, self.length_is_hint = batch, max_seq_len, True
         self.views.append(ids)
         self._point("sparse_token_ids", ids)
         if top_k_lens is not None:
@@ -227,7 +228,7 @@ class Call:
         if width == 0:
             raise InvalidArgumentError(f"block_tables has shape {table.shape}: a row must have an entry")
         request = len(heads)
-        problem.batch_size, problem.max_seq_len = batch, max_seq_len
+        problem.batch_size, problem.max_seq_len, self.length_is_hint = batch, max_seq_len, lens is not None
         if not shared:
             problem.features |= abi.FEATURE_V_PAGE_TABLE
             problem.page_table_v_offset = table.stride(request + 1)

@@ -3,8 +3,9 @@
 
 An engine makes one call for every layer, and those of a step differ in addresses alone. So a call that went well leaves a recipe:
 the problem, and where each pointer of the tensors comes from. The next call whose tensors have the same layouts, and whose other
-arguments are equal, takes the addresses and launches. Every other call takes the long way, which says what is wrong, allocates
-workspaces and makes contexts current; so does one whose launch fails.
+arguments are equal, takes the addresses and launches. The length of the longest request, which grows with every step, may differ
+where it is a hint. Every other call takes the long way, which says what is wrong, allocates workspaces and makes contexts current;
+so does one whose launch fails.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _MOST_RECIPES = 8  # of a function: layers of a few kinds, steps of a few sizes
 _PLAIN = (type(None), bool, int, float, str)  # arguments that are compared
 # Those that are a tensor's of the caller: workspaces are found anew, slopes stay where they are.
 _POINTERS = [name for name, kind in abi.Tensors._fields_ if kind is c_void_p and name not in ("workspace", "alibi_slopes")]
+_HINTS = ("max_seq_len", "max_sequence_kv")  # parameters whose argument is the problem's max_seq_len
+_MOST_TOKENS = 2**31 - 1  # that it has room for
 _MISSED = object()  # the recipe is not for this call
 
 Parameters = ParamSpec("Parameters")
@@ -36,7 +39,10 @@ Result = TypeVar("Result")
 
 def remembered(body: Callable[Concatenate[Call, Parameters], Result]) -> Callable[Parameters, Result]:
     """`body` without its first parameter, which is a new Call that it describes and runs."""
-    recipes: tuple[Recipe, ...] = ()  # the newest first; replaced, never changed, since threads read it
+    recipes: tuple[Recipe, ...] = ()  # the newest first; replaced, not changed, since threads read it
+    signature = inspect.signature(body)
+    parameters = list(signature.parameters.values())[1:]
+    hint = next((position for position, parameter in enumerate(parameters) if parameter.name in _HINTS), None)
 
     @functools.wraps(body)
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -50,14 +56,21 @@ def remembered(body: Callable[Concatenate[Call, Parameters], Result]) -> Callabl
                     return result
         call = Call()
         result = body(call, *args, **kwargs)
-        made = _recipe(call, names, types, values, result)
+        made = _recipe(call, names, types, values, result, _given(hint, parameters, names, len(args)))
         if made is not None:
             recipes = (made, *recipes[: _MOST_RECIPES - 1])
         return result
 
-    signature = inspect.signature(body)
-    function.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # type: ignore[attr-defined]
+    function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return function
+
+
+def _given(parameter: int | None, parameters: list[inspect.Parameter], names: tuple[str, ...], num_unnamed: int) -> int | None:
+    """Where the argument of a parameter stands; None: it was not given."""
+    if parameter is None or parameter < num_unnamed:
+        return parameter
+    name = parameters[parameter].name
+    return num_unnamed + names.index(name) if name in names else None
 
 
 class Arguments(NamedTuple):
@@ -70,6 +83,7 @@ class Arguments(NamedTuple):
     inner_types: list[list[type]]
     tensors: list[int]  # of those that were looked at
     plain: list[int]  # of those that must be equal
+    hint: int | None  # of the longest request's length, where it need not be
     get_result: Callable[[tuple[Any, ...]], Any]  # of the values, and what was made behind them: what the call returns
 
 
@@ -97,7 +111,8 @@ class Recipe:
         self._ordinal, self._stream = launch.ordinal, launch.stream
         self._workspace, self._context = (_position(values, given) for given in (launch.workspace, launch.context))
         self._default_context = default_context().handle if launch.context is None else None
-        self._problem = call.problem
+        self._problem, self._length_at = call.problem, arguments.hint
+        self._length = call.problem.max_seq_len
         self._problem_address = addressof(call.problem)
         self._decode = library().decode_packed
         # The bytes of the tensors: addresses among bytes that stay.
@@ -135,6 +150,11 @@ class Recipe:
         tensors = self._get_tensors(values)
         if self._get_plain(values) != self._plain or not self._are_alike(*tensors):
             return _MISSED
+        if self._length_at is not None and values[self._length_at] != self._length:
+            length = values[self._length_at]
+            if not 0 < length <= _MOST_TOKENS:
+                return _MISSED
+            self._problem.max_seq_len = self._length = length  # one thread may launch with another's: it is a hint
         addresses = list(map(self._address, tensors))
         if 0 in addresses or self._current_ordinal() != self._ordinal:
             return _MISSED
@@ -159,7 +179,8 @@ class Recipe:
         return self._get_result(values)
 
 
-def _recipe(call: Call, names: tuple[str, ...], types: tuple[type, ...], values: tuple[Any, ...], result: Any) -> Recipe | None:
+def _recipe(call: Call, names: tuple[str, ...], types: tuple[type, ...], values: tuple[Any, ...], result: Any,
+            length_at: int | None) -> Recipe | None:
     """None where it was no launch, or where something but layouts and equal arguments may have had a part in it."""
     torch = sys.modules.get("torch")
     if call.launch is None or torch is None:
@@ -182,13 +203,15 @@ def _recipe(call: Call, names: tuple[str, ...], types: tuple[type, ...], values:
     number = {id(values[position]): index for index, position in enumerate(tensors)}
     number |= {owner: len(tensors) + index for owner, index in made.items()}
     positions = {name: Origin(number[id(seen.owner)], seen.address - seen.owner.data_ptr()) for name, seen in call.pointers.items()}
-    plain = [position for position, kind in enumerate(kinds) if kind in _PLAIN or kind is torch.dtype]
+    hint = length_at if call.length_is_hint and length_at is not None and kinds[length_at] is int else None
+    plain = [position for position, kind in enumerate(kinds) if position != hint and (kind in _PLAIN or kind is torch.dtype)]
     everything = (*values, *call.made)
     returned = [_position(everything, one) for one in (result if type(result) is tuple else (result,))]
     if None in returned:
         return None
     get_result = _many([one for one in returned if one is not None]) if type(result) is tuple else itemgetter(returned[0])
-    return Recipe(call, call.launch, Arguments(names, types, values, pairs, inner_types, tensors, plain, get_result), positions)
+    arguments = Arguments(names, types, values, pairs, inner_types, tensors, plain, hint, get_result)
+    return Recipe(call, call.launch, arguments, positions)
 
 
 def _many(positions: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
