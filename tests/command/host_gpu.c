@@ -3,6 +3,7 @@
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include "host_gpu.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,15 +174,50 @@ CALL cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
     *free_bytes = *total_bytes = FREE_BYTES;
     return answer(SUCCESS);
 }
+/* What lies in front of memory that was given away; as long as its alignment. */
+struct allocation {
+    _Alignas(512) struct allocation *next;
+    size_t bytes;
+};
+static struct allocation *allocations;
+static pthread_mutex_t allocations_lock = PTHREAD_MUTEX_INITIALIZER;
+
+int host_gpu_is_allocated(const void *address) {
+    (void)pthread_mutex_lock(&allocations_lock);
+    const struct allocation *allocation = allocations;
+    while (allocation != NULL && (uintptr_t)address - (uintptr_t)(allocation + 1) >= allocation->bytes)
+        allocation = allocation->next;
+    (void)pthread_mutex_unlock(&allocations_lock);
+    return allocation != NULL;
+}
 CALL cuMemAlloc_v2(cuda_address *address, size_t bytes);
 CALL cuMemAlloc_v2(cuda_address *address, size_t bytes) {
-    void *memory = bytes <= FREE_BYTES ? aligned_alloc(512, (bytes + 511) / 512 * 512) : NULL;
-    *address = (uintptr_t)memory;
-    return answer(memory != NULL ? SUCCESS : OUT_OF_MEMORY);
+    const size_t rounded = (bytes + sizeof(struct allocation) - 1) / sizeof(struct allocation) * sizeof(struct allocation);
+    struct allocation *allocation = bytes <= FREE_BYTES ? aligned_alloc(sizeof *allocation, sizeof *allocation + rounded) : NULL;
+    *address = 0;
+    if (allocation == NULL)
+        return answer(OUT_OF_MEMORY);
+    *address = (uintptr_t)(allocation + 1);
+    allocation->bytes = bytes;
+    (void)pthread_mutex_lock(&allocations_lock);
+    allocation->next = allocations;
+    allocations = allocation;
+    (void)pthread_mutex_unlock(&allocations_lock);
+    return answer(SUCCESS);
 }
 CALL cuMemFree_v2(cuda_address address);
 CALL cuMemFree_v2(cuda_address address) {
-    free((void *)(uintptr_t)address);
+    struct allocation *allocation = address != 0 ? (struct allocation *)(uintptr_t)address - 1 : NULL, **place = &allocations;
+    (void)pthread_mutex_lock(&allocations_lock);
+    while (*place != NULL && *place != allocation)
+        place = &(*place)->next;
+    const int is_known = allocation != NULL && *place == allocation;
+    if (is_known)
+        *place = allocation->next;
+    (void)pthread_mutex_unlock(&allocations_lock);
+    if (!is_known)
+        return answer(INVALID_VALUE);
+    free(allocation);
     return answer(SUCCESS);
 }
 CALL cuMemcpyHtoD_v2(cuda_address to, const void *from, size_t bytes);

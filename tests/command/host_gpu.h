@@ -72,6 +72,9 @@ int host_gpu_knows_history(const char *kernel, const void *parameters);
 /* Computes. `row_tile`, `cluster_size` and the rest of the contract play no role. */
 void host_gpu_execute(const char *kernel, const void *parameters);
 
+/* Whether cuMemAlloc_v2 gave it to somebody who has it still. */
+int host_gpu_is_allocated(const void *address);
+
 /* Runs the kernel of that name where HOST_GPU_KERNELS has it; 0: it has not. */
 int host_gpu_play(const char *kernel, const void *parameters, unsigned grid, unsigned cluster_size, unsigned threads,
                   unsigned shared_bytes);

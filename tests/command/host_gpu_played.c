@@ -42,6 +42,7 @@ int host_gpu_play(const char *kernel, const void *parameters, unsigned grid, uns
     if (played == NULL || played->run == NULL)
         return 0;
     launches++;
-    played->run(parameters, grid, cluster_size, threads, shared_bytes, (seed != NULL ? strtoull(seed, NULL, 10) : 1) + launches);
+    played->run(parameters, grid, cluster_size, threads, shared_bytes, (seed != NULL ? strtoull(seed, NULL, 10) : 1) + launches,
+                host_gpu_is_allocated);
     return 1;
 }

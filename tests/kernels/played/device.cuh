@@ -64,6 +64,9 @@ constexpr uint32_t shared_window = 1024; /* where the shared memory of a CTA beg
 /* For so long nothing may move in a CTA: then it is stopped. */
 extern double patience_seconds;
 
+/* Whether an address is in memory of the device; NULL: nobody knows. */
+extern int (*is_allocated)(const void *address);
+
 /* Ends the process, and says where every thread of this CTA stands. */
 [[noreturn]] void stop(const char *why);
 

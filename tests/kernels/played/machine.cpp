@@ -23,6 +23,7 @@ alignas(1024) thread_local uint8_t shared_memory[232448];
 namespace played {
 
 double patience_seconds = 60;
+int (*is_allocated)(const void *address);
 
 namespace {
 
