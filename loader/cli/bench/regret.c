@@ -19,6 +19,7 @@
 #define MAX_NUMBERS 64
 #define MAX_KERNELS 256
 #define MAX_CELLS 128
+#define MLA_HEAD_DIM 576
 
 /*
  * The grid: "batch x thousands of tokens", or "trace" for the ragged batch that comes with libdecode. It covers few units and
@@ -28,7 +29,6 @@ static const struct {
     const char *heads;
     int32_t head_dim;
     const char *shapes;
-    bool mla;
 } grid[] = {
     {"32/8", 128, "1x1 1x4 1x8 1x32 1x64 1x128 4x4 8x8 16x4 64x4 64x8 128x8 256x4 trace"},
     {"64/8", 128, "1x1 1x4 1x32 1x128 4x4 8x8 16x4 64x8 trace"},
@@ -39,9 +39,9 @@ static const struct {
     {"128/8", 128, "1x4 1x64 4x4 64x8"},
     {"64/8", 64, "1x4 1x32 1x128 8x8 64x8 128x8 trace"},
     {"8/1", 64, "1x32 64x4"},
-    {"16/1", 576, "1x1 1x4 1x32 4x4 16x4 64x4 128x4 trace", .mla = true},
-    {"64/1", 576, "1x4 1x32 4x4 16x4 64x4 128x4 trace", .mla = true},
-    {"128/1", 576, "1x1 1x4 1x32 4x4 8x8 16x4 32x4 64x4 128x4 128x8 trace", .mla = true},
+    {"16/1", MLA_HEAD_DIM, "1x1 1x4 1x32 4x4 16x4 64x4 128x4 trace"},
+    {"64/1", MLA_HEAD_DIM, "1x4 1x32 4x4 16x4 64x4 128x4 trace"},
+    {"128/1", MLA_HEAD_DIM, "1x1 1x4 1x32 4x4 8x8 16x4 32x4 64x4 128x4 128x8 trace"},
 };
 
 /* A kernel that can do the cell at hand. */
@@ -392,7 +392,7 @@ int run_regret(struct bench_machine *machine, const struct session_args *session
         if (given)
             run_or_note(regret, problem, "as given");
         for (size_t row = 0; !given && row < sizeof grid / sizeof grid[0]; row++) {
-            if (grid[row].mla == problem->mla)
+            if ((grid[row].head_dim == MLA_HEAD_DIM) == problem->mla)
                 run_shapes(regret, problem, row);
         }
         good = print_summary(regret);
