@@ -19,6 +19,38 @@ constexpr uint32_t out_dtypes =
     1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | (Format::converts_query ? 1u << KERNEL_DTYPE_E4M3 : 0u) |
     (Format::converts_query && S::part_columns % tile::block_dims == 0 ? 1u << KERNEL_DTYPE_NVFP4 : 0u);
 
+/* What results are multiplied by, beside what is of their rows. */
+template <class Format>
+__device__ __forceinline__ float output_scale(const output_params &output) {
+    return (output.bmm2_scale_device != nullptr ? *output.bmm2_scale_device : output.bmm2_scale) * Format::v_scale;
+}
+
+/* A row of a finished unit: what its values are multiplied by, and its lse. */
+struct FinishedRow {
+    float reference, total, scale;
+    bool empty;
+
+    template <class Rows>
+    __device__ __forceinline__ FinishedRow(const output_params &output, const Rows &rows, int row, float reference, float total,
+                                           float output_scale)
+        : reference(reference), total(total) {
+        float weight = 1.f;
+        if (output.sinks != nullptr) {
+            const float sink = output.sinks[rows.head(row)] * tile::log2_e;
+            const float common = tile::finite_reference(fmaxf(reference, sink));
+            weight = ptx::exp2_approx(reference - common);
+            /* A sink of +infinity takes all the weight; its difference to itself would be NaN. */
+            this->total = total * weight + (sink == common ? 1.f : ptx::exp2_approx(sink - common));
+            this->reference = fmaxf(reference, sink);
+        }
+        empty = this->total == 0.f; /* NaN is not: it propagates */
+        scale = empty ? 0.f : __fdividef(output_scale * weight, this->total);
+    }
+    __device__ __forceinline__ float lse(const output_params &output) const {
+        return empty ? -INFINITY : (reference + log2f(total)) * output.lse_factor;
+    }
+};
+
 /*
  * This CTA's columns of a finished unit, the first of them `first_column` of the head. Columns from head_dim on are padding, never
  * stored. `rows`: a RowMap, or one like it.
@@ -26,32 +58,20 @@ constexpr uint32_t out_dtypes =
 template <class Format, class S, class Rows>
 __device__ __forceinline__ void store_unit(const output_params &output, const Rows &rows, const S &result, int first_column,
                                            int head_dim) {
-    const float bmm2_scale =
-        (output.bmm2_scale_device != nullptr ? *output.bmm2_scale_device : output.bmm2_scale) * Format::v_scale;
+    const float scale = output_scale<Format>(output);
 #pragma unroll
     for (int i = 0; i < S::per_thread; ++i) {
         const int column = first_column + result.column(i);
         if (!result.live(i) || column >= head_dim)
             continue;
-        float reference = result.reference[i], total = result.sum[i], weight = 1.f;
-        if (output.sinks != nullptr) {
-            const float sink = output.sinks[rows.head(result.row(i))] * tile::log2_e;
-            const float common = tile::finite_reference(fmaxf(reference, sink));
-            weight = ptx::exp2_approx(reference - common);
-            /* A sink of +infinity takes all the weight; its difference to itself would be NaN. */
-            total = total * weight + (sink == common ? 1.f : ptx::exp2_approx(sink - common));
-            reference = fmaxf(reference, sink);
-        }
-        const bool empty = total == 0.f; /* NaN is not: it propagates */
-        const float scale = empty ? 0.f : __fdividef(bmm2_scale * weight, total);
+        const FinishedRow row(output, rows, result.row(i), result.reference[i], result.sum[i], scale);
         float value[S::width];
 #pragma unroll
         for (int j = 0; j < S::width; ++j)
-            value[j] = result.value[i][j] * scale;
+            value[j] = result.value[i][j] * row.scale;
         tile::store_output<out_dtypes<Format, S>>(output, rows, result.row(i), column, head_dim, value);
         if (output.lse != nullptr && column == 0)
-            output.lse[rows.lse_offset(output, result.row(i))] =
-                empty ? -INFINITY : (reference + log2f(total)) * output.lse_factor;
+            output.lse[rows.lse_offset(output, result.row(i))] = row.lse(output);
     }
 }
 
