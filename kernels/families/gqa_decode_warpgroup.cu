@@ -219,7 +219,7 @@ __device__ __forceinline__ void attend(const pipeline::AnnouncedPiece<Traits::ro
         /* Behind this barrier all warps are done with the weights of the tile before, too. */
         if (ptx::named_barrier_any<tile::group_threads>(place.barrier(), exceeds)) {
             state.softmax.raise(scores, references, place.warp, lane, place.barrier());
-            tile::shrink_output(state.output, references, lane);
+            tile::shrink_output(state.output, references.shrink, lane);
             (void)tile::GroupSoftmax::subtract(scores, references, differences, lane);
         }
         state.softmax.weigh<Format::matrix_dtype>(differences, weights, place.warp, lane);

@@ -41,6 +41,7 @@
 #include "abi.h"
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/epilogue.cuh"
+#include "pipeline/first_query.cuh"
 #include "pipeline/history.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/page_stream.cuh"
@@ -323,32 +324,10 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, WorkMemo
     }
 }
 
-/*
- * The queries of the unit that is this worker's first where all requests are alike (split_schedule.cuh), while the schedule is still on
- * its way: once it is known KV is read, and a query from memory would come behind that. Never beyond the queries: a line of unmapped
- * memory takes some 40 us on an H200, and as long as that the kernel.
- */
-__device__ __forceinline__ void prefetch_query(const mla_decode_params &params, int worker) {
-    const schedule_params &schedule = params.schedule;
-    if (schedule.cum_seq_lens_q != nullptr)
-        return;
-    const uint32_t heads = schedule.heads_per_worker.value, units = heads * schedule.row_passes;
-    const uint32_t unit = tile::quotient((worker >> schedule.head_shift) * schedule.batch_size * units, schedule.num_workers);
-    const uint32_t request = units == 1 ? unit : pipeline::divide(unit, units);
-    if (request >= static_cast<uint32_t>(schedule.batch_size)) /* a worker too many, or a product of more than 32 bits */
-        return;
-    const int pass = tile::quotient(unit - request * units, schedule.heads_per_worker);
-    const int head_in_request = unit - request * units - pass * heads;
-    const int kv_head = (head_in_request << schedule.head_shift) + (worker & ((1 << schedule.head_shift) - 1));
-    const int first_row = pass * Traits::row_tile;
-    const int live_rows = min(schedule.q_len * static_cast<int>(schedule.group_size.value) - first_row, Traits::row_tile);
-    SharedQuery::prefetch(params, tile::RowMap(schedule.group_size, request * schedule.q_len, kv_head, first_row), live_rows,
-                          static_cast<int>(ptx::thread_index_here()), Traits::consumer_threads);
-}
-
 __device__ __forceinline__ void consume(const mla_decode_params &params, SharedMemory &shared, Ring ring) {
     WorkMemory<stages> &work = shared.work;
-    prefetch_query(params, blockIdx.x / Traits::cluster_size);
+    pipeline::prefetch_first_query<SharedQuery, Traits::row_tile>(params, blockIdx.x / Traits::cluster_size,
+                                                                  Traits::consumer_threads);
     pipeline::meet_cluster<Traits::cluster_size>();
     for (uint32_t number = 0;; ++number) {
         const auto &announced = work.pieces.wait_named(number);

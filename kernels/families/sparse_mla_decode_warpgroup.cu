@@ -15,8 +15,8 @@
  *     output:    wait for weights i    | V i to registers, p V, the tiles go back           | ...
  *
  * So the scores of i + 1 are computed beside the outputs of i. The tensor core takes 1152 clocks for the scores of 64 tokens, and 1024 for
- * their outputs. All together takes 4.2 us on an H200: 3.6 without the outputs, 3.2 without the scores, 2.1 for the copies alone, of
- * two producer warps. So neither the tensor core nor memory is what it waits for; which role waits for which was not measured.
+ * their outputs. All together takes some 3.2 us on an H200, and a unit some 12 beside its tiles; of an earlier form, which took 4.2 with both,
+ * 0.6 less without the outputs, 1.0 less without the scores, and 2.1 for the copies alone, of two producer warps.
  *
  * Registers: outputs have most of them. There is no room for the scores of a second block of K beside those of the first, nor for sums of
  * rows, which lie in shared memory, and the compiler spills some words of the other roles.
@@ -32,6 +32,7 @@
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/token_gather.cuh"
+#include "pipeline/transposed_store.cuh"
 #include "pipeline/worker_fold.cuh"
 #include "tile/gathered_warpgroup.cuh"
 #include "tile/row_map.cuh"
@@ -99,9 +100,10 @@ struct WorkMemory {
             alignas(1024) uint8_t weights[weight_versions][tile::group_weight_bytes];
         };
         alignas(16) Columns columns;
+        pipeline::TransposedRows<Traits::v_dim> rows;
     };
     tile::GroupReferences references;
-    alignas(16) float row_scale[Traits::row_tile]; /* of the rows' products with K */
+    alignas(16) float row_scale[Traits::row_tile]; /* of the rows' products with K; at the end of their results */
     float statistics[Traits::row_tile][2];         /* reference and sum of the rows of a piece */
     tile::SharedSoftmax of_thread[tile::group_threads];
     uint32_t seen[2];          /* of the tiles that the newest weights belong to, a bit for each token that is there */
@@ -298,7 +300,7 @@ __device__ __forceinline__ void consume_scores(const sparse_mla_decode_params &p
 /* Rows of Q into shared memory, by the output warpgroups. */
 __device__ __forceinline__ void load_query(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
                                            const tile::RowMap &rows, int live_rows) {
-    constexpr int warps = Traits::output_threads / 32, together = 4;
+    constexpr int warps = Traits::output_threads / 32, together = 2;
     static_assert(Traits::row_tile % (warps * together) == 0, "whole rounds");
     const int warp = ptx::thread_index_here() / 32, lane = ptx::thread_index_here() % 32;
     const float scale = tile::scale_log2(params.query) * Format::k_scale;
@@ -326,7 +328,7 @@ __device__ __forceinline__ void attend_output(WorkMemory<stages> &work, const ti
     while (tiles > 0) {
         wait(work.published, taken & 1);
         if (__any_sync(tile::full_warp, work.is_raised))
-            tile::shrink_output(output, work.references, place.lane());
+            tile::shrink_output(output, work.references.shrink, place.lane());
 #pragma unroll 1
         for (int half = 0; half < 2 && tiles > 0; ++half, --tiles) {
             const uint32_t seen = work.seen[half], tile = ring.tile(pipeline::tensor_k);
@@ -371,8 +373,8 @@ __device__ __forceinline__ void store_columns(Columns &columns, const Place &pla
 }
 
 /* What the output warpgroups have of a round's columns, stored, or left for the workers that share the unit: a block after the other. */
-__device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
-                                          const pipeline::AnnouncedPiece<Traits::row_tile> &announced, int round) {
+__device__ __forceinline__ void hand_over_round(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
+                                                const pipeline::AnnouncedPiece<Traits::row_tile> &announced, int round) {
     constexpr int block_parts = tile::latent_block_dims / Traits::block_columns;
     const pipeline::Piece &piece = announced.piece;
     const bool is_part = piece.num_parts > 1;
@@ -392,6 +394,41 @@ __device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params
     }
 }
 
+/* The piece's result, by way of shared memory. */
+__device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
+                                          const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Place &place,
+                                          const Output &output) {
+    static_assert(Traits::rounds == 2, "in a loop, columns whose turn comes later would not stay in registers");
+    store_columns<0>(work.columns, place, output);
+    meet_output();
+    hand_over_round(params, work, announced, 0);
+    meet_output(); /* they have been taken */
+    store_columns<1>(work.columns, place, output);
+    meet_output();
+    hand_over_round(params, work, announced, 1);
+    meet_output();
+}
+
+/* A whole unit's, of 16 bits. */
+__device__ __forceinline__ void store_whole(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
+                                            const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Place &place,
+                                            const Output &output) {
+    const tile::RowMap rows = map_rows(params, announced.rows, announced.piece);
+    const int live_rows = announced.rows.live_rows, thread = ptx::thread_index_here();
+    if (thread < live_rows) {
+        const pipeline::FinishedRow row(params.output, rows, thread, work.statistics[thread][0], work.statistics[thread][1],
+                                        pipeline::output_scale<Format>(params.output));
+        work.row_scale[thread] = row.scale;
+        if (params.output.lse != nullptr)
+            params.output.lse[rows.lse_offset(params.output, thread)] = row.lse(params.output);
+    }
+    meet_output();
+    work.rows.template put<Format>(params.output.dtype, work.row_scale, output, place.group, place.warp(), place.lane());
+    meet_output();
+    work.rows.template store<Traits::output_threads>(params.output, rows, live_rows, thread);
+    meet_output(); /* they have been taken */
+}
+
 __device__ __forceinline__ void consume_output(const sparse_mla_decode_params &params, WorkMemory<stages> &work, Ring ring) {
     const Place place(ptx::thread_index_here());
     uint32_t taken = 0;
@@ -405,15 +442,10 @@ __device__ __forceinline__ void consume_output(const sparse_mla_decode_params &p
         meet_consumers(); /* Q is there */
         attend_output(work, announced.rows, ring, place, output, taken);
         meet_consumers(); /* statistics are there, and nobody reads query and weights any more */
-        static_assert(Traits::rounds == 2, "two calls of store_columns");
-        store_columns<0>(work.columns, place, output);
-        meet_output();
-        hand_over(params, work, announced, 0);
-        meet_output(); /* they have been taken */
-        store_columns<1>(work.columns, place, output);
-        meet_output();
-        hand_over(params, work, announced, 1);
-        meet_output();
+        if (announced.piece.num_parts == 1 && params.output.dtype <= KERNEL_DTYPE_FP16)
+            store_whole(params, work, announced, place, output);
+        else
+            hand_over(params, work, announced, place, output);
         number = announced.number; /* anew: kept over the loop it would take a register from it */
         work.pieces.pop(number);
     }

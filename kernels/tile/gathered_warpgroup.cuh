@@ -60,7 +60,9 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
         ptx::wgmma_commit();
         ptx::wgmma_wait_but<in_flight>();
     }
-    typename Format::Latent::KeyReader latent(rows, tokens, 0, lane);
+    const typename Format::Latent::KeyReader latent(rows, tokens, 0, lane);
+    uint32_t chunks[2][4];
+    latent.load(chunks[0], 0);
 #pragma unroll
     for (int block = 0; block < latent_blocks; ++block) {
         ScoreFragment<1, group_row_fragments> of_block;
@@ -70,7 +72,9 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
         for (int i = 0; i < block_steps; ++i) {
             const int step = block * block_steps + i;
             uint32_t(&operand)[4] = keys[(step + 1) % (in_flight + 1)];
-            latent.operand(operand, step);
+            if (step % 2 == 0 && step + 2 < Format::latent_steps)
+                latent.load(chunks[step / 2 % 2 ^ 1], step / 2 + 1);
+            latent.convert(operand, chunks[step / 2 % 2], step);
             ptx::wgmma_fence();
             group_mma<Format::Latent::matrix_dtype>(of_block.value[0], operand, OperandRows<group_rows>::operand(query, 0, step),
                                                     i > 0);
@@ -87,6 +91,40 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
                 scores.value[0][n][i] = fmaf(of_block.value[0][n][i], scales[i / 2], scores.value[0][n][i]);
         }
     }
+}
+
+/*
+ * scores^T = K Q^T of rows of one format, of the warp's 16 tokens of a tile from `first_token` on. While a pair of steps is on its way, the next
+ * is converted, and the one after that read.
+ */
+template <class Format, int tile_tokens>
+__device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragments> &scores, uint32_t query, uint32_t k_tile,
+                                                int first_token, int box_tokens, int lane) {
+    constexpr int together = 2;
+    static_assert(Format::steps % together == 0 && Format::pair_steps == together, "pairs of steps");
+    uint32_t keys[3][together][4], chunks[2][4];
+    query = ptx::computed_here(query); /* descriptors kept over the loop would take registers from it */
+    const TokenFragments<Format, tile_tokens, 1> tokens(first_token, box_tokens, false, lane);
+    const typename Format::KeyReader reader(k_tile, tokens, 0, lane);
+    reader.load(chunks[0], 0);
+#pragma unroll
+    for (int step = 0; step < Format::steps; step += together) {
+        uint32_t(&operands)[together][4] = keys[step / together % 3];
+        if (step + together < Format::steps)
+            reader.load(chunks[step / together % 2 ^ 1], step / together + 1);
+#pragma unroll
+        for (int i = 0; i < together; ++i)
+            reader.convert(operands[i], chunks[step / together % 2], i);
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < together; ++i)
+            group_mma<Format::matrix_dtype>(scores.value[0], operands[i], OperandRows<group_rows>::operand(query, 0, step + i),
+                                            step + i > 0);
+        ptx::wgmma_commit();
+        ptx::wgmma_wait_but<1>();
+    }
+    ptx::wgmma_wait();
+    ptx::accumulator_is_ready(scores.value[0]);
 }
 
 /* The step over the dims of V that a warp of warpgroup `group` has as its step `i` of four: half a block's quarter. */
@@ -116,6 +154,43 @@ __device__ __forceinline__ void group_latent_pv(OutputFragment<4, group_row_frag
             const uint32_t version = versions == 1 ? weights : weights + (group * group_blocks + step / 2) * group_weight_bytes;
             ptx::wgmma_fence();
             group_mma<Format::matrix_dtype>(output.value[step], operand, OperandRows<group_rows>::operand(version, 0, fragment),
+                                            true);
+            ptx::wgmma_commit();
+            ptx::wgmma_wait_but<1>();
+        }
+    }
+    ptx::wgmma_wait();
+#pragma unroll
+    for (int step = 0; step < steps; ++step)
+        ptx::accumulator_is_ready(output.value[step]);
+}
+
+/* The same of 64 tokens in boxes. `masked`: those that are not in `seen` count as zeros. */
+template <bool masked, class Format>
+__device__ __forceinline__ void group_latent_pv(OutputFragment<4, group_row_fragments> &output, uint32_t weights, uint32_t v_tile,
+                                                const TokenFragments<Format, group_tokens, group_token_fragments> &tokens,
+                                                uint64_t seen, int group, int warp, int lane) {
+    constexpr int steps = 4;
+    uint32_t values[2][4];
+    weights = ptx::computed_here(weights);
+#pragma unroll
+    for (int fragment = 0; fragment < group_token_fragments; ++fragment) {
+        typename Format::ValueReader reader(v_tile, tokens, fragment, lane, value_step(group, warp, 0));
+        VisibleHalves visible;
+        if constexpr (masked)
+            visible = VisibleHalves(static_cast<uint32_t>(seen >> (fragment * fragment_tokens)), lane);
+#pragma unroll
+        for (int step = 0; step < steps; ++step) {
+            uint32_t(&operand)[4] = values[step % 2];
+            reader.operand(operand, value_step(0, 0, step));
+            if constexpr (masked) {
+                operand[0] &= visible.low;
+                operand[1] &= visible.low;
+                operand[2] &= visible.high;
+                operand[3] &= visible.high;
+            }
+            ptx::wgmma_fence();
+            group_mma<Format::matrix_dtype>(output.value[step], operand, OperandRows<group_rows>::operand(weights, 0, fragment),
                                             true);
             ptx::wgmma_commit();
             ptx::wgmma_wait_but<1>();

@@ -57,8 +57,15 @@ struct Fp8Format {
         using Reader::Reader;
         __device__ __forceinline__ void operand(uint32_t (&keys)[4], int step, int first = 0) {
             if (step % 2 == 0)
-                ptx::ldmatrix_x4(this->chunks, Rows::pair(this->address, this->line_stride_bytes, (first + step) / 2));
-            const uint32_t low = this->chunks[step % 2 * 2], high = this->chunks[step % 2 * 2 + 1];
+                load(this->chunks, (first + step) / 2);
+            convert(keys, this->chunks, step);
+        }
+        /* In two: the chunks of a pair of steps, and one of them. */
+        __device__ __forceinline__ void load(uint32_t (&chunks)[4], int pair) const {
+            ptx::ldmatrix_x4(chunks, Rows::pair(this->address, this->line_stride_bytes, pair));
+        }
+        static __device__ __forceinline__ void convert(uint32_t (&keys)[4], const uint32_t (&chunks)[4], int step) {
+            const uint32_t low = chunks[step % 2 * 2], high = chunks[step % 2 * 2 + 1];
             keys[0] = Pairs::lower(low);
             keys[1] = Pairs::lower(high);
             keys[2] = Pairs::upper(low);

@@ -311,11 +311,11 @@ struct SharedSoftmax {
 /* What the references that were raised last make of the output so far. */
 template <int steps>
 __device__ __forceinline__ void shrink_output(OutputFragment<steps, group_row_fragments> &output,
-                                              const GroupReferences &references, int lane) {
+                                              const float (&shrink)[group_rows], int lane) {
 #pragma unroll
     for (int n = 0; n < group_row_fragments; ++n) {
-        const float2 shrink = of_rows(references.shrink, n, lane);
-        output.scale(n, shrink.x, shrink.y);
+        const float2 of_lane = of_rows(shrink, n, lane);
+        output.scale(n, of_lane.x, of_lane.y);
     }
 }
 

@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * MLA decode of FP8 rows with 64 query rows in one pass: mla_decode.cu's formula, schedule and contract, with the matrix instructions of
+ * warpgroups, which sm_90a has. Rows become fp16 in registers, as operands there (tile/gathered_warpgroup.cuh). Schedule, by role:
+ *
+ *     producer warp     as in mla_decode.cu
+ *     announcer warp    likewise
+ *     score warpgroup   scores of a tile of 64 tokens, softmax, weights to shared memory
+ *     output warpgroups two, each with a half of the dims of V
+ *     at a unit's end through shared memory to the threads of the output warpgroups, then worker_fold.cuh, a block of columns after the other
+ *
+ * What they do with tile i (time runs to the right); weights have two places:
+ *
+ *     score:     K i to registers, Q K i | softmax i, wait for the outputs of i - 2, weights i | Q K i+1 ...
+ *     output:    wait for weights i | V i to registers, p V, the tile goes back | wait for weights i+1 ...
+ *
+ * The tensor core takes 1152 clocks for the scores of a tile, and 1024 for its outputs, which an H200 computes at the same time: they take some
+ * 2,600 together, and the softmax, beside which there is nothing to compute, 1,100. A unit takes some 13,000 clocks before its first tile, most
+ * of it for the queries, and 5,000 behind its last one.
+ *
+ * Shared memory: struct SharedMemory below.
+ */
+#include <algorithm>
+#include <cstddef>
+
+#include "abi.h"
+#include "pipeline/epilogue.cuh"
+#include "pipeline/first_query.cuh"
+#include "pipeline/kv_ring.cuh"
+#include "pipeline/page_stream.cuh"
+#include "pipeline/piece_queue.cuh"
+#include "pipeline/producer.cuh"
+#include "pipeline/skip_votes.cuh"
+#include "pipeline/transposed_store.cuh"
+#include "pipeline/worker_fold.cuh"
+#include "tile/gathered_warpgroup.cuh"
+#include "tile/row_map.cuh"
+#include "variant.cuh"
+
+namespace {
+
+/* --------------------------------------------------------------------------------------------------------------- traits */
+
+struct Traits {
+    static constexpr int dtype = VARIANT_KV_DTYPE;
+    static constexpr int head_dim = VARIANT_HEAD_DIM, v_dim = head_dim - 64;
+    static constexpr int row_tile = VARIANT_ROW_TILE, tile_tokens = tile::group_tokens;
+    using Format = tile::KvFormat<dtype, head_dim>;
+    static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
+    static_assert(head_dim == 576 && row_tile == tile::group_rows && VARIANT_CLUSTER_SIZE == 1, "the .toml: d576, r64, c1");
+    static_assert(Format::converts_query && Format::scale_bytes == 0, "rows that are converted, without scales of their own");
+
+    static constexpr int output_groups = 2, output_threads = output_groups * tile::group_threads;
+    static constexpr int score_warp = output_groups * tile::group_warps; /* the first of its warpgroup */
+    static constexpr int consumer_warps = score_warp + tile::group_warps, consumer_threads = consumer_warps * 32;
+    static constexpr int producer_warp = consumer_warps, announcer_warp = producer_warp + 1;
+    static constexpr int warps =
+        consumer_warps + tile::group_warps; /* the last two have nothing to do: warpgroups give registers */
+    static constexpr int threads = warps * 32;
+    /* Of all threads at the start; then of those in each role. */
+    static constexpr int registers = 65536 / threads & -8;
+    static constexpr int output_registers = 176, score_registers = 96, other_registers = 64;
+    static_assert(output_registers * output_groups + score_registers + other_registers <=
+                      registers * (threads / tile::group_threads),
+                  "registers of an SM");
+    static_assert(output_registers > registers && score_registers <= registers && other_registers < registers,
+                  "which roles take registers and which give some, as the instructions have it");
+
+    static constexpr int weight_places = 2;
+    /* At a unit's end columns pass through shared memory in rounds, from there to threads in blocks: what they have registers for. */
+    static constexpr int rounds = 2, block_columns = 64, blocks = v_dim / block_columns;
+    static constexpr int most_stages = 4;
+};
+
+using Format = Traits::Format;
+using Query = tile::LatentQuery<Format, Traits::row_tile, tile::OperandQueryRows>;
+using Scores = tile::GroupSoftmax::Scores;
+using Output = tile::OutputFragment<4, tile::group_row_fragments>;
+using Schedule = pipeline::SplitSchedule<1>;
+using Slice = pipeline::Slice<Traits::row_tile, Traits::block_columns, Traits::output_threads>;
+using WorkerFold = pipeline::WorkerFold<Slice, Traits::blocks>;
+using TileLayout = tile::TileLayout<Format, Traits::tile_tokens>;
+using KeyTokens = tile::TokenFragments<Format, Traits::tile_tokens, 1>;
+using ValueTokens = tile::TokenFragments<Format, Traits::tile_tokens, tile::group_token_fragments>;
+using TileTokens = tile::WarpTokens<Traits::row_tile, Traits::tile_tokens>;
+using WarpTokens = tile::WarpTokens<Traits::row_tile, tile::fragment_tokens>;
+
+/* Of each output warpgroup a block of V, 128 columns. 4 more: the lanes of a store then fall into different banks. */
+struct Columns {
+    static constexpr int pitch = tile::latent_block_dims + 4;
+    float row[Traits::output_groups][Traits::row_tile][pitch];
+};
+
+/* What output warpgroups are told of a tile beside its weights. */
+struct TileNotes {
+    uint64_t seen;                  /* a bit for each token that a row sees */
+    float shrink[Traits::row_tile]; /* of the outputs before it, where references were raised */
+    bool is_raised;
+};
+
+/* All but the tiles. */
+template <int stages>
+struct WorkMemory {
+    union {
+        struct {
+            Query query;
+            alignas(1024) uint8_t weights[Traits::weight_places][tile::group_weight_bytes];
+        };
+        alignas(16) Columns columns;
+        pipeline::TransposedRows<Traits::v_dim> rows;
+    };
+    tile::GroupReferences references;
+    alignas(16) float row_scale[Traits::row_tile]; /* of the rows' products with K; at the end of their results */
+    float statistics[Traits::row_tile][2];         /* reference and sum of the rows of a piece */
+    alignas(16) TileNotes notes[Traits::weight_places];
+    /* Of each place: one arrival of each warp that wrote it, or read it. */
+    uint64_t published[Traits::weight_places], taken[Traits::weight_places];
+    pipeline::KvRingBarriers<stages, 1> barriers;
+    pipeline::PieceQueue<Traits::row_tile> pieces;
+    pipeline::Sequences sequences; /* for what is called rarely */
+};
+
+constexpr int stages =
+    std::min((variant::max_shared_bytes - static_cast<int>(sizeof(WorkMemory<Traits::most_stages>))) / TileLayout::bytes,
+             Traits::most_stages);
+static_assert(stages >= 3, "shared memory of a CTA: scores and outputs have a tile each, and one comes");
+
+struct SharedMemory {
+    alignas(1024) uint8_t tiles[stages][TileLayout::bytes];
+    alignas(1024) WorkMemory<stages> work;
+};
+/* Without the padding that the alignment adds to the end. */
+constexpr int shared_bytes = offsetof(SharedMemory, work) + sizeof(WorkMemory<stages>);
+static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA");
+
+using Ring = pipeline::KvRing<stages, TileLayout::bytes, false, 1>;
+using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, 1, pipeline::NoVotes>;
+
+/* Named barriers: of the consumer warps, of the output warpgroups together, of the score warpgroup; 0 is __syncthreads. */
+enum : int { consumer_barrier = 1, output_barrier, score_barrier };
+
+__device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
+__device__ __forceinline__ void meet_output() { ptx::named_barrier<output_barrier, Traits::output_threads>(); }
+
+__device__ __forceinline__ void wait(uint64_t &barrier, uint32_t parity) {
+    while (!ptx::mbarrier_try_wait(ptx::shared_address(&barrier), parity)) {
+    }
+}
+
+/* Of the weights of all pieces so far: where the next ones lie, and which round of that place it is. */
+struct Turn {
+    uint32_t number = 0;
+    __device__ __forceinline__ uint32_t place() const { return number % Traits::weight_places; }
+    __device__ __forceinline__ uint32_t parity() const { return number / Traits::weight_places & 1; }
+};
+
+/* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
+
+/* Where a consumer warp stands. */
+struct Place {
+    int group; /* of output warpgroups */
+
+    explicit __device__ __forceinline__ Place(int thread) {
+        group =
+            __shfl_sync(tile::full_warp, thread / tile::group_threads, 0); /* alike for all lanes, as the compiler then knows */
+    }
+    /* Kept, they would take registers. */
+    __device__ __forceinline__ int lane() const { return ptx::thread_index_here() % 32; }
+    __device__ __forceinline__ int warp() const { return ptx::thread_index_here() / 32 % tile::group_warps; }
+    __device__ __forceinline__ int thread() const { return ptx::thread_index_here() % tile::group_threads; }
+};
+
+__device__ __forceinline__ tile::RowMap map_rows(const mla_decode_params &params, const tile::UnitRows<Traits::row_tile> &unit,
+                                                 const pipeline::Piece &piece) {
+    return {params.schedule.group_size, unit.first_query_token, piece.kv_head, piece.row_pass * Traits::row_tile};
+}
+
+/* ----------------------------------------------------------------------------------------------------- the score warpgroup */
+
+/* Products become logits in base 2. */
+__device__ __forceinline__ void scale_and_cap(Scores &scores, const float (&row_scale)[tile::group_rows], float cap, int lane) {
+#pragma unroll
+    for (int n = 0; n < tile::group_row_fragments; ++n) {
+        const float2 factors = tile::of_rows(row_scale, n, lane);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            scores.value[0][n][i] *= i % 2 == 0 ? factors.x : factors.y;
+    }
+    if (cap > 0.f)
+        tile::soft_cap(scores, cap);
+}
+
+/* The newest weights, and what belongs to them, are there. */
+__device__ __forceinline__ void publish(WorkMemory<stages> &work, const Turn &turn, uint64_t seen, bool is_raised, int warp,
+                                        int lane) {
+    if (lane == 0) {
+        if (warp == 0) {
+            work.notes[turn.place()].seen = seen;
+            work.notes[turn.place()].is_raised = is_raised;
+        }
+        ptx::mbarrier_arrive(ptx::shared_address(&work.published[turn.place()]));
+    }
+}
+
+/*
+ * Scores and weights of all rows over the piece's tiles. What is alike for all lanes comes from where the compiler knows that: matrix
+ * instructions in what it takes for a divergent path are serialised.
+ */
+__device__ __forceinline__ void attend_scores(const mla_decode_params &params, WorkMemory<stages> &work,
+                                              const tile::UnitRows<Traits::row_tile> &unit, Ring &ring, const Place &place,
+                                              tile::GroupSoftmax &softmax, Turn &turn) {
+    int token = __shfl_sync(tile::full_warp, unit.first_token, 0);
+    const int end_token = __shfl_sync(tile::full_warp, unit.end_token, 0);
+    for (; token < end_token; token += Traits::tile_tokens) {
+        Scores scores, differences;
+        ring.wait_full(pipeline::tensor_k);
+        tile::group_latent_qk<Format, Traits::tile_tokens>(scores, ptx::shared_address(&work.query),
+                                                           ring.tile(pipeline::tensor_k), place.warp() * tile::fragment_tokens,
+                                                           params.schedule.box_tokens, place.lane());
+        ring.release(pipeline::tensor_k, place.lane());
+        const int lane = place.lane(), warp = place.warp(); /* anew: what is computed from them takes no registers above */
+        scale_and_cap(scores, work.row_scale, params.query.soft_cap, lane);
+        uint64_t seen = ~uint64_t{0};
+        const TileTokens tokens{unit, unit.are_alike, token, unit.end_token, unit.common};
+        if (!tokens.all_visible()) {
+            tile::mask(scores,
+                       WarpTokens{unit, unit.are_alike, token + warp * tile::fragment_tokens, unit.end_token, unit.common}, 0,
+                       lane);
+            seen = tokens.seen_by_any();
+        }
+        wait(work.taken[turn.place()], turn.parity() ^ 1);
+        bool raises = tile::GroupSoftmax::subtract(scores, work.references, differences, lane);
+        raises = ptx::named_barrier_any<tile::group_threads>(score_barrier, raises);
+        if (raises) {
+            softmax.raise(scores, work.references, warp, lane, score_barrier);
+            if (place.thread() < tile::group_rows)
+                work.notes[turn.place()].shrink[place.thread()] = work.references.shrink[place.thread()];
+            (void)tile::GroupSoftmax::subtract(scores, work.references, differences, lane);
+        }
+        softmax.weigh<Format::matrix_dtype>(differences, ptx::shared_address(work.weights[turn.place()]), warp, lane);
+        ptx::fence_async_proxy();
+        __syncwarp();
+        publish(work, turn, seen, raises, warp, lane);
+        ++turn.number;
+        ring.advance();
+    }
+}
+
+__device__ __forceinline__ void consume_scores(const mla_decode_params &params, WorkMemory<stages> &work, Ring ring) {
+    const Place place(ptx::thread_index_here());
+    Turn turn;
+    for (uint32_t number = 0;; ++number) {
+        const auto &announced = work.pieces.wait_named(number);
+        if (announced.piece.end_of_work)
+            break;
+        tile::GroupSoftmax softmax;
+        softmax.clear(work.references, place.thread());
+        work.pieces.wait_described(number);
+        meet_consumers(); /* Q is there */
+        attend_scores(params, work, announced.rows, ring, place, softmax, turn);
+        auto &sums = work.references.largest; /* which nobody reads any more */
+        softmax.store_statistics(
+            work.references, work.statistics, [&](int row, int warp) -> float & { return sums[warp][row]; }, place.thread(),
+            score_barrier);
+        meet_consumers(); /* the last weights have been taken; statistics are there */
+        number = announced.number;
+        work.pieces.pop(number);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------- the output warpgroups */
+
+/* Rows of Q into shared memory, by the output warpgroups. */
+__device__ __forceinline__ void load_query(const mla_decode_params &params, WorkMemory<stages> &work, const tile::RowMap &rows,
+                                           int live_rows) {
+    constexpr int warps = Traits::output_threads / 32, together = 2;
+    static_assert(Traits::row_tile % (warps * together) == 0, "whole rounds");
+    const int warp = ptx::thread_index_here() / 32, lane = ptx::thread_index_here() % 32;
+    const float scale = tile::scale_log2(params.query) * Format::k_scale;
+#pragma unroll 1
+    for (int first = warp; first < Traits::row_tile; first += warps * together) {
+        Query::Vectors vectors[together];
+#pragma unroll
+        for (int i = 0; i < together; ++i)
+            Query::fetch(params, rows, first + i * warps, first + i * warps < live_rows, lane, vectors[i]);
+#pragma unroll
+        for (int i = 0; i < together; ++i) {
+            const float factor = work.query.put(params.query, first + i * warps, vectors[i], lane);
+            if (lane == 0)
+                work.row_scale[first + i * warps] = scale * factor;
+        }
+    }
+    ptx::fence_async_proxy();
+}
+
+/* Outputs of all rows over the piece's tiles, which are there when their weights are. */
+__device__ __forceinline__ void attend_output(const mla_decode_params &params, WorkMemory<stages> &work,
+                                              const tile::UnitRows<Traits::row_tile> &unit, Ring &ring, const Place &place,
+                                              Output &output, Turn &turn) {
+    const int in_tiles = (unit.end_token - unit.first_token + Traits::tile_tokens - 1) / Traits::tile_tokens;
+    for (int tiles = __shfl_sync(tile::full_warp, in_tiles, 0); tiles > 0; --tiles) {
+        wait(work.published[turn.place()], turn.parity());
+        const TileNotes &notes = work.notes[turn.place()];
+        if (__any_sync(tile::full_warp, notes.is_raised))
+            tile::shrink_output(output, notes.shrink, place.lane());
+        const uint32_t weights = ptx::shared_address(work.weights[turn.place()]);
+        const ValueTokens tokens(0, params.schedule.box_tokens, false, place.lane());
+        if (!__any_sync(tile::full_warp, notes.seen != ~uint64_t{0}))
+            tile::group_latent_pv<false, Format>(output, weights, ring.tile(pipeline::tensor_k), tokens, 0, place.group,
+                                                 place.warp(), place.lane());
+        else
+            tile::group_latent_pv<true, Format>(output, weights, ring.tile(pipeline::tensor_k), tokens, notes.seen, place.group,
+                                                place.warp(), place.lane());
+        ring.release(pipeline::tensor_k, place.lane());
+        if (place.lane() == 0)
+            ptx::mbarrier_arrive(ptx::shared_address(&work.taken[turn.place()]));
+        ring.advance();
+        ++turn.number;
+    }
+}
+/* What a warp has of a round's columns, those of one block of V. */
+template <int round>
+__device__ __forceinline__ void store_columns(Columns &columns, const Place &place, const Output &output) {
+    const int lane = place.lane();
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int column = Format::output_dim(tile::value_step(0, place.warp(), i), half, lane);
+#pragma unroll
+            for (int n = 0; n < tile::group_row_fragments; ++n) {
+#pragma unroll
+                for (int odd = 0; odd < 2; ++odd)
+                    columns.row[place.group][tile::row_of(0, n, odd, lane)][column] =
+                        output.value[round * 2 + i][n][half * 2 + odd];
+            }
+        }
+    }
+}
+
+/* What the output warpgroups have of a round's columns, stored, or left for the workers that share the unit: a block after the other. */
+__device__ __forceinline__ void hand_over_round(const mla_decode_params &params, WorkMemory<stages> &work,
+                                                const pipeline::AnnouncedPiece<Traits::row_tile> &announced, int round) {
+    constexpr int block_parts = tile::latent_block_dims / Traits::block_columns;
+    const pipeline::Piece &piece = announced.piece;
+    const bool is_part = piece.num_parts > 1;
+#pragma unroll 1
+    for (int i = 0; i < Traits::output_groups * block_parts; ++i) {
+        const int group = i / block_parts, part = i % block_parts, block = (group * Traits::rounds + round) * block_parts + part;
+        Slice result(announced.rows.live_rows);
+        result.fold_all<1>(0, [&](uint32_t row, uint32_t column, int) {
+            return pipeline::Partial{&work.columns.row[group][row][part * Traits::block_columns + column], work.statistics[row]};
+        });
+        if (is_part && !WorkerFold(params.records, piece, block).run(result))
+            continue;
+        pipeline::store_unit<Format>(params.output, map_rows(params, announced.rows, piece), result,
+                                     block * Traits::block_columns, params.v_head_dim);
+        if (is_part)
+            WorkerFold(params.records, piece, block).clear(result);
+    }
+}
+
+/* The piece's result, by way of shared memory. */
+__device__ __forceinline__ void hand_over(const mla_decode_params &params, WorkMemory<stages> &work,
+                                          const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Place &place,
+                                          const Output &output) {
+    static_assert(Traits::rounds == 2, "in a loop, columns whose turn comes later would not stay in registers");
+    store_columns<0>(work.columns, place, output);
+    meet_output();
+    hand_over_round(params, work, announced, 0);
+    meet_output(); /* they have been taken */
+    store_columns<1>(work.columns, place, output);
+    meet_output();
+    hand_over_round(params, work, announced, 1);
+    meet_output();
+}
+
+/* A whole unit's, of 16 bits. */
+__device__ __forceinline__ void store_whole(const mla_decode_params &params, WorkMemory<stages> &work,
+                                            const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Place &place,
+                                            const Output &output) {
+    const tile::RowMap rows = map_rows(params, announced.rows, announced.piece);
+    const int live_rows = announced.rows.live_rows, thread = ptx::thread_index_here();
+    if (thread < live_rows) {
+        const pipeline::FinishedRow row(params.output, rows, thread, work.statistics[thread][0], work.statistics[thread][1],
+                                        pipeline::output_scale<Format>(params.output));
+        work.row_scale[thread] = row.scale;
+        if (params.output.lse != nullptr)
+            params.output.lse[rows.lse_offset(params.output, thread)] = row.lse(params.output);
+    }
+    meet_output();
+    work.rows.template put<Format>(params.output.dtype, work.row_scale, output, place.group, place.warp(), place.lane());
+    meet_output();
+    work.rows.template store<Traits::output_threads>(params.output, rows, live_rows, thread);
+    meet_output(); /* they have been taken */
+}
+
+__device__ __forceinline__ void consume_output(const mla_decode_params &params, WorkMemory<stages> &work, Ring ring) {
+    const Place place(ptx::thread_index_here());
+    Turn turn;
+    pipeline::prefetch_first_query<Query, Traits::row_tile>(params, blockIdx.x, Traits::output_threads);
+    for (uint32_t number = 0;; ++number) {
+        const auto &announced = work.pieces.wait_named(number);
+        if (announced.piece.end_of_work)
+            break;
+        load_query(params, work, map_rows(params, announced.rows, announced.piece), announced.rows.live_rows);
+        Output output;
+        output.clear();
+        meet_consumers(); /* Q is there */
+        attend_output(params, work, announced.rows, ring, place, output, turn);
+        meet_consumers(); /* statistics are there, and nobody reads query and weights any more */
+        if (announced.piece.num_parts == 1 && params.output.dtype <= KERNEL_DTYPE_FP16)
+            store_whole(params, work, announced, place, output);
+        else
+            hand_over(params, work, announced, place, output);
+        number = announced.number; /* anew: kept over the loop it would take a register from it */
+        work.pieces.wait_described(number);
+        work.pieces.pop(number);
+    }
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(const __grid_constant__ mla_decode_params params) {
+    extern __shared__ __align__(1024) uint8_t shared_memory[];
+    SharedMemory &shared = *reinterpret_cast<SharedMemory *>(shared_memory);
+    WorkMemory<stages> &work = shared.work;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+    ptx::wait_for_preceding_kernel();
+    const bool is_consumer = warp < Traits::consumer_warps;
+    Schedule schedule(params.schedule, work.sequences, blockIdx.x, 0);
+    if (!is_consumer) {
+        schedule.issue_length_loads();
+        ptx::prefetch_tensor_map(&params.map);
+    } else if (threadIdx.x == 0) { /* while the lengths are on their way */
+        work.sequences = pipeline::Sequences(params.schedule);
+        Ring::initialise(work.barriers, 1, Traits::consumer_warps);
+        for (int place = 0; place < Traits::weight_places; ++place) {
+            ptx::mbarrier_init(ptx::shared_address(&work.published[place]), tile::group_warps);
+            ptx::mbarrier_init(ptx::shared_address(&work.taken[place]), Traits::score_warp);
+        }
+        work.pieces.initialise(Traits::consumer_threads);
+        ptx::fence_mbarrier_init();
+    } else if (warp == 1) {
+        pipeline::prefetch_page_table(params.schedule, lane);
+    }
+    __syncthreads();
+
+    const Ring ring(work.barriers, shared.tiles);
+    if (warp < Traits::score_warp) {
+        ptx::take_registers<Traits::output_registers>();
+        consume_output(params, work, ring);
+        return;
+    }
+    if (is_consumer) {
+        ptx::give_registers<Traits::score_registers>();
+        consume_scores(params, work, ring);
+        return;
+    }
+    ptx::give_registers<Traits::other_registers>();
+    if (warp == Traits::announcer_warp) {
+        pipeline::announce<false, Traits::tile_tokens, 1>(params.schedule, params.query, schedule, work.pieces, lane);
+    } else if (warp == Traits::producer_warp) {
+        pipeline::NoVotes votes;
+        Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes).run(schedule, lane);
+    }
+}
+
+extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
+    .magic = LIBDECODE_CONTRACT_MAGIC,
+    .abi = LIBDECODE_KERNEL_ABI,
+    .family = KERNEL_FAMILY_MLA_DECODE,
+    .parameter_bytes = sizeof(mla_decode_params),
+    .threads = Traits::threads,
+    .dynamic_shared_bytes = shared_bytes,
+    .ctas_per_sm = 1,
+    .cluster_size = 1,
+    .query_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3,
+    .kv_dtype = Traits::dtype,
+    .out_dtypes = pipeline::out_dtypes<Format, Slice>,
+    .head_dim = Traits::head_dim,
+    .row_tile = Traits::row_tile,
+    .tile_tokens = Traits::tile_tokens,
+    .max_box_tokens = Traits::tile_tokens,
+    .stages = stages,
+    .min_page_size = 16,
+    .max_page_size = 1024,
+    .max_q_len = 1024,
+    .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
+                CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX |
+                CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_LSE_NATURAL |
+                CONTRACT_FEATURE_QUERY_ROPE, /* not batch-invariant, as gqa_decode_warpgroup.cu */
+    .flags = variant::contract_flags,
+    .record_bytes = Traits::blocks * sizeof(WorkerFold::Record),
+    .consumer_warps = Traits::consumer_warps,
+    .reserved = {},
+};
