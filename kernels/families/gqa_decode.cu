@@ -225,6 +225,8 @@ using FoldOf =
 using Fold = FoldOf<Traits::cluster_size>;
 using SharedMemory = Fold::SharedMemory;
 using WorkerFold = pipeline::WorkerFold<Fold::Result>;
+template <class Rows>
+using UnitStore = pipeline::UnitStore<Format, Fold::Result, Rows, (Traits::cluster_size > 1)>;
 static_assert(FoldOf<1>::fits && Fold::fits && FoldOf<8>::fits, "shared memory of one CTA");
 static_assert(Traits::ctas_per_sm * (Fold::shared_bytes + variant::reserved_shared_bytes) <= variant::sm_shared_bytes,
               "shared memory of ctas_per_sm CTAs");
@@ -435,10 +437,12 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         shared.partials.run<consumer_barrier>(
             state.output, state.softmax, here.team * Traits::token_warps + here.token_warp,
             [&] { return announced.first_team * Traits::token_warps; }, here.first_row, thread % 32, own);
-        shared.exchange.template run<consumer_barrier>(own, result, rank, number, piece.is_last);
+        const auto store = shared.exchange.template run<consumer_barrier>(own, result, rank, number, piece.is_last, [&] {
+            return UnitStore<decltype(rows)>(params.output, rows, result, rank * Fold::columns, params.query.head_dim);
+        });
         const bool is_part = piece.num_parts > 1;
         if (!is_part || WorkerFold(params.records, piece).run(result)) {
-            pipeline::store_unit<Format>(params.output, rows, result, rank * Fold::columns, params.query.head_dim);
+            store.run(result);
             if (is_part)
                 WorkerFold(params.records, piece).clear(result);
         }

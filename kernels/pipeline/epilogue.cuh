@@ -7,6 +7,7 @@
 
 #include "abi.h"
 #include "pipeline/partial.cuh"
+#include "ptx/scalar.cuh"
 #include "tile/constants.cuh"
 #include "tile/output.cuh"
 #include "tile/row_map.cuh"
@@ -20,39 +21,82 @@ constexpr uint32_t out_dtypes =
     (Format::converts_query && S::part_columns % tile::block_dims == 0 ? 1u << KERNEL_DTYPE_NVFP4 : 0u);
 
 /*
- * This CTA's columns of a finished unit, the first of them `first_column` of the head. Columns from head_dim on are padding, never
- * stored. `rows`: a RowMap, or one like it.
+ * This CTA's columns of a finished unit, the first of them `first_column` of the head, into out, and lse. Columns from head_dim on are
+ * padding, never stored. `Rows`: a RowMap, or one like it. With `ahead` all that this takes beside the result is computed, and asked for,
+ * when the object is made: while the result is on its way.
  */
+template <class Format, class S, class Rows, bool ahead>
+class UnitStore {
+  public:
+    __device__ __forceinline__ UnitStore(const output_params &output, const Rows &rows, const S &result, int first_column,
+                                         int head_dim)
+        : output_(output), rows_(rows), first_column_(first_column), head_dim_(head_dim) {
+        if constexpr (ahead) {
+            bmm2_scale_ = bmm2_scale();
+            ptx::compute_here(bmm2_scale_);
+#pragma unroll
+            for (int i = 0; i < S::per_thread; ++i) {
+                const int column = first_column + result.column(i);
+                if (result.live(i) && column < head_dim) {
+                    element_[i] = element(result.row(i), column);
+                    if (output.sinks != nullptr)
+                        sink_[i] = sink(result.row(i));
+                }
+                ptx::compute_here(element_[i]);
+                ptx::compute_here(sink_[i]);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void run(const S &result) const {
+        const float scale_of_all = ahead ? bmm2_scale_ : bmm2_scale();
+#pragma unroll
+        for (int i = 0; i < S::per_thread; ++i) {
+            const int column = first_column_ + result.column(i);
+            if (!result.live(i) || column >= head_dim_)
+                continue;
+            float reference = result.reference[i], total = result.sum[i], weight = 1.f;
+            if (output_.sinks != nullptr) {
+                const float of_sink = ahead ? sink_[i] : sink(result.row(i));
+                const float common = tile::finite_reference(fmaxf(reference, of_sink));
+                weight = ptx::exp2_approx(reference - common);
+                /* A sink of +infinity takes all the weight; its difference to itself would be NaN. */
+                total = total * weight + (of_sink == common ? 1.f : ptx::exp2_approx(of_sink - common));
+                reference = fmaxf(reference, of_sink);
+            }
+            const bool empty = total == 0.f; /* NaN is not: it propagates */
+            const float scale = empty ? 0.f : __fdividef(scale_of_all * weight, total);
+            float value[S::width];
+#pragma unroll
+            for (int j = 0; j < S::width; ++j)
+                value[j] = result.value[i][j] * scale;
+            tile::store_output<out_dtypes<Format, S>>(output_, rows_, result.row(i), column, head_dim_,
+                                                      ahead ? element_[i] : element(result.row(i), column), value);
+            if (output_.lse != nullptr && column == 0)
+                output_.lse[rows_.lse_offset(output_, result.row(i))] =
+                    empty ? -INFINITY : (reference + log2f(total)) * output_.lse_factor;
+        }
+    }
+
+  private:
+    __device__ __forceinline__ float bmm2_scale() const {
+        return (output_.bmm2_scale_device != nullptr ? *output_.bmm2_scale_device : output_.bmm2_scale) * Format::v_scale;
+    }
+    __device__ __forceinline__ int64_t element(int row, int column) const { return rows_.output_offset(output_, row) + column; }
+    __device__ __forceinline__ float sink(int row) const { return output_.sinks[rows_.head(row)] * tile::log2_e; } /* to base 2 */
+
+    const output_params &output_;
+    const Rows &rows_;
+    const int first_column_, head_dim_;
+    float bmm2_scale_ = 0.f;
+    int64_t element_[S::per_thread] = {}; /* of out */
+    float sink_[S::per_thread] = {};
+};
+
 template <class Format, class S, class Rows>
 __device__ __forceinline__ void store_unit(const output_params &output, const Rows &rows, const S &result, int first_column,
                                            int head_dim) {
-    const float bmm2_scale =
-        (output.bmm2_scale_device != nullptr ? *output.bmm2_scale_device : output.bmm2_scale) * Format::v_scale;
-#pragma unroll
-    for (int i = 0; i < S::per_thread; ++i) {
-        const int column = first_column + result.column(i);
-        if (!result.live(i) || column >= head_dim)
-            continue;
-        float reference = result.reference[i], total = result.sum[i], weight = 1.f;
-        if (output.sinks != nullptr) {
-            const float sink = output.sinks[rows.head(result.row(i))] * tile::log2_e;
-            const float common = tile::finite_reference(fmaxf(reference, sink));
-            weight = ptx::exp2_approx(reference - common);
-            /* A sink of +infinity takes all the weight; its difference to itself would be NaN. */
-            total = total * weight + (sink == common ? 1.f : ptx::exp2_approx(sink - common));
-            reference = fmaxf(reference, sink);
-        }
-        const bool empty = total == 0.f; /* NaN is not: it propagates */
-        const float scale = empty ? 0.f : __fdividef(bmm2_scale * weight, total);
-        float value[S::width];
-#pragma unroll
-        for (int j = 0; j < S::width; ++j)
-            value[j] = result.value[i][j] * scale;
-        tile::store_output<out_dtypes<Format, S>>(output, rows, result.row(i), column, head_dim, value);
-        if (output.lse != nullptr && column == 0)
-            output.lse[rows.lse_offset(output, result.row(i))] =
-                empty ? -INFINITY : (reference + log2f(total)) * output.lse_factor;
-    }
+    UnitStore<Format, S, Rows, false>(output, rows, result, first_column, head_dim).run(result);
 }
 
 } // namespace pipeline
