@@ -477,8 +477,6 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedul
         if (producer == 2 * Traits::tensor_warps) {
             if (gathers_scales(params))
                 ScaleGather(params, ring).run(schedule, lane);
-            else
-                pipeline::meet_cluster<Traits::cluster_size>();
             return;
         }
     }
@@ -535,13 +533,16 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
         ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
 
     const Ring ring(shared.barriers, shared.tiles);
-    if (is_consumer)
+    if (is_consumer) {
         consume(params, shared, ring, warp, lane);
-    else if (warp == Traits::announcer_warp)
+        return;
+    }
+    if (warp == Traits::announcer_warp)
         pipeline::announce<Traits::has_options, Traits::tile_tokens, Traits::teams>(params.schedule, params.query, schedule,
                                                                                     shared.pieces, lane);
     else
         produce(params, schedule, map, tensor, producer, ring, shared.votes, lane);
+    pipeline::meet_cluster<Traits::cluster_size>();
 }
 
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {

@@ -20,7 +20,8 @@
 namespace pipeline {
 
 /*
- * Every thread calls it once, after it has arrived: then the barriers of the other CTAs of the cluster are initialised, too.
+ * Every thread calls it once, after it has arrived: then the barriers of the other CTAs of the cluster are initialised, too. Who has
+ * nothing to do with these calls it at its end, and waits for nobody.
  * PTX would let only those wait that need to know; racecheck of compute-sanitizer 2025.3 then never ends.
  */
 template <int cluster_size>

@@ -12,7 +12,6 @@
 #include <cstdint>
 
 #include "abi.h"
-#include "pipeline/cluster_exchange.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/page_stream.cuh"
 #include "pipeline/skip_votes.cuh"
@@ -53,15 +52,12 @@ class Producer {
     /* `before_first_copy` is called once, where there is anything to copy. */
     template <class BeforeFirstCopy>
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane, BeforeFirstCopy before_first_copy) {
-        if (!reads_ahead_ && warp_ > 0) {
-            meet_cluster<cluster_size>();
+        if (!reads_ahead_ && warp_ > 0)
             return;
-        }
         schedule.begin();
         PageStream<cluster_size, tile_tokens> stream(params_, schedule, tensor_ == tensor_v ? params_.page_table_v_offset : 0);
         const int boxes_per_tile = tile_tokens >> (__ffs(params_.box_tokens) - 1);
         PageBatch batch = stream.next();
-        meet_cluster<cluster_size>(); /* while the page ids are on their way */
         if (!batch.piece.end_of_work)
             before_first_copy();
         while (!batch.piece.end_of_work) {
