@@ -487,8 +487,9 @@ typedef struct libdecode_plan_info {
 /*
  * Chooses a kernel. No GPU is touched unless `device` is NULL (then: libdecode_device_current).
  * A plan is immutable and may be used by any number of threads; it belongs to its context.
- * Fewer passes over the KV cache win, then the narrower row tile, then pages copied whole, then the kernel without options, then the
- * predicted time; but where few units are shared by many workers, row tiles above 32 stand back. The same answer on every host.
+ * Fewer passes over the KV cache win, then the narrower row tile (neither with MLA), then pages copied whole, then the kernel without
+ * options, then the predicted time; but where few units are shared by many workers, row tiles above 32 stand back. The same answer
+ * on every host.
  * Errors: INVALID_ARGUMENT, STRUCT_SIZE, UNSUPPORTED, NOT_IN_BUNDLE, NO_GPU_IMAGE, DRIVER_TOO_OLD, OVERRIDE, STRICT,
  * OUT_OF_MEMORY; with device NULL also the other 4xx and FORKED.
  */

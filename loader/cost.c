@@ -55,6 +55,9 @@ enum {
     /* Cuts beside the ends of units. */
     UNEVEN_NS = 2100,
 
+    /* Of the memory's rate, that of the second cache, where several CTAs read the same rows: as the times of MLA have it. */
+    SECOND_CACHE_PERMILLE = 1600,
+
     /*
      * SMs come in pairs and share what a pair takes in. With a CTA in every pair, or two in every one, all get as much; half way
      * between, some CTAs get half of what others do, and end last. Clusters of four and more crowd some GPCs, too.
@@ -128,7 +131,8 @@ static int64_t scaled(int64_t a, int64_t numerator, int64_t denominator) {
 /* A launch but for its number of workers. */
 struct launch {
     int64_t cluster;       /* CTAs of a worker */
-    int64_t units, tiles;  /* of the longest unit */
+    int64_t units, tiles;  /* of the longest unit, */
+    int64_t steps;         /* and those that its CTAs take side by side */
     int64_t unit_share;    /* units of that length that would be as much work */
     bool even;             /* all units have it */
     int64_t chunks;        /* of the longest unit, cut at fixed places; 0: it is cut anywhere */
@@ -143,6 +147,7 @@ struct launch {
     int64_t round_ns;  /* of every further unit of a worker, */
     int64_t unit_ns;   /* or of every one, which nothing hides; 0: rounds */
     int64_t uneven_ns; /* where cuts lie beside the ends of units */
+    bool whole_tiles;  /* workers that share a unit evenly have whole tiles of it */
 };
 
 static int64_t min_tiles(int64_t cluster) { return cluster == 1 ? CTA_MIN_TILES : CLUSTER_MIN_TILES; }
@@ -229,7 +234,10 @@ static int64_t predicted_ns(const struct launch *launch, int64_t workers) {
         ns = sum(ns, CLUSTER_REDUCTION_NS);
     if (!evenly)
         ns = sum(ns, launch->uneven_ns);
-    return sum(sum(reading_ns(launch, workers), rounds_ns(launch, workers, launch->units, launch->unit_bytes, evenly)), ns);
+    int64_t reading = reading_ns(launch, workers);
+    if (launch->whole_tiles && evenly && shared_by > 1)
+        reading = scaled(reading, product(quotient_up(launch->steps, shared_by), shared_by), launch->steps);
+    return sum(sum(reading, rounds_ns(launch, workers, launch->units, launch->unit_bytes, evenly)), ns);
 }
 
 /* Whether adding up takes half as long as reading. */
@@ -258,6 +266,14 @@ static int64_t best_workers(const struct launch *launch, int64_t most) {
 
 static int64_t bytes_ns(int64_t bytes, int64_t mbps) {
     return bytes > INT64_MAX / 1000 ? product(bytes / mbps, 1000) : bytes * 1000 / mbps;
+}
+
+/* To read all bytes, of which some come from the second cache. */
+static int64_t memory_ns(const struct workload *work, int64_t bytes, int64_t mbps) {
+    const int64_t ns = bytes_ns(bytes, mbps);
+    if (!work->passes_share_rows)
+        return ns;
+    return larger(scaled(ns, 1000, SECOND_CACHE_PERMILLE), bytes_ns(product(work->distinct_tokens, work->token_bytes), mbps));
 }
 
 static int64_t memory_mbps(const libdecode_device *device) {
@@ -341,11 +357,12 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
     return (struct launch){.cluster = contract->cluster_size,
                            .units = larger(product(work->num_sequences, work->row_passes), 1),
                            .tiles = quotient_up(work->tokens, contract->tile_tokens),
+                           .steps = larger(quotient_up(work->tokens, contract->tile_tokens * contract->cluster_size), 1),
                            .unit_share = larger(unit_tokens / larger(work->tokens, 1), 1),
                            .even = work->total_tokens == product(work->num_sequences, work->tokens),
                            .chunks = chunks(work),
                            .unit_bytes = bytes / larger(product(work->num_sequences, work->row_passes), 1),
-                           .memory_ns = bytes_ns(bytes, memory_mbps(device)),
+                           .memory_ns = memory_ns(work, bytes, memory_mbps(device)),
                            .cta_ns = work->token_ps > 0 ? product(unit_tokens, work->token_ps) / 1000
                                                         : sum(cta_ns(contract, unit_tokens, work->computed_token_bytes),
                                                               product(unit_tokens, work->further_token_ps) / 1000),
@@ -356,7 +373,8 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .split_ns = work->split_ns,
                            .uneven_ns = work->uneven_ns > 0 ? work->uneven_ns : UNEVEN_NS,
                            .round_ns = round_ns(work, contract->cluster_size),
-                           .unit_ns = work->unit_ns};
+                           .unit_ns = work->unit_ns,
+                           .whole_tiles = work->passes_share_rows};
 }
 
 int64_t cost_predicted_ns(const struct workload *work, const libdecode_device *device,
@@ -374,11 +392,13 @@ bool cost_estimate(const struct workload *work, const libdecode_device *device, 
     int64_t workers = best_workers(&launch, most);
     /* As much for every number of workers and every cluster size, so that one workspace serves short requests and long ones. */
     size_t records = (size_t)device->sm_count * contract->ctas_per_sm * 2 * (size_t)larger(work->max_chunks, 1);
-    *ret_cost = (struct cost){.row_passes = (int32_t)smaller(work->row_passes, INT32_MAX),
-                              .num_workers = (int32_t)workers,
-                              .min_tiles_per_worker = (int32_t)min_tiles(launch.cluster),
-                              .predicted_ns = predicted_ns(&launch, workers),
-                              .folds_long = contract->row_tile > MMA_ROWS && folds_long(&launch, workers),
-                              .records_bytes = records * contract->record_bytes};
+    *ret_cost =
+        (struct cost){.row_passes = (int32_t)smaller(work->row_passes, INT32_MAX),
+                      .num_workers = (int32_t)workers,
+                      .min_tiles_per_worker = (int32_t)min_tiles(launch.cluster),
+                      .predicted_ns = predicted_ns(&launch, workers),
+                      .passes_share_rows = work->passes_share_rows,
+                      .folds_long = contract->row_tile > MMA_ROWS && !work->passes_share_rows && folds_long(&launch, workers),
+                      .records_bytes = records * contract->record_bytes};
     return true;
 }

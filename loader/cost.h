@@ -28,11 +28,18 @@ struct workload {
     int64_t uneven_ns;            /* where cuts lie beside the ends of units; 0: likewise */
     int64_t cluster_round_ns;     /* of every further unit of a cluster; 0: likewise */
     int64_t unit_ns; /* in place of rounds: of every unit of a worker, beside its tiles, which nothing hides; 0: rounds */
+    /*
+     * Passes, and sequences beyond distinct_tokens, read the same rows side by side: memory gives each once, the second cache the others.
+     * Few passes are then no end in themselves.
+     */
+    bool passes_share_rows;
+    int64_t distinct_tokens;
 };
 
 struct cost {
-    int32_t row_passes;  /* over the KV */
-    int32_t num_workers; /* clusters (CTAs where cluster_size is 1) */
+    int32_t row_passes;     /* over the KV, */
+    bool passes_share_rows; /* which it gives once */
+    int32_t num_workers;    /* clusters (CTAs where cluster_size is 1) */
     int32_t min_tiles_per_worker;
     int64_t predicted_ns; /* at max_seq_len */
     bool folds_long; /* workers that share a unit of 64 rows or more: what they add up takes half as long as what they read */

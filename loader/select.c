@@ -20,12 +20,17 @@ static int num_options(const struct kernel_record *record) {
     return __builtin_popcount(record->kernel->contract.features & (CONTRACT_OPTIONS | CONTRACT_OFFSETS));
 }
 
+/* Not where passes find the rows in the second cache: more and narrower ones side by side may be the fastest. */
+static bool rows_decide(const struct judgement *a, const struct judgement *b) {
+    return !a->cost.passes_share_rows || !b->cost.passes_share_rows;
+}
+
 /*
  * What does not spend its time adding up first: tiles of 64 rows and more, whose records are large, are for many units or long ones. Then
  * fewer passes over the KV cache, then the narrowest row tile that manages them (rows beyond the group are computed for
- * nothing, and wide tiles leave room for fewer CTAs), then the kernel of the larger pages (one that takes any copies row by row
- * what comes faster as a whole), then the kernel without options, then the predicted time. A total order: that of bundles or records
- * never decides.
+ * nothing, and wide tiles leave room for fewer CTAs); neither with MLA, whose passes share rows. Then the kernel of the larger pages (one
+ * that takes any copies row by row what comes faster as a whole), then the kernel without options, then the predicted time. A total order:
+ * that of bundles or records never decides.
  */
 static bool beats(const struct judgement *a, const struct judgement *b) {
     bool a_preferred = a->verb == POLICY_PREFER, b_preferred = b->verb == POLICY_PREFER;
@@ -33,10 +38,10 @@ static bool beats(const struct judgement *a, const struct judgement *b) {
         return a_preferred;
     if (a->cost.folds_long != b->cost.folds_long)
         return b->cost.folds_long;
-    if (a->cost.row_passes != b->cost.row_passes)
+    if (rows_decide(a, b) && a->cost.row_passes != b->cost.row_passes)
         return a->cost.row_passes < b->cost.row_passes;
     uint32_t a_tile = a->record->kernel->contract.row_tile, b_tile = b->record->kernel->contract.row_tile;
-    if (a_tile != b_tile)
+    if (rows_decide(a, b) && a_tile != b_tile)
         return a_tile < b_tile;
     uint32_t a_page = a->record->kernel->contract.min_page_size, b_page = b->record->kernel->contract.min_page_size;
     if (a_page != b_page)
@@ -54,7 +59,7 @@ static bool may_beat(const struct question *question, size_t index, const struct
     const struct kernel_record *record = &question->table->records[index];
     bool preferred = policy_verdict(question->policy, index) == POLICY_PREFER;
     if (!best->record || preferred != (best->verb == POLICY_PREFER) || record->family != best->record->family ||
-        best->cost.folds_long)
+        best->cost.folds_long || best->cost.passes_share_rows)
         return true;
     const struct libdecode_launch_contract *contract = &record->kernel->contract, *of_best = &best->record->kernel->contract;
     int64_t row_passes = record->family->row_passes(question->problem, contract);
@@ -115,10 +120,10 @@ static void word_loss(const struct judgement *chosen, const struct judgement *lo
         (void)snprintf(ret_reason, REASON_BYTES, "the kernel policy prefers others");
     else if (loser->cost.folds_long && !chosen->cost.folds_long)
         (void)snprintf(ret_reason, REASON_BYTES, "row tile %u: its workers would add up for half as long as they read", tile);
-    else if (loser->cost.row_passes != chosen->cost.row_passes)
+    else if (rows_decide(loser, chosen) && loser->cost.row_passes != chosen->cost.row_passes)
         (void)snprintf(ret_reason, REASON_BYTES, "reads the KV cache %d times, the choice %d times", loser->cost.row_passes,
                        chosen->cost.row_passes);
-    else if (tile != chosen_tile)
+    else if (rows_decide(loser, chosen) && tile != chosen_tile)
         (void)snprintf(ret_reason, REASON_BYTES, "row tile %u, the choice does with %u in as many passes", tile, chosen_tile);
     else if (page != chosen_page)
         (void)snprintf(ret_reason, REASON_BYTES, "for pages from %u on, row by row; the choice, from %u on, copies them whole",

@@ -186,46 +186,53 @@ static int64_t visible_tokens(const libdecode_problem *given, int64_t tokens) {
 
 /* What an MLA kernel takes; of records, which are eight times as large as those of 128 elements, a CTA of a cluster has its part. */
 struct mla_times {
-    int64_t tile_ps, token_16_bit_ps, token_fp8_ps; /* 576 elements, 16 rows; tokens in proportion for others */
+    int64_t tile_ps, token_16_bit_ps, token_fp8_ps; /* 576 elements; tokens in proportion for others. Sparse: of 16 rows */
     int64_t split_ns, part_ns, uneven_ns;           /* of a CTA alone */
     int64_t cluster_round_ns, unit_ns;              /* of whatever worker */
 };
 /*
- * Measured on an H200, MLA with 1 to 128 requests of 1,024 to 32,768 tokens: a unit's query and columns take their time whatever its
- * length. Sparse MLA with 2048 rows for each of 1 to 128 query tokens: its units are short, and so what happens at the end of one shows:
+ * Measured on an H200. MLA: 161 problems of bf16 and as many of e4m3, 1 to 128 requests of 512 to 32,768 tokens with 16 to 128 heads, every
+ * kernel (`libdecode bench --regret --mla`): a unit's query and columns take their time whatever its length. The kernel that the model calls
+ * the fastest is so or takes 1 % longer in all but a tenth of them, 25 % in the worst. Of 64 rows, where cuts lie beside the
+ * ends of units, by forced numbers of workers.
+ * Sparse MLA with 2048 rows for each of 1 to 128 query tokens: its units are short, and so what happens at the end of one shows:
  * every record that the last worker adds up, and what a cluster exchanges.
  */
-static const struct mla_times mla_times = {.tile_ps = 160000,
-                                           .token_16_bit_ps = 13300,
-                                           .token_fp8_ps = 18000,
-                                           .part_ns = 2000,
-                                           .unit_ns = 3500},
-                              sparse_mla_times = {.tile_ps = 600000,
-                                                  .token_16_bit_ps = 13000,
-                                                  .token_fp8_ps = 14500,
-                                                  .split_ns = 5000,
-                                                  .part_ns = 1600,
-                                                  .uneven_ns = 30000,
-                                                  .cluster_round_ns = 5500},
-                              warpgroup_mla_times = {.split_ns = 8000},
-                              sparse_warpgroup_mla_times = {.split_ns = 8000, .part_ns = 4000, .uneven_ns = 30000},
-                              no_mla_times = {0};
+static const struct mla_times
+    mla_times =
+        {.token_16_bit_ps = 16800, .token_fp8_ps = 21200, .split_ns = 700, .part_ns = 2000, .uneven_ns = 2000, .unit_ns = 4100},
+    mla_times_32_rows = {.tile_ps = 160000,
+                         .token_16_bit_ps = 33400,
+                         .token_fp8_ps = 36100,
+                         .split_ns = 3900,
+                         .part_ns = 3100,
+                         .uneven_ns = 3900,
+                         .unit_ns = 5800},
+    mla_times_64_rows = {.token_16_bit_ps = 26500, .split_ns = 6000, .part_ns = 1250, .uneven_ns = 20000, .unit_ns = 5200},
+    sparse_mla_times = {.tile_ps = 600000,
+                        .token_16_bit_ps = 13000,
+                        .token_fp8_ps = 14500,
+                        .split_ns = 5000,
+                        .part_ns = 1600,
+                        .uneven_ns = 30000,
+                        .cluster_round_ns = 5500},
+    sparse_mla_times_64_rows = {.split_ns = 8000, .part_ns = 4000, .uneven_ns = 30000}, no_mla_times = {0};
 
 enum { MMA_ROWS = 32 }; /* the widest tile of single warps */
 
 static const struct mla_times *times_of(const struct problem *problem, const contract_t *contract) {
     if (problem->given.op != LIBDECODE_OP_MLA_DECODE)
         return &no_mla_times;
-    if (contract->row_tile > MMA_ROWS)
-        return is_sparse(problem) ? &sparse_warpgroup_mla_times : &warpgroup_mla_times;
-    return is_sparse(problem) ? &sparse_mla_times : &mla_times;
+    if (is_sparse(problem))
+        return contract->row_tile > MMA_ROWS ? &sparse_mla_times_64_rows : &sparse_mla_times;
+    return contract->row_tile > MMA_ROWS ? &mla_times_64_rows : contract->row_tile > 16 ? &mla_times_32_rows : &mla_times;
 }
 
 static int64_t mla_token_ps(const struct problem *problem, const contract_t *contract) {
-    /* Those of warpgroups, 64 rows: 64 whole units of 4,096 tokens side by side; of rows of 656 bytes, 128 and 256 of 2,048. */
-    enum { ROWS_64_TOKEN_PS = 28000, SPARSE_ROWS_64_TOKEN_PS = 68000 };
-    if (contract->row_tile > MMA_ROWS)
-        return is_sparse(problem) ? SPARSE_ROWS_64_TOKEN_PS : ROWS_64_TOKEN_PS;
+    /* 64 rows of 656 bytes: 128 and 256 whole units of 2,048 tokens side by side. */
+    enum { SPARSE_ROWS_64_TOKEN_PS = 68000 };
+    if (is_sparse(problem) && contract->row_tile > MMA_ROWS)
+        return SPARSE_ROWS_64_TOKEN_PS;
     enum { TOKEN_SCALED656_PS = 29000, TOKEN_NVFP352_PS = 22000, HEAD_DIM = 576 };
     const struct mla_times *times = times_of(problem, contract);
     const bool is_16_bit = contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16;
@@ -233,7 +240,8 @@ static int64_t mla_token_ps(const struct problem *problem, const contract_t *con
                           : contract->kv_row_format == KERNEL_KV_ROW_NVFP352 ? TOKEN_NVFP352_PS
                           : is_16_bit                                        ? times->token_16_bit_ps
                                                                              : times->token_fp8_ps;
-    return times->tile_ps / contract->tile_tokens + token * problem->qk_dim / HEAD_DIM * contract->row_tile / 16;
+    const int64_t passes_of_16_rows = is_sparse(problem) ? contract->row_tile / 16 : 1;
+    return times->tile_ps / contract->tile_tokens + token * problem->qk_dim / HEAD_DIM * passes_of_16_rows;
 }
 
 /* By 1 x 32,768 of fp16, 32/8 heads of 128, on half of an H200's SMs: 44.1 us beside 35.3. */
@@ -279,6 +287,8 @@ bool paged_cost(const struct problem *problem, const libdecode_device *device, c
                                   .uneven_ns = times->uneven_ns / cluster,
                                   .cluster_round_ns = times->cluster_round_ns,
                                   .unit_ns = times->unit_ns,
+                                  .passes_share_rows = given->op == LIBDECODE_OP_MLA_DECODE && !is_sparse(problem),
+                                  .distinct_tokens = planned.total / units.num_kv_heads * given->num_kv_heads,
                                   .token_bytes = problem->kv_token_bytes,
                                   .computed_token_bytes = problem->kv_token_bytes * contract->head_dim / given->head_dim};
     if (!cost_estimate(&work, device, contract, ret_cost))
