@@ -325,8 +325,8 @@ static int64_t window_reach(const libdecode_problem *given) {
 /*
  * Where launches fill the GPU and their history is final, the next one fills its ring on the SMs that this one leaves, one by one: 2 us
  * less on an H200. Where this one leaves SMs idle, the next is crowded into the GPCs that have them, which share bandwidth: up to 1.4
- * times as long for launches on half of the GPU, unless rings hold half of what there is to read (1 x 4,096 tokens of bf16 7.6 us for 8.2,
- * 1 x 8,192 12.4 for 12.3). And one that can read nothing yet only waits there: up to 1 % longer, or shorter.
+ * times as long for launches on half of the GPU, unless rings hold half of what there is to read (with four stages
+ * 1 x 4,096 tokens of bf16 7.6 us for 8.2, 1 x 8,192 12.4 for 12.3; with six 1 x 4,096 6.3 for 8.0, 1 x 6,144 9.6 for 10.1). And one that can read nothing yet only waits there: up to 1 % longer, or shorter.
  */
 static uint32_t early_begin(const struct problem *problem, const struct paged_units *units, const struct selection *selection,
                             const libdecode_tensors *tensors) {
