@@ -141,7 +141,9 @@ enum {
     SCHEDULE_FIXED_CHUNKS = 1u << 1, /* units are cut at places of their own, not where the ranges of workers end */
     /* lengths, page table, query_positions, cum_seq_lens_q and all but the newest q_len rows are final before the kernel ahead ends */
     SCHEDULE_HISTORY_FINAL = 1u << 2,
-    SCHEDULE_LETS_NEXT_BEGIN = 1u << 3 /* what is launched behind this one, programmatic, may begin on SMs that it has left */
+    SCHEDULE_LETS_NEXT_BEGIN = 1u << 3, /* what is launched behind this one, programmatic, may begin on SMs that it has left */
+    /* one request of as many units as there are workers, which are clusters; without SCHEDULE_EXACT_RANGES */
+    SCHEDULE_UNIT_EACH = 1u << 4
 };
 
 /* What is read of every sequence, and how the work is cut. */

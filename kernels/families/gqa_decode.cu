@@ -55,6 +55,7 @@
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/producer.cuh"
 #include "pipeline/row_gather.cuh"
+#include "pipeline/row_part_fold.cuh"
 #include "pipeline/scale_gather.cuh"
 #include "pipeline/skip_votes.cuh"
 #include "pipeline/tile_walk.cuh"
@@ -132,16 +133,26 @@ struct Traits {
     static constexpr int most_stages = std::min((small ? 34816 : 73728) / ctas_per_sm / TileLayout::bytes, 16);
     static constexpr int teams = std::min(most_teams, most_stages);
     /* A stage is one team's, and one producer's: a warp that skips some of its rounds could not tell its phases apart. */
-    static constexpr int stages = most_stages / teams * teams;
+    static constexpr int usual_stages = most_stages / teams * teams;
+    /*
+     * Short launches, whose time is that to the first byte and from the last one, read a final history ahead as far as shared memory
+     * has room: half as many stages more, in place of what folds all eight rows of a group at once.
+     */
+    static constexpr bool reads_ahead = cluster_size == 8 && row_tile == 8 && head_dim == 128 && !converts && !gathers_rows &&
+                                        !has_options && !has_offsets && !small;
+    static constexpr int stages = reads_ahead ? usual_stages * 3 / 2 : usual_stages;
+    static_assert((stages - usual_stages) % teams == 0, "Producer::wait_empty: places of the same team");
+    static constexpr int row_parts = reads_ahead ? 2 : 1; /* of a fold */
     static constexpr int consumer_warps = teams * team_warps;
     static constexpr int consumer_threads = consumer_warps * 32;
     /*
-     * Of K, and as many of V, whose first copies so go out together. Beside much arithmetic one waits too long for its turns. A
-     * gather takes as many as registers allow.
+     * Of K, and as many of V, whose first copies so go out together. Beside much arithmetic one waits too long for its turns; a final
+     * history comes as fast as copies are sent for. A gather takes as many as registers allow.
      */
     static constexpr int most_gather_warps = wide || consumer_warps > 4 ? 1 : row_tile == 8 ? 4 : 2;
     static constexpr int gather_warps = variant::target_sm == 90 ? most_gather_warps : (most_gather_warps + 1) / 2;
-    static constexpr int tensor_warps = gathers_rows ? gather_warps : long_steps && variant::target_sm == 90 ? 2 : 1;
+    static constexpr int box_warps = reads_ahead || (long_steps && variant::target_sm == 90) ? 2 : 1;
+    static constexpr int tensor_warps = gathers_rows ? gather_warps : box_warps;
     static constexpr int scale_warp = consumer_warps + 2 * tensor_warps;
     static constexpr int announcer_warp = scale_warp + has_scales;
     static constexpr int threads = (announcer_warp + 1) * 32;
@@ -166,7 +177,8 @@ using Ring = pipeline::KvRing<Traits::stages, TileLayout::bytes, Traits::gathers
 using Softmax = tile::OnlineSoftmax<Traits::row_fragments>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
 using Votes = std::conditional_t<Traits::skips, pipeline::SkipVotes<Traits::stages>, pipeline::NoVotes>;
-using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size, Votes>;
+using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size, Votes,
+                                    Traits::usual_stages>;
 using RowGather = pipeline::RowGather<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size, Votes,
                                       Traits::has_offsets>;
 using ScaleGather = pipeline::ScaleGather<Format, Ring, Traits::tile_tokens, TileLayout::rows_bytes, Traits::cluster_size>;
@@ -181,7 +193,10 @@ using Rotation = std::conditional_t<Traits::turns_query, QueryRotation,
 template <int cluster_size, int parts>
 struct FoldIn {
     static constexpr int columns = Traits::head_dim / cluster_size; /* of one CTA */
-    using Partials = pipeline::WarpPartials<Format, Traits::row_tile, Traits::teams * Traits::token_warps, parts>;
+    static constexpr int token_warps = Traits::teams * Traits::token_warps;
+    using Partials =
+        std::conditional_t<Traits::row_parts == 1, pipeline::WarpPartials<Format, Traits::row_tile, token_warps, parts>,
+                           pipeline::RowPartPartials<Format, Traits::row_tile, token_warps, Traits::row_parts>>;
     using CtaSlice = pipeline::Slice<Traits::row_tile, Traits::head_dim, Traits::consumer_threads, parts>;
     using ClusterSlice = pipeline::Slice<Traits::row_tile, columns, Traits::consumer_threads>;
     using Result = std::conditional_t<cluster_size == 1, CtaSlice, ClusterSlice>;
@@ -210,6 +225,8 @@ using FoldOf =
 using Fold = FoldOf<Traits::cluster_size>;
 using SharedMemory = Fold::SharedMemory;
 using WorkerFold = pipeline::WorkerFold<Fold::Result>;
+template <class Rows>
+using UnitStore = pipeline::UnitStore<Format, Fold::Result, Rows, (Traits::cluster_size > 1)>;
 static_assert(FoldOf<1>::fits && Fold::fits && FoldOf<8>::fits, "shared memory of one CTA");
 static_assert(Traits::ctas_per_sm * (Fold::shared_bytes + variant::reserved_shared_bytes) <= variant::sm_shared_bytes,
               "shared memory of ctas_per_sm CTAs");
@@ -420,10 +437,12 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         shared.partials.run<consumer_barrier>(
             state.output, state.softmax, here.team * Traits::token_warps + here.token_warp,
             [&] { return announced.first_team * Traits::token_warps; }, here.first_row, thread % 32, own);
-        shared.exchange.template run<consumer_barrier>(own, result, rank, number, piece.is_last);
+        const auto store = shared.exchange.template run<consumer_barrier>(own, result, rank, number, piece.is_last, [&] {
+            return UnitStore<decltype(rows)>(params.output, rows, result, rank * Fold::columns, params.query.head_dim);
+        });
         const bool is_part = piece.num_parts > 1;
         if (!is_part || WorkerFold(params.records, piece).run(result)) {
-            pipeline::store_unit<Format>(params.output, rows, result, rank * Fold::columns, params.query.head_dim);
+            store.run(result);
             if (is_part)
                 WorkerFold(params.records, piece).clear(result);
         }
@@ -458,8 +477,6 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedul
         if (producer == 2 * Traits::tensor_warps) {
             if (gathers_scales(params))
                 ScaleGather(params, ring).run(schedule, lane);
-            else
-                pipeline::meet_cluster<Traits::cluster_size>();
             return;
         }
     }
@@ -516,13 +533,16 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
         ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
 
     const Ring ring(shared.barriers, shared.tiles);
-    if (is_consumer)
+    if (is_consumer) {
         consume(params, shared, ring, warp, lane);
-    else if (warp == Traits::announcer_warp)
+        return;
+    }
+    if (warp == Traits::announcer_warp)
         pipeline::announce<Traits::has_options, Traits::tile_tokens, Traits::teams>(params.schedule, params.query, schedule,
                                                                                     shared.pieces, lane);
     else
         produce(params, schedule, map, tensor, producer, ring, shared.votes, lane);
+    pipeline::meet_cluster<Traits::cluster_size>();
 }
 
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {

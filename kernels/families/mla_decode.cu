@@ -382,7 +382,9 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     const Ring ring(work.barriers, shared.tiles);
     if (warp < Traits::consumer_warps) {
         consume(params, shared, ring);
-    } else if (warp == Traits::announcer_warp) {
+        return;
+    }
+    if (warp == Traits::announcer_warp) {
         pipeline::announce<false, Traits::tile_tokens, Traits::teams>(params.schedule, params.query, schedule, work.pieces, lane);
     } else {
         pipeline::NoVotes votes;
@@ -391,6 +393,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
                 ptx::named_barrier<query_barrier, query_barrier_threads>();
         });
     }
+    pipeline::meet_cluster<Traits::cluster_size>();
 }
 
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {

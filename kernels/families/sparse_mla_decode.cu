@@ -340,12 +340,15 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
         ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
 
     const Ring ring(work.barriers, shared.tiles);
-    if (warp < Traits::consumer_warps)
+    if (warp < Traits::consumer_warps) {
         consume(params, shared, ring);
-    else if (warp == Traits::announcer_warp)
+        return;
+    }
+    if (warp == Traits::announcer_warp)
         pipeline::announce_query_tokens(params.schedule, schedule, work.pieces, lane);
     else
         Gather(params.schedule, params.sparse, warp - Traits::consumer_warps, ring, work.bits).run(schedule, lane);
+    pipeline::meet_cluster<Traits::cluster_size>();
 }
 
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {

@@ -20,7 +20,8 @@
 namespace pipeline {
 
 /*
- * Every thread calls it once, after it has arrived: then the barriers of the other CTAs of the cluster are initialised, too.
+ * Every thread calls it once, after it has arrived: then the barriers of the other CTAs of the cluster are initialised, too. Who has
+ * nothing to do with these calls it at its end, and waits for nobody.
  * PTX would let only those wait that need to know; racecheck of compute-sanitizer 2025.3 then never ends.
  */
 template <int cluster_size>
@@ -49,13 +50,17 @@ struct ClusterExchange {
 
     /*
      * Sends every column of the CTA's result to the CTA that owns it and folds the slices that arrive here. After the last
-     * round nothing more is on its way to this CTA, so it may end.
+     * round nothing more is on its way to this CTA, so it may end. Returns what `meanwhile` returns, which is called while the slices
+     * are on their way.
      */
-    template <int barrier_id>
-    __device__ __forceinline__ void run(const Own &own, Result &result, int rank, uint32_t round, bool is_last_round) {
+    template <int barrier_id, class Meanwhile>
+    __device__ __forceinline__ auto run(const Own &own, Result &result, int rank, uint32_t round, bool is_last_round,
+                                        Meanwhile meanwhile) {
         begin(own, round);
         push(own, 0, rank);
+        const auto prepared = meanwhile();
         finish<barrier_id>(result, rank, round, is_last_round);
+        return prepared;
     }
 
     /* The same in three steps, for columns that come in blocks: pushed one after the other, each the columns from `first_column` on. */
@@ -109,14 +114,15 @@ struct ClusterExchange {
 template <class Own, int rows, int columns>
 struct ClusterExchange<Own, Own, rows, columns, 1> {
     __device__ __forceinline__ void initialise() {}
-    template <int barrier_id>
-    __device__ __forceinline__ void run(const Own &own, Own &result, int, uint32_t, bool) {
+    template <int barrier_id, class Meanwhile>
+    __device__ __forceinline__ auto run(const Own &own, Own &result, int, uint32_t, bool, Meanwhile meanwhile) {
         for (int i = 0; i < Own::per_thread; ++i) {
             for (int j = 0; j < Own::width; ++j)
                 result.value[i][j] = own.value[i][j];
             result.reference[i] = own.reference[i];
             result.sum[i] = own.sum[i];
         }
+        return meanwhile();
     }
 };
 

@@ -7,7 +7,7 @@
  * From the partial results of many warps to one, in one launch and always in the same order, so that equal inputs give equal
  * bits. Three levels, each optional but the first:
  *
- *     warp_fold.cuh           warps of a CTA, through shared memory
+ *     warp_fold.cuh           warps of a CTA, through shared memory; row_part_fold.cuh where there is little of it
  *     cluster_exchange.cuh    CTAs of a cluster: every thread pushes its columns into the CTA that owns them
  *     worker_fold.cuh         workers: records in global memory; the last to arrive folds them in the order of the workers
  *

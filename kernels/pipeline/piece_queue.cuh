@@ -7,7 +7,6 @@
 
 #include <cstdint>
 
-#include "pipeline/cluster_exchange.cuh"
 #include "pipeline/describe_rows.cuh"
 #include "pipeline/history.cuh"
 #include "pipeline/skip_votes.cuh"
@@ -77,7 +76,6 @@ template <bool has_options, int tile_tokens, int teams, int row_tile, int cluste
 __device__ __forceinline__ void announce(const schedule_params &params, const query_params &query_rows,
                                          SplitSchedule<cluster_size> &schedule, PieceQueue<row_tile> &pieces, int lane) {
     schedule.begin();
-    meet_cluster<cluster_size>();
     uint32_t tiles = 0; /* of the pieces so far */
     for (uint32_t number = 0;; ++number) {
         Piece piece = schedule.next();

@@ -2,13 +2,16 @@
 /*
  * producer.cuh: the warps that fill the ring with the tiles of one tensor, K or V: the boxes of all their worker's pieces, one after
  * the other, so that short units keep the memory queue full. Copies are issued one per lane. Warps take turns at the tiles.
+ *
+ * More copies at a time than memory needs to be busy make the first ones, which consumers wait for, come later: short pieces take longer.
+ * Beside a kernel ahead that is to be waited for anyway it costs nothing. So a ring may have stages that are filled for a final history
+ * and for long pieces alone, and producer warps for a final history alone.
  */
 #pragma once
 
 #include <cstdint>
 
 #include "abi.h"
-#include "pipeline/cluster_exchange.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/page_stream.cuh"
 #include "pipeline/skip_votes.cuh"
@@ -24,10 +27,13 @@ struct ScaleBlocks {
     uint32_t num_pages = 0;
 };
 
-template <class Format, class Ring, int tile_tokens, int warps, int cluster_size, class Votes>
+/* `usual_stages`: that are filled for all other pieces. */
+template <class Format, class Ring, int tile_tokens, int warps, int cluster_size, class Votes,
+          int usual_stages = Ring::num_stages>
 class Producer {
   public:
     static constexpr int scale_arrivals = 32; /* on the barrier of a tile whose scales come along: every lane's */
+    static constexpr int long_piece_tokens = 8 * Ring::num_stages * tile_tokens; /* of one CTA */
 
     /* `map`: the tensor's. `warp`: of those that share it. */
     __device__ __forceinline__ Producer(const schedule_params &params, const void *map, const ScaleBlocks &scales,
@@ -36,7 +42,8 @@ class Producer {
           scale_page_stride_(Format::scale_bytes > 0 ? scales.source->page_stride : 0), num_pages_(scales.num_pages),
           box_shift_(__ffs(params.box_tokens) - 1), copies_shift_(__ffs(params.copies_per_box) - 1), tensor_(tensor), warp_(warp),
           box_bytes_(params.box_tokens * Format::row_bytes), ring_(ring),
-          waits_for_votes_(Votes::exist && tensor == tensor_v && skip_factor > 0.f), votes_(votes) {}
+          waits_for_votes_(Votes::exist && tensor == tensor_v && skip_factor > 0.f),
+          reads_ahead_(usual_stages == Ring::num_stages || is_history_final(params)), votes_(votes) {}
 
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
         run(schedule, lane, [] {});
@@ -45,11 +52,12 @@ class Producer {
     /* `before_first_copy` is called once, where there is anything to copy. */
     template <class BeforeFirstCopy>
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane, BeforeFirstCopy before_first_copy) {
+        if (!reads_ahead_ && warp_ > 0)
+            return;
         schedule.begin();
         PageStream<cluster_size, tile_tokens> stream(params_, schedule, tensor_ == tensor_v ? params_.page_table_v_offset : 0);
         const int boxes_per_tile = tile_tokens >> (__ffs(params_.box_tokens) - 1);
         PageBatch batch = stream.next();
-        meet_cluster<cluster_size>(); /* while the page ids are on their way */
         if (!batch.piece.end_of_work)
             before_first_copy();
         while (!batch.piece.end_of_work) {
@@ -68,7 +76,7 @@ class Producer {
                 if (boxes > 0) {
                     if constexpr (requires { Ring::parts; })
                         load_parts(batch, box, boxes, lane);
-                    else if (ring_.stage() % warps == warp_)
+                    else if (!reads_ahead_ || ring_.stage() % warps == warp_)
                         load_tile(batch, box, boxes, lane);
                     ring_.advance();
                 }
@@ -89,7 +97,7 @@ class Producer {
         const int of_tile = lane >> copies_shift_, line = lane - (of_tile << copies_shift_);
         const int box = batch.first_box + first, source = (first + of_tile) & 31;
         const uint32_t barrier = ring_.full_barrier(tensor_);
-        ring_.wait_empty(tensor_);
+        wait_empty(batch.piece);
         if (rarely(waits_for_votes_) && !votes_.wait(ring_.stage(), ring_.phase()))
             boxes = 0;
         const int page = __shfl_sync(tile::full_warp, batch.page, source);
@@ -111,6 +119,21 @@ class Producer {
         if (lane == 0)
             ptx::mbarrier_arrive_expect_tx(barrier, boxes * box_bytes_);
         __syncwarp();
+    }
+
+    /*
+     * Until the tile's place is free; or, with usual_stages, a later one of the same team, which reads its tiles in order: this tile's
+     * place is free then, too.
+     */
+    __device__ __forceinline__ void wait_empty(const Piece &piece) const {
+        if constexpr (usual_stages == Ring::num_stages) {
+            ring_.wait_empty(tensor_);
+        } else {
+            Ring place = ring_;
+            if (!reads_ahead_ && (piece.end_box - piece.first_box) << box_shift_ < long_piece_tokens)
+                place.advance(Ring::num_stages - usual_stages);
+            place.wait_empty(tensor_);
+        }
     }
 
     /* The same, part by part (part_ring.cuh): every line of a tile on its own, its boxes one behind the other. */
@@ -164,7 +187,7 @@ class Producer {
     const uint32_t warp_;
     const int box_bytes_;
     Ring ring_;
-    const bool waits_for_votes_;
+    const bool waits_for_votes_, reads_ahead_;
     Votes &votes_;
 };
 

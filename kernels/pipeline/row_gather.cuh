@@ -13,7 +13,6 @@
 #include <cstdint>
 
 #include "abi.h"
-#include "pipeline/cluster_exchange.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/row_stream.cuh"
 #include "pipeline/skip_votes.cuh"
@@ -49,7 +48,6 @@ class RowGather {
         Stream stream(params_, schedule, first_, 1, tensor_ == tensor_v ? params_.page_table_v_offset : 0, offsets_);
         /* Two tiles ahead: where memory is busy, one tile is over before the page ids come. */
         Batch batch = stream.next(), second = stream.next();
-        meet_cluster<cluster_size>(); /* while the page ids are on their way */
         while (!batch.end_of_work) {
             const Batch upcoming = stream.next();
             load_tile(batch, lane);

@@ -9,7 +9,6 @@
 #include <cstdint>
 
 #include "abi.h"
-#include "pipeline/cluster_exchange.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/row_stream.cuh"
 #include "ptx/async_copy.cuh"
@@ -34,7 +33,6 @@ class ScaleGather {
         /* Interleaved scales of four tokens are one block of V's; those of K come along. */
         Stream stream(params_.schedule, schedule, 0, params_.v_scales_interleaved != 0 ? 4 : 1);
         Batch batch = stream.next();
-        meet_cluster<cluster_size>(); /* while the page ids are on their way */
         while (!batch.end_of_work) {
             const Batch upcoming = stream.next();
             load_tile(batch, params_.k_scales, tensor_k, lane);

@@ -209,10 +209,16 @@ class SplitSchedule {
         : params_(params), sequences_(params), shared_sequences_(shared_sequences), worker_(worker >> params.head_shift),
           head_of_group_(worker & ((1u << params.head_shift) - 1)), rank_(rank), lane_(threadIdx.x & 31),
           box_shift_(__ffs(params.box_tokens) - 1), heads_(params.heads_per_worker.value),
-          pairs_per_lane_((sequences_.count + 63) / 64) {}
+          pairs_per_lane_((sequences_.count + 63) / 64),
+          is_unit_each_(cluster_size > 1 && (params.rare & SCHEDULE_UNIT_EACH) != 0) {}
 
     /* Issues the loads of the first lengths, which begin() waits for. */
     __device__ __forceinline__ void issue_length_loads() {
+        if (is_unit_each_) {
+            lengths_[0] = params_.seq_lens != nullptr ? *params_.seq_lens : params_.max_tokens;
+            lengths_[1] = 0;
+            return;
+        }
         const int sequence = first_sequence();
 #pragma unroll
         for (int i = 0; i < 2; ++i)
@@ -220,6 +226,8 @@ class SplitSchedule {
     }
 
     __device__ __forceinline__ void begin() {
+        if (is_unit_each_ && begin_unit_each())
+            return;
         const uint32_t lane_boxes = cut_work();
         position_ = end_ = 0;
         if (worker_ < split_.workers.value)
@@ -231,6 +239,16 @@ class SplitSchedule {
         Piece piece = {};
         if (position_ == end_)
             return end_of_work();
+        if (is_unit_each_) {
+            const TokenRange &range = window_.pair.range[0];
+            piece.first_token = range.first;
+            piece.end_token = range.end;
+            piece.kv_head = (worker_ << params_.head_shift) + head_of_group_;
+            piece.unit_start = position_;
+            piece.unit_boxes = end_ - position_;
+            take_boxes(piece, 0, piece.unit_boxes);
+            return piece;
+        }
 
         uint32_t here;
         while (rarely((here = __ballot_sync(0xffffffffu, position_ - window_start_ < window_.inclusive)) == 0)) {
@@ -272,13 +290,7 @@ class SplitSchedule {
             piece.part = chunk.number;
             piece.num_parts = chunk.count;
         }
-        /* The one box of an empty unit does not exist. */
-        const uint32_t live = piece.end_token > piece.first_token ? end - first : 0;
-        const int first_box = (piece.first_token >> box_shift_) + first;
-        piece.first_box = first_box + live * rank_ / cluster_size;
-        piece.end_box = first_box + live * (rank_ + 1) / cluster_size;
-        position_ = piece.unit_start + end;
-        piece.is_last = position_ == end_;
+        take_boxes(piece, first, end);
         return piece;
     }
 
@@ -317,6 +329,34 @@ class SplitSchedule {
         Piece piece = {};
         piece.end_of_work = true;
         return piece;
+    }
+
+    /* The boxes of a unit from `first` on up to `end` are the piece, of which this CTA gets its share. */
+    __device__ __forceinline__ void take_boxes(Piece &piece, uint32_t first, uint32_t end) {
+        /* The one box of an empty unit does not exist. */
+        const uint32_t live = piece.end_token > piece.first_token ? end - first : 0;
+        const int first_box = (piece.first_token >> box_shift_) + first;
+        piece.first_box = first_box + live * rank_ / cluster_size;
+        piece.end_box = first_box + live * (rank_ + 1) / cluster_size;
+        position_ = piece.unit_start + end;
+        piece.is_last = position_ == end_;
+    }
+
+    /*
+     * One request with as many units as there are clusters: what each of them computes is known without counting, which would take
+     * longer than the length takes to come. With too few boxes it is not: fewer workers take part.
+     */
+    __device__ __forceinline__ bool begin_unit_each() {
+        TokenRange &range = window_.pair.range[0];
+        range = sequences_.common_range(sequences_.tokens_of(lengths_[0]));
+        const uint32_t boxes = max(range.num_boxes(box_shift_), 1u);
+        is_unit_each_ = boxes >= params_.min_boxes_per_worker;
+        if (!is_unit_each_)
+            return false;
+        split_ = {params_.num_workers, boxes, 0};
+        position_ = worker_ * boxes;
+        end_ = position_ + (worker_ < split_.workers.value ? boxes : 0u);
+        return true;
     }
 
     /* Among all workers. */
@@ -382,6 +422,7 @@ class SplitSchedule {
     const int box_shift_;
     const int heads_;          /* of a sequence, that one worker of a group computes */
     const int pairs_per_lane_; /* that a lane counts in cut_work() */
+    bool is_unit_each_;        /* this worker has one unit, all of it */
     int lengths_[2];           /* on their way to begin() */
     WorkSplit split_;
     uint32_t position_, end_; /* flat boxes still to do */

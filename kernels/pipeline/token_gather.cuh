@@ -11,7 +11,6 @@
 #include <type_traits>
 
 #include "abi.h"
-#include "pipeline/cluster_exchange.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/split_schedule.cuh"
@@ -40,7 +39,6 @@ template <int row_tile, int cluster_size>
 __device__ __forceinline__ void announce_query_tokens(const schedule_params &params, SplitSchedule<cluster_size> &schedule,
                                                       PieceQueue<row_tile> &pieces, int lane) {
     schedule.begin();
-    meet_cluster<cluster_size>();
     for (uint32_t number = 0;; ++number) {
         Piece piece = schedule.next();
         if (!piece.end_of_work)
@@ -93,7 +91,6 @@ class TokenGather {
         schedule.begin();
         /* Two tiles ahead: where memory is busy, one tile is over before the ids come. */
         Batch batch = next(schedule, lane), second = next(schedule, lane);
-        meet_cluster<cluster_size>(); /* while the ids are on their way */
         while (!batch.end_of_work) {
             const Batch upcoming = next(schedule, lane);
             load_tile(batch.id, lane);

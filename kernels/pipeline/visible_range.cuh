@@ -77,9 +77,10 @@ struct Sequences {
         const int tokens = tokens_of(length);
         if (rarely((rare & SCHEDULE_EXACT_RANGES) != 0) && sequence < count)
             return exact_range(shared_copy, sequence, tokens);
-        /* Without positions the queries are the newest tokens: everything up to them is visible. */
-        return {max(tokens - 1 - window_reach, 0), tokens};
+        return common_range(tokens);
     }
+    /* Without positions the queries are the newest tokens: everything up to them is visible. */
+    __device__ __forceinline__ TokenRange common_range(int tokens) const { return {max(tokens - 1 - window_reach, 0), tokens}; }
 
     /* Units of one KV head. */
     __device__ __forceinline__ int passes(const Sequences &shared_copy, int sequence) const {

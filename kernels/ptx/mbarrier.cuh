@@ -43,17 +43,21 @@ __device__ __forceinline__ bool mbarrier_try_wait(uint32_t barrier, uint32_t par
     return done != 0;
 }
 
-/* The same where other CTAs of the cluster completed the phase by stores into this one's memory: their data is visible, too. */
+/*
+ * The same where other CTAs of the cluster completed the phase by stores into this one's memory: their data is visible, too. Acquired
+ * is shared memory alone: acquire.cluster would drop the first cache and wait for that.
+ */
 __device__ __forceinline__ bool mbarrier_try_wait_cluster(uint32_t barrier, uint32_t parity) {
     uint32_t done;
     asm volatile("{\n"
                  ".reg .pred complete;\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 complete, [%1], %2;\n"
+                 "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 complete, [%1], %2;\n"
                  "selp.u32 %0, 1, 0, complete;\n"
                  "}"
                  : "=r"(done)
                  : "r"(barrier), "r"(parity)
                  : "memory");
+    asm volatile("fence.acquire.sync_restrict::shared::cluster.cluster;" ::: "memory");
     return done != 0;
 }
 

@@ -66,4 +66,8 @@ __device__ __forceinline__ int thread_index_here() {
     return index;
 }
 
+/* The value is computed here, not where it is used: there it would be waited for. */
+__device__ __forceinline__ void compute_here(float &value) { asm volatile("" : "+f"(value)); }
+__device__ __forceinline__ void compute_here(int64_t &value) { asm volatile("" : "+l"(value)); }
+
 } // namespace ptx

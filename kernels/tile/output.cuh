@@ -84,11 +84,10 @@ __device__ __forceinline__ void store_nvfp4(const output_params &output, const R
         output.scales[swizzled_scale(scale_row, padding, columns)] = 0;
 }
 
-/* Neighbouring columns of one row of out. `rows`: a RowMap, or one like it. `dtypes`: those that may be asked for, a bit each. */
+/* Neighbouring columns of one row of out, from `element` of it on. `rows`: a RowMap, or one like it. `dtypes`: those that may be asked for, a bit each. */
 template <uint32_t dtypes, int width, class Rows>
 __device__ __forceinline__ void store_output(const output_params &output, const Rows &rows, int row, int column, int head_dim,
-                                             const float (&value)[width]) {
-    const int64_t element = rows.output_offset(output, row) + column;
+                                             int64_t element, const float (&value)[width]) {
     if ((dtypes >> KERNEL_DTYPE_E4M3) == 0 || output.dtype <= KERNEL_DTYPE_FP16) {
         uint16_t *const out = static_cast<uint16_t *>(output.rows) + element;
         if constexpr (width == 1) {

@@ -328,8 +328,8 @@ static int64_t window_reach(const libdecode_problem *given) {
 /*
  * Where launches fill the GPU and their history is final, the next one fills its ring on the SMs that this one leaves, one by one: 2 us
  * less on an H200. Where this one leaves SMs idle, the next is crowded into the GPCs that have them, which share bandwidth: up to 1.4
- * times as long for launches on half of the GPU, unless rings hold half of what there is to read (1 x 4,096 tokens of bf16 7.6 us for 8.2,
- * 1 x 8,192 12.4 for 12.3). And one that can read nothing yet only waits there: up to 1 % longer, or shorter.
+ * times as long for launches on half of the GPU, unless rings hold half of what there is to read (with four stages
+ * 1 x 4,096 tokens of bf16 7.6 us for 8.2, 1 x 8,192 12.4 for 12.3; with six 1 x 4,096 6.3 for 8.0, 1 x 6,144 9.6 for 10.1). And one that can read nothing yet only waits there: up to 1 % longer, or shorter.
  */
 static uint32_t early_begin(const struct problem *problem, const struct paged_units *units, const struct selection *selection,
                             const libdecode_tensors *tensors) {
@@ -343,10 +343,23 @@ static uint32_t early_begin(const struct problem *problem, const struct paged_un
     return SCHEDULE_HISTORY_FINAL | (fills_gpu || is_short ? SCHEDULE_LETS_NEXT_BEGIN : 0u);
 }
 
+/* A sequence of its own for every query token or KV head is no such request. */
+static bool has_unit_each(const struct problem *problem, const struct paged_units *units, const struct selection *selection) {
+    return selection->record->kernel->contract.cluster_size > 1 && problem->given.op == LIBDECODE_OP_BATCH_DECODE &&
+           problem->given.batch_size == 1 && units->row_passes == 1 && units->heads_per_sequence == units->num_kv_heads &&
+           units->num_kv_heads == selection->num_workers;
+}
+
 static uint32_t rare(const struct problem *problem, const struct paged_units *units, const struct selection *selection,
                      const libdecode_tensors *tensors) {
-    return (tensors->query_positions != NULL || tensors->cum_seq_lens_q != NULL ? SCHEDULE_EXACT_RANGES : 0u) |
-           (max_chunks(&problem->given) > 0 ? SCHEDULE_FIXED_CHUNKS : 0u) | early_begin(problem, units, selection, tensors);
+    uint32_t flags = early_begin(problem, units, selection, tensors);
+    if (max_chunks(&problem->given) > 0)
+        flags |= SCHEDULE_FIXED_CHUNKS;
+    if (tensors->query_positions != NULL || tensors->cum_seq_lens_q != NULL)
+        flags |= SCHEDULE_EXACT_RANGES;
+    else if (has_unit_each(problem, units, selection))
+        flags |= SCHEDULE_UNIT_EACH;
+    return flags;
 }
 
 struct schedule_params paged_schedule_params(const struct problem *problem, const struct selection *selection,

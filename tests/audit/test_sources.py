@@ -58,7 +58,8 @@ class SourcesTest(unittest.TestCase):
         waits = re.findall(r"mbarrier_try_wait\w*", path.read_text(encoding="utf-8"))
         self.assertEqual(set(waits), {"mbarrier_try_wait_cluster"})
         wrapper = (ROOT / "kernels/ptx/mbarrier.cuh").read_text(encoding="utf-8").partition("mbarrier_try_wait_cluster(")[2]
-        self.assertIn("mbarrier.try_wait.parity.acquire.cluster.", wrapper)
+        self.assertIn("mbarrier.try_wait.parity.relaxed.cluster.", wrapper)
+        self.assertIn("fence.acquire.sync_restrict::shared::cluster.cluster;", wrapper)
 
     def test_names_of_files_are_unique(self):
         paths = [path for path, _ in files(*CODE) if path.parts[0] != "tests"]

@@ -408,6 +408,47 @@ void check_neighbourhood(const Batch &batch, const Cuts &cuts) {
     }
 }
 
+/* One request, of as many units as there are workers. */
+Batch drawn_request() {
+    Batch batch = drawn_batch();
+    batch.has_chunks = batch.lengths_by_head = false;
+    batch.seq_lens = {drawn_length(1)};
+    batch.cum_seq_lens_q.clear();
+    batch.query_positions.clear();
+    batch.draft_mask.clear();
+    batch.workers_of_a_head = batch.num_kv_heads >> batch.head_shift;
+    schedule_params &params = batch.params;
+    params.q_len = params.row_passes = params.batch_size = 1;
+    params.seq_lens_request_stride = 1;
+    params.seq_lens_head_stride = 0;
+    params.window_reach = batch.window_left < 0 ? INT32_MAX : batch.window_left / batch.stride;
+    params.group_size = divisor(1 + below(row_tile));
+    params.heads_per_sequence = batch.num_kv_heads;
+    params.sequences_per_request = divisor(1);
+    params.heads_per_worker = params.num_workers = divisor(batch.workers_of_a_head);
+    params.rare = SCHEDULE_UNIT_EACH;
+    return batch;
+}
+
+/* What clusters know without counting is what single CTAs count. */
+void check_request(const Batch &batch) {
+    for (int worker = 0; worker < (batch.workers_of_a_head << batch.head_shift) + 1; worker++) {
+        const auto counted = pieces_of<1>(batch, worker, 0), first = pieces_of<2>(batch, worker, 0),
+                   last = pieces_of<2>(batch, worker, 1);
+        REQUIRE(first.size() == counted.size() && last.size() == counted.size());
+        for (size_t i = 0; i < counted.size(); i++) {
+            const pipeline::Piece &piece = counted[i].piece, &of_first = first[i].piece, &of_last = last[i].piece;
+            REQUIRE(of_first.request == piece.request && of_first.kv_head == piece.kv_head);
+            REQUIRE(of_first.row_pass == piece.row_pass && of_first.is_last == piece.is_last);
+            REQUIRE(of_first.first_token == piece.first_token && of_first.end_token == piece.end_token);
+            REQUIRE(of_first.unit_start == piece.unit_start && of_first.unit_boxes == piece.unit_boxes);
+            REQUIRE(of_first.num_workers == piece.num_workers && of_first.num_parts == piece.num_parts);
+            REQUIRE(of_first.first_box == piece.first_box && of_first.end_box == of_last.first_box);
+            REQUIRE(of_last.end_box == piece.end_box);
+        }
+    }
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -425,6 +466,12 @@ int main(int argc, char **argv) {
         for (int other = 0; batch.has_chunks && other < 3; other++)
             check_neighbourhood(batch, cuts);
     }
-    std::printf("%d batches\n", batches);
+    for (; batch_number < batches * 2; batch_number++) {
+        generator.seed(static_cast<unsigned>(batch_number));
+        Batch request = drawn_request();
+        point_to_arrays(request);
+        check_request(request);
+    }
+    std::printf("%d batches, as many requests\n", batches);
     return 0;
 }

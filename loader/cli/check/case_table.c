@@ -101,6 +101,8 @@ const struct test_case test_cases[] = {
     {"split_edge_at",     1,  8,   16,   0, CASE_SPLIT_EDGES | CASE_LSE, LENS(0)},
     {"split_edge_above",  1,  8,   16,   0, CASE_SPLIT_EDGES | CASE_OUTLIERS, LENS(1)},
     {"one_long",          8,  4,   16,   0, CASE_REPEAT | CASE_LSE, LENS(12000)},
+    {"one_request_window", 8, 5,  128, 900, CASE_WINDOW | CASE_SINKS, LENS(2999)},
+    {"one_request_programmatic", 8, 4, 16,  0, CASE_PROGRAMMATIC | CASE_LSE, LENS(4096)},
     {"two_long",          2,  8,   64,   0, CASE_LSE, LENS(7001, 9000)},
     {"long_and_short",    4,  4,   16,   0, CASE_REPEAT | CASE_LSE | CASE_SINKS, LONG_AND_SHORT},
     {"many_requests",     8,  1,   16,   0, CASE_LSE, MANY_REQUESTS},

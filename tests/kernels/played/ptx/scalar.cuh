@@ -27,5 +27,7 @@ inline void unpack_fp16(float &low, float &high, uint32_t packed) {
 }
 
 inline int thread_index_here() { return static_cast<int>(threadIdx.x); }
+template <class T>
+inline void compute_here(T &) {}
 
 } // namespace ptx
