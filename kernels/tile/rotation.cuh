@@ -95,7 +95,7 @@ struct QueryRotation {
     __device__ __forceinline__ void prepare(const query_params &query, uint32_t position_stride, int thread,
                                             Synchronise synchronise) {
         frequencies.prepare(query, position_stride, thread, synchronise);
-        turns.fill(frequencies.of_pair, position_stride, step_tokens * position_stride, thread, threads);
+        turns.template fill<threads>(frequencies.of_pair, position_stride, step_tokens * position_stride, thread);
         synchronise();
     }
     template <class Query, class Rows>

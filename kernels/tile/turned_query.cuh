@@ -33,9 +33,13 @@ class Turns {
     using Turn = typename Element<Format::matrix_dtype>::Turn;
 
     /* By all threads that read it, with a barrier behind it. `frequencies`: complete. `tile_positions`: from a tile of a warp to its next. */
+    template <int num_threads>
     __device__ __forceinline__ void fill(const RopeFrequency *frequencies, uint32_t position_stride, uint32_t tile_positions,
-                                         int thread, int num_threads) {
-        for (int entry = thread; entry < key_entries; entry += num_threads) {
+                                         int thread) {
+        static_assert(key_entries % num_threads == 0, "as many for every thread");
+#pragma unroll 2
+        for (int first = 0; first < key_entries; first += num_threads) {
+            const int entry = first + thread;
             const int lane = entry & 31, step = (entry >> 5) % Format::steps, eights = (entry >> 5) / Format::steps;
             const uint32_t token = static_cast<uint32_t>((lane >> 2) + eights * 8);
             float cosine[2], sine[2];
@@ -47,12 +51,11 @@ class Turns {
             }
             key(eights / 2, step, eights % 2, lane) = Turn(cosine, sine, Format::rotation_scale);
         }
-        for (int entry = thread; entry < Format::steps * 4; entry += num_threads) {
-            float cosine[2], sine[2];
-#pragma unroll
-            for (int i = 0; i < 2; ++i)
-                exact_turn(frequency(frequencies, entry / 4, i, entry % 4).turn(tile_positions), cosine[i], sine[i]);
-            queries_[entry / 4][entry % 4] = make_float4(cosine[0], sine[0], cosine[1], sine[1]);
+        for (int entry = thread; entry < Format::steps * 8; entry += num_threads) {
+            const int step = entry / 8, lane = entry / 2 % 4, i = entry % 2;
+            float cosine, sine;
+            exact_turn(frequency(frequencies, step, i, lane).turn(tile_positions), cosine, sine);
+            queries_[step][lane][i] = make_float2(cosine, sine);
         }
     }
 
@@ -61,7 +64,9 @@ class Turns {
         return keys_[fragment][step][eight / of_16_bytes][lane][eight % of_16_bytes];
     }
     /* From tile to tile: cosine and sine, of two pairs of dims. */
-    __device__ __forceinline__ float4 of_query(int step, int lane) const { return queries_[step][lane & 3]; }
+    __device__ __forceinline__ float4 of_query(int step, int lane) const {
+        return *reinterpret_cast<const float4 *>(queries_[step][lane & 3]);
+    }
 
   private:
     static constexpr int key_entries = token_fragments * 2 * Format::steps * 32;
@@ -78,7 +83,7 @@ class Turns {
     /* A lane reads 16 bytes at a time, beside those of its neighbours. */
     static constexpr int of_16_bytes = 16 / sizeof(Turn);
     alignas(16) Turn keys_[token_fragments][Format::steps][2 / of_16_bytes][32][of_16_bytes];
-    float4 queries_[Format::steps][4];
+    alignas(16) float2 queries_[Format::steps][4][2];
 };
 
 /* The rows of a query as turned for a tile, and with as many bits as the next turn needs. */

@@ -40,10 +40,12 @@ void check_pair(double theta, double scale, int head_dim, int pair) {
         const long double further = apart(frequency.eight_tokens, exact * 8 * stride);
         require(further < allowed(exact * 8 * stride, pair) && std::fabs(frequency.eight_tokens) < 3.1416f,
                 "to a token 8 further", theta, scale, pair, stride, further);
+        const long double farthest = apart(tile::SignedPositions(INT32_MIN).radians(frequency), exact * INT32_MIN);
+        require(farthest < allowed(exact * INT32_MIN, pair), "farthest back", theta, scale, pair, INT32_MIN, farthest);
         for (const int position : positions) {
             const long double forward = apart(tile::radians(frequency.turn(static_cast<uint32_t>(position))), exact * position);
-            const long double back = apart(tile::radians(frequency.turn_signed(-position)), -exact * position);
-            const long double same = apart(tile::radians(frequency.turn_signed(position)), exact * position);
+            const long double back = apart(tile::SignedPositions(-position).radians(frequency), -exact * position);
+            const long double same = apart(tile::SignedPositions(position).radians(frequency), exact * position);
             require(forward < allowed(exact * position, pair), "forward", theta, scale, pair, position, forward);
             require(same < allowed(exact * position, pair), "forward, signed", theta, scale, pair, position, same);
             require(back < allowed(exact * position, pair), "back", theta, scale, pair, position, back);
@@ -104,6 +106,11 @@ int main() {
             for (const int head_dim : head_dims)
                 for (int pair = 0; pair < head_dim / 2; pair++)
                     check_pair(theta, scale, head_dim, pair);
+    require(tile::fraction_of(0.75) == 3ull << 62 && tile::fraction_of(5.5) == 1ull << 63 && tile::fraction_of(0x1p-64) == 1 &&
+                tile::fraction_of(0x1.8p-65) == 0 && tile::fraction_of(0) == 0 && tile::fraction_of(0x1.8p-30) == 3ull << 33 &&
+                tile::fraction_of(0x1.fffffffffffffp51) == 1ull << 63 && tile::fraction_of(0x1p60) == 0 &&
+                tile::fraction_of(0x1p300) == 0 && tile::fraction_of(0x1p-1074) == 0,
+            "fraction_of", 0, 0, 0, 0, 0);
     tile::RopeFrequency pairs[8];
     for (int thread = 0; thread < 3; thread++)
         tile::fill_rope_frequencies(pairs, 8, 5, 0.25, 0.5, 1, thread, 3);
