@@ -346,16 +346,16 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const An
             wanted = wanted && state.softmax.wants(scores, rows.skip_below, rows.live_rows - place.first_row, lane);
             votes.vote(ring.stage(), ring.phase(), wanted, place.first_token() == 0 && place.first_row == 0, lane);
         }
-        if (Traits::skips && !is_first)
+        if (may_skip && !is_first)
             catch_up();
         if (wanted) /* tiles are judged by the largest score itself */
             state.softmax.update<Format::matrix_dtype>(scores, state.output, weights,
                                                        may_skip ? 0.f : Softmax::rescale_threshold);
         is_weighed = wanted;
-        if (!Traits::skips)
+        if (!may_skip)
             add_values(ring, tokens, wanted, weights, fragments, state, lane);
     }
-    if (Traits::skips && behind.has_tile())
+    if (may_skip && behind.has_tile())
         catch_up();
 }
 
