@@ -55,7 +55,8 @@ void check_pair(double theta, double scale, int head_dim, int pair) {
 
 constexpr int head_dim = 64, step_tokens = 128;
 using Format = tile::KvFormat<KERNEL_DTYPE_BF16, head_dim>;
-using Rotation = tile::QueryRotation<Format, head_dim, 1, 2, 1, step_tokens>;
+constexpr int tiles = 2;
+using Rotation = tile::QueryRotation<Format, head_dim, 1, 2, 1, step_tokens, tiles>;
 
 /* Keys within a tile, and a query of (1, 0) in every pair, as each lane holds them. */
 void check_turns(double theta, uint32_t stride) {
@@ -74,18 +75,19 @@ void check_turns(double theta, uint32_t stride) {
         tile::QueryFragment<Format, 1> rows;
         for (int step = 0; step < Format::steps; step++)
             state.keep(step, 0, {1.f, 1.f}, {0.f, 0.f});
-        for (int tile = 1; tile < Rotation::renewal_tiles; tile++)
+        for (int turn = 1; turn < Rotation::renewal_turns; turn++)
             state.advance(rotation.turns, rows, lane);
         for (int step = 0; step < Format::steps; step++) {
             for (int i = 0; i < 2; i++) {
                 const int pair = Format::rotated_dim(step, lane) + i * Format::rotated_neighbour;
-                const long double back = -angle(pair, (Rotation::renewal_tiles - 1.L) * step_tokens * stride);
+                const long double back = -angle(pair, (Rotation::renewal_turns - 1.L) * tiles * step_tokens * stride);
                 const long double off =
                     std::hypot(state.lower[step][0][i] - std::cos(back), state.upper[step][0][i] - std::sin(back));
                 require(off < 0x1p-17L, "from tile to tile", theta, 1, pair, stride, off);
-                for (int eights = 0; eights < 4; eights++) {
-                    const long double forward = angle(pair, static_cast<long double>(stride) * (lane / 4 + eights * 8));
-                    const auto &turn = rotation.turns.of_key(eights / 2, step, eights % 2, lane);
+                for (int eights = 0; eights < 4 * tiles; eights++) {
+                    const int tile = eights / 4, token = tile * step_tokens + lane / 4 + eights % 4 * 8;
+                    const long double forward = angle(pair, static_cast<long double>(stride) * token);
+                    const auto &turn = rotation.turns.of_key(tile, eights % 4 / 2, step, eights % 2, lane);
                     const long double apart = std::hypot(turn.cosine[i] - std::cos(forward), turn.sine[i] - std::sin(forward));
                     require(apart < 0x1p-20L, "within a tile", theta, 1, pair, stride, apart);
                 }
