@@ -106,7 +106,8 @@ class InstructionsTest(unittest.TestCase):
                     unwanted = unwanted | OF_KV["bf16"] - wanted
                     if int(row_tile) > MOST_MMA_ROWS:
                         wanted, unwanted = of_warpgroups(wanted), unwanted | {"HMMA"}
-                    if options == "1" or (name.startswith("mla_decode_") and row_tile == "32"):  # as the grid declares
+                    wide = name.startswith("mla_decode_") and (row_tile == "32" or (row_tile, kv_dtype) == ("64", "e4m3"))
+                    if options == "1" or wide:  # as the grid declares
                         unwanted = unwanted - LOCAL
                 if fields and int(cluster_size) > 1:
                     wanted, unwanted = wanted | CLUSTER, unwanted - CLUSTER
