@@ -167,6 +167,9 @@ struct Traits {
     static constexpr bool skips = has_options && stages >= 2 * teams && token_fragments * row_fragments <= 2;
     /* Registers, or a few words of local memory, for a query in f32 beside all that; kernels of e5m2 may use none. */
     static constexpr bool turns_query = computes_rope && row_tile == 8 && head_dim <= 128 && dtype != KERNEL_DTYPE_E5M2;
+    /* For as many tiles as 16 KiB of tables for their keys serve, of shared memory that would lie idle. */
+    static constexpr int key_table_bytes = token_fragments * 16 * head_dim * (Format::matrix_dtype == KERNEL_DTYPE_BF16 ? 4 : 2);
+    static constexpr int tiles_per_turn = small ? 1 : std::clamp(16384 / key_table_bytes, 1, 4);
 };
 
 using Format = Traits::Format;
@@ -185,7 +188,7 @@ using ScaleGather = pipeline::ScaleGather<Format, Ring, Traits::tile_tokens, Til
 
 using KeyRotation = tile::KeyRotation<Format, Traits::head_dim, Traits::consumer_threads>;
 using QueryRotation = tile::QueryRotation<Format, Traits::head_dim, Traits::consumer_threads, Traits::token_fragments,
-                                          Traits::row_fragments, Traits::teams * Traits::tile_tokens>;
+                                          Traits::row_fragments, Traits::teams * Traits::tile_tokens, Traits::tiles_per_turn>;
 using Rotation = std::conditional_t<Traits::turns_query, QueryRotation,
                                     std::conditional_t<Traits::computes_rope, KeyRotation, tile::NoRotation>>;
 
@@ -348,7 +351,7 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const An
         ring.wait_full(pipeline::tensor_k);
         if (wanted && asks_rope(params))
             rotation.scores(scores, state.query, ring.tile(pipeline::tensor_k), fragments, params.query.head_dim / 2,
-                            (tokens.first_token + (lane >> 2)) * params.schedule.position_stride.value, lane);
+                            tokens.first_token, (tokens.first_token + (lane >> 2)) * params.schedule.position_stride.value, lane);
         else if (wanted)
             tile::qk(scores, state.query, ring.tile(pipeline::tensor_k), fragments, lane);
         ring.release(pipeline::tensor_k, lane);
@@ -363,16 +366,16 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const An
             wanted = wanted && state.softmax.wants(scores, rows.skip_below, rows.live_rows - place.first_row, lane);
             votes.vote(ring.stage(), ring.phase(), wanted, place.first_token() == 0 && place.first_row == 0, lane);
         }
-        if (Traits::skips && !is_first)
+        if (may_skip && !is_first)
             catch_up();
         if (wanted) /* tiles are judged by the largest score itself */
             state.softmax.update<Format::matrix_dtype>(scores, state.output, weights,
                                                        may_skip ? 0.f : Softmax::rescale_threshold);
         is_weighed = wanted;
-        if (!Traits::skips)
+        if (!may_skip)
             add_values(ring, tokens, wanted, weights, fragments, state, lane);
     }
-    if (Traits::skips && behind.has_tile())
+    if (may_skip && behind.has_tile())
         catch_up();
 }
 

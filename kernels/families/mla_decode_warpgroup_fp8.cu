@@ -382,7 +382,7 @@ __device__ __forceinline__ void store_whole(const mla_decode_params &params, Wor
     const tile::RowMap rows = map_rows(params, announced.rows, announced.piece);
     const int live_rows = announced.rows.live_rows, thread = ptx::thread_index_here();
     if (thread < live_rows) {
-        const float sink = params.output.sinks == nullptr ? 0.f : pipeline::sink_of(params.output, rows, thread);
+        const auto sink = [&] { return pipeline::sink_of(params.output, rows, thread); };
         const pipeline::FinishedRow row(params.output, sink, work.statistics[thread][0], work.statistics[thread][1],
                                         pipeline::output_scale<Format>(params.output));
         work.row_scale[thread] = row.scale;

@@ -32,16 +32,18 @@ __device__ __forceinline__ float sink_of(const output_params &output, const Rows
     return output.sinks[rows.head(row)] * tile::log2_e;
 }
 
-/* A row of a finished unit: what its values are multiplied by, and its lse. `sink`: where there are some. */
+/* A row of a finished unit: what its values are multiplied by, and its lse. `get_sink` is asked for its sink where there are some. */
 struct FinishedRow {
     float reference, total, scale;
     bool empty;
 
-    __device__ __forceinline__ FinishedRow(const output_params &output, float sink, float reference, float total,
+    template <class Sink>
+    __device__ __forceinline__ FinishedRow(const output_params &output, Sink get_sink, float reference, float total,
                                            float output_scale)
         : reference(reference), total(total) {
         float weight = 1.f;
         if (output.sinks != nullptr) {
+            const float sink = get_sink();
             const float common = tile::finite_reference(fmaxf(reference, sink));
             weight = ptx::exp2_approx(reference - common);
             /* A sink of +infinity takes all the weight; its difference to itself would be NaN. */
@@ -91,7 +93,7 @@ class UnitStore {
             const int column = first_column_ + result.column(i);
             if (!result.live(i) || column >= head_dim_)
                 continue;
-            const float sink = output_.sinks == nullptr ? 0.f : ahead ? sink_[i] : sink_of(output_, rows_, result.row(i));
+            const auto sink = [&] { return ahead ? sink_[i] : sink_of(output_, rows_, result.row(i)); };
             const FinishedRow row(output_, sink, result.reference[i], result.sum[i], scale);
             float value[S::width];
 #pragma unroll

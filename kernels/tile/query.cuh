@@ -94,7 +94,8 @@ struct QueryFragment {
                                            int first_row, uint32_t position, int lane, Keep keep) {
 #pragma unroll
         for (int n = 0; n < row_fragments; ++n) {
-            const int positions = -places[first_row + n * 8 + (lane >> 2)].distance;
+            const uint32_t distance = static_cast<uint32_t>(places[first_row + n * 8 + (lane >> 2)].distance);
+            const SignedPositions positions(static_cast<int>(0u - distance - position));
             float multiplier = Format::rotation_scale;
             factor[n][0] = factor[n][1] = 1.f;
             if (Format::converts_query)
@@ -107,9 +108,8 @@ struct QueryFragment {
                 unpack(query, operand[step][n][1], y);
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
-                    const RopeFrequency &frequency = frequencies[first_dim + i * Format::rotated_neighbour];
                     float sine, cosine;
-                    __sincosf(radians(frequency.turn_signed(positions) - frequency.turn(position)), &sine, &cosine);
+                    __sincosf(positions.radians(frequencies[first_dim + i * Format::rotated_neighbour]), &sine, &cosine);
                     x[i] *= multiplier;
                     y[i] *= multiplier;
                     lower[i] = fmaf(x[i], cosine, -y[i] * sine);

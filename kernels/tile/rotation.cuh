@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rotation.cuh: what a kernel does about RoPE: nothing (NoRotation), turn keys by their positions (KeyRotation, attention.cuh), or the
- * query for every tile and keys by what they lie behind its beginning (QueryRotation, turned_query.cuh). Lies in shared memory:
+ * query for every few tiles and keys by what they lie behind their beginning (QueryRotation, turned_query.cuh). Lies in shared memory:
  *
  *     prepare   by the threads that read it; `synchronise` is a barrier of theirs
  *     State     what a warp keeps from tile to tile
  *     begin     rows of the query that load_unrotated (query.cuh) has left, for the warp's tokens of a tile from `first_token` on
  *     turn      the same, once they were for the tile before
- *     scores    of these tokens
+ *     scores    of these tokens, by the `position` of the lane's first, from token 0 of the cache
  */
 #pragma once
 
@@ -41,7 +41,7 @@ struct NoRotation {
     template <class Query, class Rows>
     __device__ __forceinline__ void turn(State &, Query &, const Rows &, int, int) const {}
     template <class Scores, class Query, class Tokens>
-    __device__ __forceinline__ void scores(Scores &, const Query &, uint32_t, const Tokens &, int, uint32_t, int) const {}
+    __device__ __forceinline__ void scores(Scores &, const Query &, uint32_t, const Tokens &, int, int, uint32_t, int) const {}
 };
 
 /* `threads`: that prepare it, here and below. */
@@ -74,38 +74,40 @@ struct KeyRotation {
     }
     template <class Query, class Rows>
     __device__ __forceinline__ void turn(State &, Query &, const Rows &, int, int) const {}
-    /* `position`: of the lane's first token. */
     template <class Scores, class Query, class Tokens>
     __device__ __forceinline__ void scores(Scores &scores, const Query &query, uint32_t k_tile, const Tokens &tokens,
-                                           int half_dim, uint32_t position, int lane) const {
+                                           int half_dim, int, uint32_t position, int lane) const {
         qk_rotated(scores, query, k_tile, tokens, frequencies.of_pair, half_dim, position, lane);
     }
 
     PairFrequencies<head_dim, threads> frequencies;
 };
 
-/* `step_tokens`: from a tile of a warp to its next. */
-template <class Format, int head_dim, int threads, int token_fragments, int row_fragments, int step_tokens>
+/* `step_tokens`: from a tile of a warp to its next. A query is turned for `tiles` of them at once. */
+template <class Format, int head_dim, int threads, int token_fragments, int row_fragments, int step_tokens, int tiles>
 struct QueryRotation {
     using State = TurnedQuery<Format, row_fragments>;
-    /* What turning from tile to tile has rounded until a query is loaded again is a 2^-17 of it at the most. */
-    static constexpr int renewal_tiles = 64;
+    /* What turning them has rounded until a query is loaded again is a 2^-17 of it at the most. */
+    static constexpr int renewal_turns = 64;
 
     template <class Synchronise>
     __device__ __forceinline__ void prepare(const query_params &query, uint32_t position_stride, int thread,
                                             Synchronise synchronise) {
         frequencies.prepare(query, position_stride, thread, synchronise);
-        turns.fill(frequencies.of_pair, position_stride, step_tokens * position_stride, thread, threads);
+        turns.template fill<threads>(frequencies.of_pair, position_stride, step_tokens * position_stride, thread);
         synchronise();
     }
     template <class Query, class Rows>
     __device__ __forceinline__ void begin(State &state, Query &query, const Rows &rows, int first_token, int lane) const {
-        query.rotate(rows.query, rows.places, frequencies.of_pair, rows.first_row, first_token * rows.position_stride, lane,
+        const int first_of_tiles = first_token - tile_of(first_token) * step_tokens;
+        query.rotate(rows.query, rows.places, frequencies.of_pair, rows.first_row, first_of_tiles * rows.position_stride, lane,
                      [&](int step, int n, const float(&lower)[2], const float(&upper)[2]) { state.keep(step, n, lower, upper); });
     }
     template <class Query, class Rows>
     __device__ __forceinline__ void turn(State &state, Query &query, const Rows &rows, int first_token, int lane) const {
-        if (first_token / step_tokens % renewal_tiles != 0) {
+        if (tile_of(first_token) != 0)
+            return;
+        if (first_token / step_tokens / tiles % renewal_turns != 0) {
             state.advance(turns, query, lane);
             return;
         }
@@ -114,12 +116,17 @@ struct QueryRotation {
     }
     template <class Scores, class Query, class Tokens>
     __device__ __forceinline__ void scores(Scores &scores, const Query &query, uint32_t k_tile, const Tokens &tokens,
-                                           int half_dim, uint32_t, int lane) const {
-        qk_turned(scores, query, k_tile, tokens, turns, half_dim, lane);
+                                           int half_dim, int first_token, uint32_t, int lane) const {
+        qk_turned(scores, query, k_tile, tokens, turns, tile_of(first_token), half_dim, lane);
     }
 
     PairFrequencies<head_dim, threads> frequencies;
-    Turns<Format, token_fragments> turns;
+    Turns<Format, token_fragments, tiles> turns;
+
+  private:
+    static __device__ __forceinline__ int tile_of(int first_token) {
+        return static_cast<uint32_t>(first_token) / step_tokens % tiles;
+    }
 };
 
 } // namespace tile

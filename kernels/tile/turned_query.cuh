@@ -3,11 +3,11 @@
  * turned_query.cuh: RoPE where few rows meet many keys. Scores depend on differences of positions alone, so of the angle between a
  * query and a key
  *
- *     (position of the query - position of the warp's first token of a tile)   turns the query, anew for every tile,
- *     (what the key's token lies behind that first one)                       turns the key, by the same for all tiles
+ *     (position of the query - position of the warp's first token of a few tiles)   turns the query, anew for as many,
+ *     (what the key's token lies behind that first one)                            turns the key, by a table for each of these tiles
  *
- * and neither asks for a sine in the loop over tiles. From tile to tile a query is turned by one angle, in f32; what that rounds adds up,
- * so now and then it is loaded again, and turned by its exact one (rotation.cuh).
+ * and neither asks for a sine in the loop over tiles. From some tiles to the next a query is turned by one angle, in f32; what that
+ * rounds adds up, so now and then it is loaded again, and turned by its exact one (rotation.cuh).
  */
 #pragma once
 
@@ -27,61 +27,64 @@
 namespace tile {
 
 /* What a launch turns by, as the lanes ask for it. Lies in shared memory. */
-template <class Format, int token_fragments>
+template <class Format, int token_fragments, int tiles>
 class Turns {
   public:
     using Turn = typename Element<Format::matrix_dtype>::Turn;
 
     /* By all threads that read it, with a barrier behind it. `frequencies`: complete. `tile_positions`: from a tile of a warp to its next. */
+    template <int num_threads>
     __device__ __forceinline__ void fill(const RopeFrequency *frequencies, uint32_t position_stride, uint32_t tile_positions,
-                                         int thread, int num_threads) {
-        for (int entry = thread; entry < key_entries; entry += num_threads) {
-            const int lane = entry & 31, step = (entry >> 5) % Format::steps, eights = (entry >> 5) / Format::steps;
-            const uint32_t token = static_cast<uint32_t>((lane >> 2) + eights * 8);
+                                         int thread) {
+        static_assert(key_entries % num_threads == 0, "as many for every thread");
+#pragma unroll 2
+        for (int first = 0; first < key_entries; first += num_threads) {
+            const int entry = first + thread;
+            const int lane = entry & 31, step = (entry >> 5) % Format::steps, eights_of_all = (entry >> 5) / Format::steps;
+            const int tile = eights_of_all / (token_fragments * 2), eights = eights_of_all % (token_fragments * 2);
+            const uint32_t positions = ((lane >> 2) + eights * 8) * position_stride + tile * tile_positions;
             float cosine[2], sine[2];
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                const float angle = radians(frequency(frequencies, step, i, lane).turn(token * position_stride));
+                const float angle = radians(frequency(frequencies, step, i, lane).turn(positions));
                 sine[i] = ptx::sine_approx(angle);
                 cosine[i] = ptx::cosine_approx(angle);
             }
-            key(eights / 2, step, eights % 2, lane) = Turn(cosine, sine, Format::rotation_scale);
+            keys_[tile][eights / 2][step][eights % 2 / of_16_bytes][lane][eights % of_16_bytes] =
+                Turn(cosine, sine, Format::rotation_scale);
         }
-        for (int entry = thread; entry < Format::steps * 4; entry += num_threads) {
-            float cosine[2], sine[2];
-#pragma unroll
-            for (int i = 0; i < 2; ++i)
-                exact_turn(frequency(frequencies, entry / 4, i, entry % 4).turn(tile_positions), cosine[i], sine[i]);
-            queries_[entry / 4][entry % 4] = make_float4(cosine[0], sine[0], cosine[1], sine[1]);
+        for (int entry = thread; entry < Format::steps * 8; entry += num_threads) {
+            const int step = entry / 8, lane = entry / 2 % 4, i = entry % 2;
+            float cosine, sine;
+            exact_turn(frequency(frequencies, step, i, lane).turn(tiles * tile_positions), cosine, sine);
+            queries_[step][lane][i] = make_float2(cosine, sine);
         }
     }
 
-    /* Of key l/4 of a fragment of the warp's tokens, or of that `eight` further. */
-    __device__ __forceinline__ const Turn &of_key(int fragment, int step, int eight, int lane) const {
-        return keys_[fragment][step][eight / of_16_bytes][lane][eight % of_16_bytes];
+    /* Of key l/4 of a fragment of the warp's tokens in one of the tiles, or of that `eight` further. */
+    __device__ __forceinline__ const Turn &of_key(int tile, int fragment, int step, int eight, int lane) const {
+        return keys_[tile][fragment][step][eight / of_16_bytes][lane][eight % of_16_bytes];
     }
-    /* From tile to tile: cosine and sine, of two pairs of dims. */
-    __device__ __forceinline__ float4 of_query(int step, int lane) const { return queries_[step][lane & 3]; }
+    /* From some tiles to the next: cosine and sine, of two pairs of dims. */
+    __device__ __forceinline__ float4 of_query(int step, int lane) const {
+        return *reinterpret_cast<const float4 *>(queries_[step][lane & 3]);
+    }
 
   private:
-    static constexpr int key_entries = token_fragments * 2 * Format::steps * 32;
+    static constexpr int key_entries = tiles * token_fragments * 2 * Format::steps * 32;
 
     static __device__ __forceinline__ const RopeFrequency &frequency(const RopeFrequency *frequencies, int step, int i,
                                                                      int lane) {
         return frequencies[Format::rotated_dim(step, lane) + i * Format::rotated_neighbour];
     }
 
-    __device__ __forceinline__ Turn &key(int fragment, int step, int eight, int lane) {
-        return keys_[fragment][step][eight / of_16_bytes][lane][eight % of_16_bytes];
-    }
-
     /* A lane reads 16 bytes at a time, beside those of its neighbours. */
     static constexpr int of_16_bytes = 16 / sizeof(Turn);
-    alignas(16) Turn keys_[token_fragments][Format::steps][2 / of_16_bytes][32][of_16_bytes];
-    float4 queries_[Format::steps][4];
+    alignas(16) Turn keys_[tiles][token_fragments][Format::steps][2 / of_16_bytes][32][of_16_bytes];
+    alignas(16) float2 queries_[Format::steps][4][2];
 };
 
-/* The rows of a query as turned for a tile, and with as many bits as the next turn needs. */
+/* The rows of a query as turned for some tiles, and with as many bits as the next turn needs. */
 template <class Format, int row_fragments>
 struct TurnedQuery {
     float lower[Format::steps][row_fragments][2], upper[Format::steps][row_fragments][2];
@@ -94,7 +97,7 @@ struct TurnedQuery {
         }
     }
 
-    /* From a tile to the next. */
+    /* From some tiles to the next. */
     template <class Turns>
     __device__ __forceinline__ void advance(const Turns &turns, QueryFragment<Format, row_fragments> &query, int lane) {
 #pragma unroll
@@ -117,12 +120,12 @@ struct TurnedQuery {
     }
 };
 
-/* As qk (attention.cuh), of a query that is turned for the tile. */
-template <class Format, int tile_tokens, int token_fragments, int row_fragments>
+/* As qk (attention.cuh), of a query that is turned for some tiles: this is number `tile` of them. */
+template <class Format, int tile_tokens, int token_fragments, int row_fragments, int tiles>
 __device__ __forceinline__ void qk_turned(ScoreFragment<token_fragments, row_fragments> &scores,
                                           const QueryFragment<Format, row_fragments> &query, uint32_t k_tile,
                                           const TokenFragments<Format, tile_tokens, token_fragments> &tokens,
-                                          const Turns<Format, token_fragments> &turns, int half_dim, int lane) {
+                                          const Turns<Format, token_fragments, tiles> &turns, int tile, int half_dim, int lane) {
     using Matrix = Element<Format::matrix_dtype>;
     constexpr int chunk_steps = Format::rotated_steps;
     constexpr int chains = qk_chains<Format, token_fragments, row_fragments>;
@@ -136,8 +139,8 @@ __device__ __forceinline__ void qk_turned(ScoreFragment<token_fragments, row_fra
                 reader.load(step / chunk_steps);
             uint32_t keys[4];
             reader.operand(keys, step);
-            Matrix::turn(keys[0], keys[2], turns.of_key(fragment, step, 0, lane));
-            Matrix::turn(keys[1], keys[3], turns.of_key(fragment, step, 1, lane));
+            Matrix::turn(keys[0], keys[2], turns.of_key(tile, fragment, step, 0, lane));
+            Matrix::turn(keys[1], keys[3], turns.of_key(tile, fragment, step, 1, lane));
 #pragma unroll
             for (int n = 0; n < row_fragments; ++n)
                 Matrix::mma(part[step % chains][n], keys, query.operand[step][n]);

@@ -40,10 +40,12 @@ void check_pair(double theta, double scale, int head_dim, int pair) {
         const long double further = apart(frequency.eight_tokens, exact * 8 * stride);
         require(further < allowed(exact * 8 * stride, pair) && std::fabs(frequency.eight_tokens) < 3.1416f,
                 "to a token 8 further", theta, scale, pair, stride, further);
+        const long double farthest = apart(tile::SignedPositions(INT32_MIN).radians(frequency), exact * INT32_MIN);
+        require(farthest < allowed(exact * INT32_MIN, pair), "farthest back", theta, scale, pair, INT32_MIN, farthest);
         for (const int position : positions) {
             const long double forward = apart(tile::radians(frequency.turn(static_cast<uint32_t>(position))), exact * position);
-            const long double back = apart(tile::radians(frequency.turn_signed(-position)), -exact * position);
-            const long double same = apart(tile::radians(frequency.turn_signed(position)), exact * position);
+            const long double back = apart(tile::SignedPositions(-position).radians(frequency), -exact * position);
+            const long double same = apart(tile::SignedPositions(position).radians(frequency), exact * position);
             require(forward < allowed(exact * position, pair), "forward", theta, scale, pair, position, forward);
             require(same < allowed(exact * position, pair), "forward, signed", theta, scale, pair, position, same);
             require(back < allowed(exact * position, pair), "back", theta, scale, pair, position, back);
@@ -53,7 +55,8 @@ void check_pair(double theta, double scale, int head_dim, int pair) {
 
 constexpr int head_dim = 64, step_tokens = 128;
 using Format = tile::KvFormat<KERNEL_DTYPE_BF16, head_dim>;
-using Rotation = tile::QueryRotation<Format, head_dim, 1, 2, 1, step_tokens>;
+constexpr int tiles = 2;
+using Rotation = tile::QueryRotation<Format, head_dim, 1, 2, 1, step_tokens, tiles>;
 
 /* Keys within a tile, and a query of (1, 0) in every pair, as each lane holds them. */
 void check_turns(double theta, uint32_t stride) {
@@ -72,18 +75,19 @@ void check_turns(double theta, uint32_t stride) {
         tile::QueryFragment<Format, 1> rows;
         for (int step = 0; step < Format::steps; step++)
             state.keep(step, 0, {1.f, 1.f}, {0.f, 0.f});
-        for (int tile = 1; tile < Rotation::renewal_tiles; tile++)
+        for (int turn = 1; turn < Rotation::renewal_turns; turn++)
             state.advance(rotation.turns, rows, lane);
         for (int step = 0; step < Format::steps; step++) {
             for (int i = 0; i < 2; i++) {
                 const int pair = Format::rotated_dim(step, lane) + i * Format::rotated_neighbour;
-                const long double back = -angle(pair, (Rotation::renewal_tiles - 1.L) * step_tokens * stride);
+                const long double back = -angle(pair, (Rotation::renewal_turns - 1.L) * tiles * step_tokens * stride);
                 const long double off =
                     std::hypot(state.lower[step][0][i] - std::cos(back), state.upper[step][0][i] - std::sin(back));
                 require(off < 0x1p-17L, "from tile to tile", theta, 1, pair, stride, off);
-                for (int eights = 0; eights < 4; eights++) {
-                    const long double forward = angle(pair, static_cast<long double>(stride) * (lane / 4 + eights * 8));
-                    const auto &turn = rotation.turns.of_key(eights / 2, step, eights % 2, lane);
+                for (int eights = 0; eights < 4 * tiles; eights++) {
+                    const int tile = eights / 4, token = tile * step_tokens + lane / 4 + eights % 4 * 8;
+                    const long double forward = angle(pair, static_cast<long double>(stride) * token);
+                    const auto &turn = rotation.turns.of_key(tile, eights % 4 / 2, step, eights % 2, lane);
                     const long double apart = std::hypot(turn.cosine[i] - std::cos(forward), turn.sine[i] - std::sin(forward));
                     require(apart < 0x1p-20L, "within a tile", theta, 1, pair, stride, apart);
                 }
@@ -104,6 +108,11 @@ int main() {
             for (const int head_dim : head_dims)
                 for (int pair = 0; pair < head_dim / 2; pair++)
                     check_pair(theta, scale, head_dim, pair);
+    require(tile::fraction_of(0.75) == 3ull << 62 && tile::fraction_of(5.5) == 1ull << 63 && tile::fraction_of(0x1p-64) == 1 &&
+                tile::fraction_of(0x1.8p-65) == 0 && tile::fraction_of(0) == 0 && tile::fraction_of(0x1.8p-30) == 3ull << 33 &&
+                tile::fraction_of(0x1.fffffffffffffp51) == 1ull << 63 && tile::fraction_of(0x1p60) == 0 &&
+                tile::fraction_of(0x1p300) == 0 && tile::fraction_of(0x1p-1074) == 0,
+            "fraction_of", 0, 0, 0, 0, 0);
     tile::RopeFrequency pairs[8];
     for (int thread = 0; thread < 3; thread++)
         tile::fill_rope_frequencies(pairs, 8, 5, 0.25, 0.5, 1, thread, 3);

@@ -196,6 +196,7 @@ inline int __popc(unsigned word) { return std::popcount(word); }
 inline int __ffs(int word) { return __builtin_ffs(word); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(static_cast<uint64_t>(a) * b >> 32); }
 inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
+inline long long __double_as_longlong(double value) { return std::bit_cast<long long>(value); }
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline void sincospif(float x, float *sine, float *cosine) {
