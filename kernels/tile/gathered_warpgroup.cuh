@@ -38,48 +38,58 @@ __device__ __forceinline__ void load_block_scales(float (&scales)[2], uint32_t r
 }
 
 /*
- * scores^T = K Q^T of mixed rows whose blocks have scales. `rows`: of the warp's 16 tokens. Some steps are on their way while the
- * operand of the next is converted. A block is complete before it is added, and the next begins: there are no registers for two.
+ * scores^T = K Q^T of mixed rows whose blocks have scales. `rows`: of the warp's 16 tokens. While a pair of steps is on its way, the next
+ * is converted, and the one after that read. A block is complete before it is added, and the next begins: there are no registers for two.
  */
 template <Mixed Format>
 __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragments> &scores, uint32_t query, uint32_t rows,
                                                 int lane) {
     static_assert(Format::has_block_scales, "a format whose blocks have scales");
-    constexpr int block_steps = Format::latent_steps / latent_blocks, in_flight = 2;
-    uint32_t keys[in_flight + 1][4];
+    constexpr int together = 2, block_steps = Format::latent_steps / latent_blocks;
+    static_assert(block_steps % together == 0 && (Format::steps - Format::latent_steps) % together == 0, "pairs of steps");
+    uint32_t keys[2][together][4], chunks[2][4];
     query = ptx::computed_here(query); /* descriptors kept over the loop would take registers from it */
     const TokenFragments<Format, fragment_tokens, 1> tokens(0, fragment_tokens, false, lane);
-    typename Format::Rope::KeyReader rope(rows + Format::rope_byte, tokens, 0, lane);
-#pragma unroll
-    for (int i = 0; i < Format::steps - Format::latent_steps; ++i) {
-        uint32_t(&operand)[4] = keys[i % (in_flight + 1)];
-        rope.operand(operand, i);
-        ptx::wgmma_fence();
-        group_mma<Format::Rope::matrix_dtype>(scores.value[0], operand,
-                                              OperandRows<group_rows>::operand(query, 0, Format::latent_steps + i), i > 0);
-        ptx::wgmma_commit();
-        ptx::wgmma_wait_but<in_flight>();
-    }
     const typename Format::Latent::KeyReader latent(rows, tokens, 0, lane);
-    uint32_t chunks[2][4];
+    typename Format::Rope::KeyReader rope(rows + Format::rope_byte, tokens, 0, lane);
     latent.load(chunks[0], 0);
+#pragma unroll
+    for (int step = 0; step < Format::steps - Format::latent_steps; step += together) {
+        uint32_t(&operands)[together][4] = keys[step / together % 2];
+#pragma unroll
+        for (int i = 0; i < together; ++i)
+            rope.operand(operands[i], step + i);
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < together; ++i)
+            group_mma<Format::Rope::matrix_dtype>(scores.value[0], operands[i],
+                                                  OperandRows<group_rows>::operand(query, 0, Format::latent_steps + step + i),
+                                                  step + i > 0);
+        ptx::wgmma_commit();
+        ptx::wgmma_wait_but<1>();
+    }
 #pragma unroll
     for (int block = 0; block < latent_blocks; ++block) {
         ScoreFragment<1, group_row_fragments> of_block;
         float scales[2];
-        load_block_scales<Format>(scales, rows, block, lane);
 #pragma unroll
-        for (int i = 0; i < block_steps; ++i) {
+        for (int i = 0; i < block_steps; i += together) {
             const int step = block * block_steps + i;
-            uint32_t(&operand)[4] = keys[(step + 1) % (in_flight + 1)];
-            if (step % 2 == 0 && step + 2 < Format::latent_steps)
-                latent.load(chunks[step / 2 % 2 ^ 1], step / 2 + 1);
-            latent.convert(operand, chunks[step / 2 % 2], step);
+            uint32_t(&operands)[together][4] = keys[step / together % 2];
+            if (step + together < Format::latent_steps)
+                latent.load(chunks[step / together % 2 ^ 1], step / together + 1);
+#pragma unroll
+            for (int j = 0; j < together; ++j)
+                latent.convert(operands[j], chunks[step / together % 2], j);
+            if (i + together == block_steps)
+                load_block_scales<Format>(scales, rows, block, lane);
             ptx::wgmma_fence();
-            group_mma<Format::Latent::matrix_dtype>(of_block.value[0], operand, OperandRows<group_rows>::operand(query, 0, step),
-                                                    i > 0);
+#pragma unroll
+            for (int j = 0; j < together; ++j)
+                group_mma<Format::Latent::matrix_dtype>(of_block.value[0], operands[j],
+                                                        OperandRows<group_rows>::operand(query, 0, step + j), i + j > 0);
             ptx::wgmma_commit();
-            ptx::wgmma_wait_but<in_flight>();
+            ptx::wgmma_wait_but<1>();
         }
         ptx::wgmma_wait();
         ptx::accumulator_is_ready(scores.value[0]);
