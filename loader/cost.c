@@ -315,12 +315,6 @@ static int64_t part_ns(uint32_t row_tile) {
     return SPLIT_PART_NS;
 }
 
-static int64_t round_ns(const struct workload *work, uint32_t cluster_size) {
-    if (cluster_size == 1)
-        return CTA_ROUND_NS;
-    return work->cluster_round_ns > 0 ? work->cluster_round_ns : CLUSTER_ROUND_NS;
-}
-
 /* For `tokens` tokens of one KV head and pass, one CTA alone. */
 static int64_t cta_ns(const struct libdecode_launch_contract *contract, int64_t tokens, int64_t token_bytes) {
     int64_t ps = token_ps(contract, token_bytes);
@@ -372,7 +366,7 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .sm_pairs = device->sm_count / 2,
                            .split_ns = work->split_ns,
                            .uneven_ns = work->uneven_ns > 0 ? work->uneven_ns : UNEVEN_NS,
-                           .round_ns = round_ns(work, contract->cluster_size),
+                           .round_ns = contract->cluster_size == 1 ? CTA_ROUND_NS : CLUSTER_ROUND_NS,
                            .unit_ns = work->unit_ns,
                            .whole_tiles = work->passes_share_rows};
 }

@@ -26,7 +26,6 @@ struct workload {
     int64_t split_ns;             /* that a unit takes longer where workers share it, beside what cost.c counts */
     int64_t part_ns;              /* of each of these workers, to add up its record; 0: as cost.c has it */
     int64_t uneven_ns;            /* where cuts lie beside the ends of units; 0: likewise */
-    int64_t cluster_round_ns;     /* of every further unit of a cluster; 0: likewise */
     int64_t unit_ns; /* in place of rounds: of every unit of a worker, beside its tiles, which nothing hides; 0: rounds */
     /*
      * Passes, and sequences beyond distinct_tokens, read the same rows side by side: memory gives each once, the second cache the others.

@@ -186,17 +186,15 @@ static int64_t visible_tokens(const libdecode_problem *given, int64_t tokens) {
 
 /* What an MLA kernel takes; of records, which are eight times as large as those of 128 elements, a CTA of a cluster has its part. */
 struct mla_times {
-    int64_t tile_ps, token_16_bit_ps, token_fp8_ps; /* 576 elements; tokens in proportion for others. Sparse: of 16 rows */
-    int64_t split_ns, part_ns, uneven_ns;           /* of a CTA alone */
-    int64_t cluster_round_ns, unit_ns;              /* of whatever worker */
+    int64_t tile_ps, token_16_bit_ps, token_fp8_ps, token_scaled656_ps, token_nvfp352_ps; /* 576 elements; others in proportion */
+    int64_t split_ns, part_ns, uneven_ns;                                                 /* of a CTA alone */
+    int64_t unit_ns;                                                                      /* of whatever worker */
 };
 /*
  * Measured on an H200. MLA: 161 problems of bf16 and as many of e4m3, 1 to 128 requests of 512 to 32,768 tokens with 16 to 128 heads, every
  * kernel (`libdecode bench --regret --mla`): a unit's query and columns take their time whatever its length. The kernel that the model calls
  * the fastest is so or takes 1 % longer in all but a tenth of them, 25 % in the worst. Of 64 rows, where cuts lie beside the
  * ends of units, by forced numbers of workers; of FP8, with 64 and 128 heads, by seven problems.
- * Sparse MLA with 2048 rows for each of 1 to 128 query tokens: its units are short, and so what happens at the end of one shows:
- * every record that the last worker adds up, and what a cluster exchanges.
  */
 static const struct mla_times
     mla_times =
@@ -210,14 +208,34 @@ static const struct mla_times
                          .unit_ns = 5800},
     mla_times_64_rows = {.token_16_bit_ps = 26500, .split_ns = 6000, .part_ns = 1250, .uneven_ns = 20000, .unit_ns = 5200},
     mla_times_64_fp8_rows = {.token_fp8_ps = 29400, .split_ns = 42000, .part_ns = 2700, .uneven_ns = 20000, .unit_ns = 21000},
-    sparse_mla_times = {.tile_ps = 600000,
-                        .token_16_bit_ps = 13000,
-                        .token_fp8_ps = 14500,
-                        .split_ns = 5000,
-                        .part_ns = 1600,
-                        .uneven_ns = 30000,
-                        .cluster_round_ns = 5500},
-    sparse_mla_times_64_rows = {.split_ns = 8000, .part_ns = 4000, .uneven_ns = 30000}, no_mla_times = {0};
+    no_mla_times = {0};
+/*
+ * Sparse MLA, of 16 and 32 rows: 19 problems of bf16 and as many of 656 bytes, 1 to 128 query tokens of 2,048 rows and 16 to 128 heads, every
+ * kernel. Of 64 rows: 128 and 256 units, of 64 and 2,048 rows; in parts, what they took before their units ended sooner.
+ */
+static const struct mla_times sparse_mla_times = {.tile_ps = 557000,
+                                                  .token_16_bit_ps = 19100,
+                                                  .token_fp8_ps = 14500,
+                                                  .token_scaled656_ps = 31200,
+                                                  .token_nvfp352_ps = 22000,
+                                                  .split_ns = 1700,
+                                                  .part_ns = 1300,
+                                                  .uneven_ns = 22600,
+                                                  .unit_ns = 2600},
+                              sparse_mla_times_32_rows = {.tile_ps = 1030000,
+                                                          .token_16_bit_ps = 24000,
+                                                          .token_fp8_ps = 29000,
+                                                          .token_scaled656_ps = 46900,
+                                                          .token_nvfp352_ps = 44000,
+                                                          .split_ns = 9400,
+                                                          .part_ns = 2600,
+                                                          .uneven_ns = 51000,
+                                                          .unit_ns = 4400},
+                              sparse_mla_times_64_rows = {.token_scaled656_ps = 49100,
+                                                          .split_ns = 24000,
+                                                          .part_ns = 5500,
+                                                          .uneven_ns = 30000,
+                                                          .unit_ns = 10700};
 
 enum { MMA_ROWS = 32 }; /* the widest tile of single warps */
 
@@ -225,26 +243,23 @@ static const struct mla_times *times_of(const struct problem *problem, const con
     if (problem->given.op != LIBDECODE_OP_MLA_DECODE)
         return &no_mla_times;
     if (is_sparse(problem))
-        return contract->row_tile > MMA_ROWS ? &sparse_mla_times_64_rows : &sparse_mla_times;
+        return contract->row_tile > MMA_ROWS ? &sparse_mla_times_64_rows
+               : contract->row_tile > 16     ? &sparse_mla_times_32_rows
+                                             : &sparse_mla_times;
     if (contract->row_tile > MMA_ROWS)
         return contract->kv_dtype == KERNEL_DTYPE_E4M3 ? &mla_times_64_fp8_rows : &mla_times_64_rows;
     return contract->row_tile > 16 ? &mla_times_32_rows : &mla_times;
 }
 
 static int64_t mla_token_ps(const struct problem *problem, const contract_t *contract) {
-    /* 64 rows of 656 bytes: 128 and 256 whole units of 2,048 tokens side by side. */
-    enum { SPARSE_ROWS_64_TOKEN_PS = 56000 };
-    if (is_sparse(problem) && contract->row_tile > MMA_ROWS)
-        return SPARSE_ROWS_64_TOKEN_PS;
-    enum { TOKEN_SCALED656_PS = 29000, TOKEN_NVFP352_PS = 22000, HEAD_DIM = 576 };
+    enum { HEAD_DIM = 576 };
     const struct mla_times *times = times_of(problem, contract);
     const bool is_16_bit = contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16;
-    const int64_t token = contract->kv_row_format == KERNEL_KV_ROW_SCALED656 ? TOKEN_SCALED656_PS
-                          : contract->kv_row_format == KERNEL_KV_ROW_NVFP352 ? TOKEN_NVFP352_PS
+    const int64_t token = contract->kv_row_format == KERNEL_KV_ROW_SCALED656 ? times->token_scaled656_ps
+                          : contract->kv_row_format == KERNEL_KV_ROW_NVFP352 ? times->token_nvfp352_ps
                           : is_16_bit                                        ? times->token_16_bit_ps
                                                                              : times->token_fp8_ps;
-    const int64_t passes_of_16_rows = is_sparse(problem) ? contract->row_tile / 16 : 1;
-    return times->tile_ps / contract->tile_tokens + token * problem->qk_dim / HEAD_DIM * passes_of_16_rows;
+    return times->tile_ps / contract->tile_tokens + token * problem->qk_dim / HEAD_DIM;
 }
 
 /* By 1 x 32,768 of fp16, 32/8 heads of 128, on half of an H200's SMs: 44.1 us beside 35.3. */
@@ -288,9 +303,8 @@ bool paged_cost(const struct problem *problem, const libdecode_device *device, c
                                   .split_ns = times->split_ns / cluster,
                                   .part_ns = times->part_ns / cluster,
                                   .uneven_ns = times->uneven_ns / cluster,
-                                  .cluster_round_ns = times->cluster_round_ns,
                                   .unit_ns = times->unit_ns,
-                                  .passes_share_rows = given->op == LIBDECODE_OP_MLA_DECODE && !is_sparse(problem),
+                                  .passes_share_rows = given->op == LIBDECODE_OP_MLA_DECODE,
                                   .distinct_tokens = planned.total / units.num_kv_heads * given->num_kv_heads,
                                   .token_bytes = problem->kv_token_bytes,
                                   .computed_token_bytes = problem->kv_token_bytes * contract->head_dim / given->head_dim};

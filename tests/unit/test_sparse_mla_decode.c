@@ -197,12 +197,90 @@ static void rows_are_found_by_their_ids(void **state) {
     assert_int_equal(filled(&problem, &tensors).sparse.num_tokens, INT32_MAX);
 }
 
+/* Rows that a problem and its kernels have. */
+struct row_kind {
+    libdecode_dtype kv_dtype;
+    libdecode_kv_row_format format;
+};
+#define BF16_ROWS                                                                                                                \
+    { LIBDECODE_DTYPE_BF16, LIBDECODE_KV_ROW_PLAIN }
+#define SCALED656_ROWS                                                                                                           \
+    { LIBDECODE_DTYPE_E4M3, LIBDECODE_KV_ROW_FP8_SCALED_656 }
+
+/* On an H200, us, all kernels in turns; 0: there is none. The one that is predicted to be the fastest is so, or nearly. */
+static void the_fastest_kernel_is_predicted(void **state) {
+    (void)state;
+    enum { KERNELS = 7 };
+    static const struct {
+        uint32_t row_tile, cluster_size, tile_tokens;
+    } kernels[KERNELS] = {{16, 1, 64}, {16, 2, 64}, {16, 4, 64}, {16, 8, 64}, {32, 1, 64}, {32, 8, 32}, {64, 1, 32}};
+    static const struct {
+        struct row_kind rows;
+        int32_t heads, batch_size, top_k;
+        double measured_us[KERNELS];
+    } cases[] = {
+        {SCALED656_ROWS, 16, 1, 1024, {27.0, 16.2, 12.4, 11.9, 40.3, 14.8, 56.5}},
+        {SCALED656_ROWS, 16, 1, 2048, {31.8, 20.0, 15.3, 12.4, 52.2, 16.2, 65.6}},
+        {SCALED656_ROWS, 16, 16, 2048, {32.0, 22.0, 26.3, 28.6, 50.6, 42.1, 69.1}},
+        {SCALED656_ROWS, 64, 4, 2048, {32.5, 21.7, 26.5, 28.5, 69.1, 36.8, 98.9}},
+        {SCALED656_ROWS, 64, 128, 2048, {308.4, 326.2, 393.0, 478.7, 255.7, 489.3, 117.5}},
+        {SCALED656_ROWS, 128, 4, 2048, {36.1, 29.0, 37.9, 46.2, 63.8, 44.6, 100.2}},
+        {SCALED656_ROWS, 128, 16, 2048, {83.2, 85.4, 110.5, 133.1, 83.3, 134.1, 97.4}},
+        {SCALED656_ROWS, 128, 128, 2048, {603.8, 640.8, 765.9, 938.5, 504.3, 932.6, 226.5}},
+        {BF16_ROWS, 16, 1, 1024, {20.3, 12.9, 10.3, 9.8, 35.4, 12.7, 0}},
+        {BF16_ROWS, 16, 1, 2048, {27.0, 16.8, 12.4, 10.8, 41.4, 14.6, 0}},
+        {BF16_ROWS, 64, 4, 2048, {27.3, 19.5, 19.2, 23.2, 54.5, 24.9, 0}},
+        {BF16_ROWS, 64, 128, 2048, {231.8, 249.8, 293.8, 360.9, 167.2, 396.4, 0}},
+        {BF16_ROWS, 128, 4, 2048, {29.8, 24.1, 34.7, 36.5, 56.0, 38.6, 0}},
+        {BF16_ROWS, 128, 16, 2048, {60.3, 64.8, 85.0, 100.8, 62.5, 114.7, 0}},
+        {BF16_ROWS, 128, 128, 2048, {451.0, 479.9, 565.9, 696.3, 322.8, 760.5, 0}},
+    };
+    libdecode_device device = {.struct_size = sizeof device};
+    assert_int_equal(libdecode_device_preset("H200", &device), LIBDECODE_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        libdecode_problem given = some_problem;
+        given.num_qo_heads = cases[i].heads;
+        given.batch_size = cases[i].batch_size;
+        given.sparse_top_k = cases[i].top_k;
+        given.kv_dtype = cases[i].rows.kv_dtype;
+        given.kv_row_format = cases[i].rows.format;
+        const struct problem problem = checked(&given);
+        double least_us = 1e9;
+        int64_t least_ns = INT64_MAX;
+        size_t predicted = 0;
+        for (size_t k = 0; k < KERNELS && cases[i].measured_us[k] > 0; k++) {
+            struct libdecode_launch_contract contract = some_contract;
+            contract.kv_dtype = (uint32_t)given.kv_dtype;
+            contract.kv_row_format = (uint32_t)given.kv_row_format;
+            contract.ctas_per_sm = 1;
+            contract.consumer_warps = 8;
+            contract.row_tile = kernels[k].row_tile;
+            contract.cluster_size = kernels[k].cluster_size;
+            contract.tile_tokens = kernels[k].tile_tokens;
+            struct cost cost;
+            assert_true(family_sparse_mla_decode.cost(&problem, &device, &contract, &cost));
+            assert_true(cost.passes_share_rows); /* so that the time decides */
+            assert_false(cost.folds_long);
+            if (cost.predicted_ns < least_ns) {
+                least_ns = cost.predicted_ns;
+                predicted = k;
+            }
+            if (cases[i].measured_us[k] < least_us)
+                least_us = cases[i].measured_us[k];
+        }
+        if (cases[i].measured_us[predicted] > least_us * 1.05 || (double)least_ns < least_us * 800 ||
+            (double)least_ns > least_us * 1200)
+            fail_msg("%d heads, %d x %d of dtype %d: predicted %lld ns of row tile %u, cluster size %u; %.1f us is the least",
+                     cases[i].heads, cases[i].batch_size, cases[i].top_k, (int)given.kv_dtype, (long long)least_ns,
+                     kernels[predicted].row_tile, kernels[predicted].cluster_size, least_us);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_and_kernels_fit_each_other),
-        cmocka_unit_test(contracts_name_rows_that_are_known),
-        cmocka_unit_test(query_tokens_are_sequences),
-        cmocka_unit_test(rows_are_found_by_their_ids),
+        cmocka_unit_test(rows_and_kernels_fit_each_other), cmocka_unit_test(contracts_name_rows_that_are_known),
+        cmocka_unit_test(query_tokens_are_sequences),      cmocka_unit_test(rows_are_found_by_their_ids),
+        cmocka_unit_test(the_fastest_kernel_is_predicted),
     };
     return cmocka_run_group_tests_name("sparse_mla_decode", tests, NULL, NULL);
 }
