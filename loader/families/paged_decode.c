@@ -383,13 +383,20 @@ static uint32_t rare(const struct problem *problem, const struct paged_units *un
     return flags;
 }
 
+/* A whole unit is worth a worker, however short. */
+static uint32_t min_boxes_per_worker(const struct problem *problem, const struct paged_units *units,
+                                     const struct selection *selection, uint32_t box_tokens) {
+    const int64_t worth_tokens = (int64_t)selection->min_tiles_per_worker * selection->record->kernel->contract.tile_tokens;
+    const int64_t unit_boxes = quotient_up(planned_tokens(problem, units).longest, box_tokens);
+    return (uint32_t)larger(smaller(worth_tokens / box_tokens, unit_boxes), 1);
+}
+
 struct schedule_params paged_schedule_params(const struct problem *problem, const struct selection *selection,
                                              const libdecode_tensors *tensors) {
     const libdecode_problem *given = &problem->given;
     const contract_t *contract = &selection->record->kernel->contract;
     uint32_t box = paged_box_tokens(problem, contract);
     const struct paged_units units = paged_units(problem, contract);
-    uint32_t min_boxes = (uint32_t)selection->min_tiles_per_worker * contract->tile_tokens / box;
     int32_t shift = head_shift(&units, selection);
     return (struct schedule_params){
         .seq_lens = tensors->seq_lens,
@@ -406,7 +413,7 @@ struct schedule_params paged_schedule_params(const struct problem *problem, cons
         .sequences_per_request = divisor(units.num_kv_heads / units.heads_per_sequence),
         .heads_per_worker = divisor(units.heads_per_sequence >> shift),
         .num_workers = divisor(selection->num_workers >> shift),
-        .min_boxes_per_worker = min_boxes > 0 ? min_boxes : 1,
+        .min_boxes_per_worker = min_boxes_per_worker(problem, &units, selection, box),
         .page_size = page_size(given),
         .box_tokens = (int32_t)box,
         .head_shift = shift,

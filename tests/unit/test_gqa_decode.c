@@ -381,6 +381,20 @@ static uint32_t rare_of(const struct libdecode_launch_contract *contract, int32_
 }
 
 /* Nine tenths of the CTAs that the device has room for. */
+/* A kernel takes fewer workers than planned where each would have less: of short units all are wanted. */
+static void a_worker_has_two_tiles_or_a_whole_unit(void **state) {
+    (void)state;
+    static const struct {
+        int32_t page_size, max_seq_len, boxes;
+    } cases[] = {{16, 4096, 8}, {16, 128, 8}, {16, 127, 8}, {16, 100, 7}, {16, 64, 4}, {16, 16, 1}, {64, 65, 2}, {64, 64, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        libdecode_problem problem = problem_for(LIBDECODE_DTYPE_BF16, 128, cases[i].page_size);
+        const struct libdecode_launch_contract contract = contract_for(KERNEL_DTYPE_BF16, 128, 16);
+        problem.max_seq_len = cases[i].max_seq_len;
+        assert_int_equal(fill(&problem, &contract)->schedule.min_boxes_per_worker, cases[i].boxes);
+    }
+}
+
 static void a_launch_that_fills_the_gpu_lets_the_next_one_begin_if_its_history_is_final(void **state) {
     (void)state;
     const uint32_t programmatic = LIBDECODE_LAUNCH_PROGRAMMATIC, final = programmatic | LIBDECODE_LAUNCH_HISTORY_FINAL;
@@ -539,6 +553,7 @@ int main(void) {
         cmocka_unit_test(nvfp4_scales_come_by_addresses_in_either_layout),
         cmocka_unit_test(scales_are_blocks_only_where_one_copy_of_16_bytes_finds_those_of_tokens),
         cmocka_unit_test(workers_share_ranges_in_groups_that_divide_them_and_the_heads),
+        cmocka_unit_test(a_worker_has_two_tiles_or_a_whole_unit),
         cmocka_unit_test(a_launch_that_fills_the_gpu_lets_the_next_one_begin_if_its_history_is_final),
         cmocka_unit_test(so_does_a_short_launch_whose_rings_hold_half_of_what_it_reads),
         cmocka_unit_test(one_request_of_as_many_units_as_clusters_has_a_unit_for_each),
