@@ -152,6 +152,7 @@ struct Turn {
     uint32_t number = 0;
     __device__ __forceinline__ uint32_t place() const { return number % Traits::weight_places; }
     __device__ __forceinline__ uint32_t parity() const { return number / Traits::weight_places & 1; }
+    __device__ __forceinline__ Turn before() const { return {number - 1}; }
 };
 
 /* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
@@ -190,16 +191,10 @@ __device__ __forceinline__ void scale_and_cap(Scores &scores, const float (&row_
         tile::soft_cap(scores, cap);
 }
 
-/* The newest weights, and what belongs to them, are there. */
-__device__ __forceinline__ void publish(WorkMemory<stages> &work, const Turn &turn, uint64_t seen, bool is_raised, int warp,
-                                        int lane) {
-    if (lane == 0) {
-        if (warp == 0) {
-            work.notes[turn.place()].seen = seen;
-            work.notes[turn.place()].is_raised = is_raised;
-        }
-        ptx::mbarrier_arrive(ptx::shared_address(&work.published[turn.place()]));
-    }
+/* The output warpgroups may have the newest weights, and what belongs to them. */
+__device__ __forceinline__ void publish(WorkMemory<stages> &work, const Turn &newest, int lane) {
+    if (lane == 0)
+        ptx::mbarrier_arrive(ptx::shared_address(&work.published[newest.place()]));
 }
 
 /*
@@ -211,6 +206,7 @@ __device__ __forceinline__ void attend_scores(const mla_decode_params &params, W
                                               tile::GroupSoftmax &softmax, Turn &turn) {
     int token = __shfl_sync(tile::full_warp, unit.first_token, 0);
     const int end_token = __shfl_sync(tile::full_warp, unit.end_token, 0);
+    bool is_waiting = false; /* what is to be published */
     for (; token < end_token; token += Traits::tile_tokens) {
         Scores scores, differences;
         ring.wait_full(pipeline::tensor_k);
@@ -219,6 +215,8 @@ __device__ __forceinline__ void attend_scores(const mla_decode_params &params, W
                                                            params.schedule.box_tokens, place.lane());
         ring.release(pipeline::tensor_k, place.lane());
         const int lane = place.lane(), warp = place.warp(); /* anew: what is computed from them takes no registers above */
+        if (is_waiting)
+            publish(work, turn.before(), lane);
         scale_and_cap(scores, work.row_scale, params.query.soft_cap, lane);
         uint64_t seen = ~uint64_t{0};
         const TileTokens tokens{unit, unit.are_alike, token, unit.end_token, unit.common};
@@ -238,12 +236,18 @@ __device__ __forceinline__ void attend_scores(const mla_decode_params &params, W
             (void)tile::GroupSoftmax::subtract(scores, work.references, differences, lane);
         }
         softmax.weigh<Format::matrix_dtype>(differences, ptx::shared_address(work.weights[turn.place()]), warp, lane);
+        if (place.thread() == 0) {
+            work.notes[turn.place()].seen = seen;
+            work.notes[turn.place()].is_raised = raises;
+        }
         ptx::fence_async_proxy();
         __syncwarp();
-        publish(work, turn, seen, raises, warp, lane);
+        is_waiting = true;
         ++turn.number;
         ring.advance();
     }
+    if (is_waiting)
+        publish(work, turn.before(), place.lane());
 }
 
 __device__ __forceinline__ void consume_scores(const mla_decode_params &params, WorkMemory<stages> &work, Ring ring) {
