@@ -310,10 +310,10 @@ __device__ __forceinline__ void attend_output(const mla_decode_params &params, W
         const uint32_t weights = ptx::shared_address(work.weights[turn.place()]);
         const ValueTokens tokens(0, params.schedule.box_tokens, false, place.lane());
         if (!__any_sync(tile::full_warp, notes.seen != ~uint64_t{0}))
-            tile::group_latent_pv<false, Format>(output, weights, ring.tile(pipeline::tensor_k), tokens, 0, place.group,
+            tile::group_latent_pv<false, 1>(output, weights, ring.tile(pipeline::tensor_k), tokens, 0, place.group,
                                                  place.warp(), place.lane());
         else
-            tile::group_latent_pv<true, Format>(output, weights, ring.tile(pipeline::tensor_k), tokens, notes.seen, place.group,
+            tile::group_latent_pv<true, 1>(output, weights, ring.tile(pipeline::tensor_k), tokens, notes.seen, place.group,
                                                 place.warp(), place.lane());
         ring.release(pipeline::tensor_k, place.lane());
         if (place.lane() == 0)

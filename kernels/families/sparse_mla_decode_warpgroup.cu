@@ -338,9 +338,11 @@ __device__ __forceinline__ void attend_output(WorkMemory<stages> &work, const ti
                     ptx::fence_async_proxy(); /* copies come next */
                     ptx::named_barrier<tile::group_threads>(first_group_barrier + place.group);
                 }
-                tile::group_latent_pv<Format, weight_versions, Traits::tile_tokens>(
-                    output, ptx::shared_address(work.weights) + half * (Traits::tile_tokens * 2), tile, place.group, place.warp(),
-                    place.lane());
+                const tile::TokenFragments<Format, Traits::tile_tokens, Traits::tile_tokens / tile::fragment_tokens> tokens(
+                    0, Traits::tile_tokens, false, place.lane());
+                tile::group_latent_pv<false, weight_versions>(
+                    output, ptx::shared_address(work.weights) + half * (Traits::tile_tokens * 2), tile, tokens, 0, place.group,
+                    place.warp(), place.lane());
             }
             ring.release(pipeline::tensor_k, place.lane());
             ring.advance();

@@ -144,67 +144,41 @@ __device__ __forceinline__ constexpr int value_step(int group, int warp, int i) 
 
 /*
  * output^T += V^T p^T of a tile's tokens, whose weights begin at `weights`: of `versions` of 64 tokens' weights the first one,
- * which lie one behind the other, one for every block of V; or one for all. Ends when all is added.
+ * which lie one behind the other, one for every block of V; or one for all. While two steps are on their way, the next is converted. `masked`: tokens that are not in `seen` count as zeros. Ends when all is added.
  */
-template <class Format, int versions, int tile_tokens>
+template <bool masked, int versions, class Format, int tile_tokens, int fragments>
 __device__ __forceinline__ void group_latent_pv(OutputFragment<4, group_row_fragments> &output, uint32_t weights, uint32_t v_tile,
+                                                const TokenFragments<Format, tile_tokens, fragments> &tokens, uint64_t seen,
                                                 int group, int warp, int lane) {
     static_assert(versions == 1 || versions == latent_blocks, "of weights");
-    constexpr int group_blocks = latent_blocks / 2, steps = group_blocks * 2, fragments = tile_tokens / fragment_tokens;
-    const TokenFragments<Format, tile_tokens, fragments> tokens(0, tile_tokens, false, lane);
-    uint32_t values[2][4];
+    constexpr int group_blocks = latent_blocks / 2, block_steps = 2, steps = group_blocks * block_steps;
+    uint32_t values[3][4], chunks[4];
     weights = ptx::computed_here(weights);
+    const auto load = [&](int fragment, int step) {
+        const typename Format::ValueReader reader(v_tile, tokens, fragment, lane, value_step(group, warp, 0));
+        reader.load(chunks, value_step(0, 0, step) / block_steps);
+    };
+    load(0, 0);
 #pragma unroll
-    for (int fragment = 0; fragment < fragments; ++fragment) {
-        typename Format::ValueReader reader(v_tile, tokens, fragment, lane, value_step(group, warp, 0));
-#pragma unroll
-        for (int step = 0; step < steps; ++step) {
-            uint32_t(&operand)[4] = values[step % 2];
-            reader.operand(operand, value_step(0, 0, step));
-            const uint32_t version = versions == 1 ? weights : weights + (group * group_blocks + step / 2) * group_weight_bytes;
-            ptx::wgmma_fence();
-            group_mma<Format::matrix_dtype>(output.value[step], operand, OperandRows<group_rows>::operand(version, 0, fragment),
-                                            true);
-            ptx::wgmma_commit();
-            ptx::wgmma_wait_but<1>();
+    for (int number = 0; number < fragments * steps; ++number) {
+        const int fragment = number / steps, step = number % steps;
+        uint32_t(&operand)[4] = values[number % 3];
+        Format::ValueReader::convert(operand, chunks, step);
+        if constexpr (masked) {
+            const VisibleHalves visible(static_cast<uint32_t>(seen >> (fragment * fragment_tokens)), lane);
+            operand[0] &= visible.low;
+            operand[1] &= visible.low;
+            operand[2] &= visible.high;
+            operand[3] &= visible.high;
         }
-    }
-    ptx::wgmma_wait();
-#pragma unroll
-    for (int step = 0; step < steps; ++step)
-        ptx::accumulator_is_ready(output.value[step]);
-}
-
-/* The same of 64 tokens in boxes. `masked`: those that are not in `seen` count as zeros. */
-template <bool masked, class Format>
-__device__ __forceinline__ void group_latent_pv(OutputFragment<4, group_row_fragments> &output, uint32_t weights, uint32_t v_tile,
-                                                const TokenFragments<Format, group_tokens, group_token_fragments> &tokens,
-                                                uint64_t seen, int group, int warp, int lane) {
-    constexpr int steps = 4;
-    uint32_t values[2][4];
-    weights = ptx::computed_here(weights);
-#pragma unroll
-    for (int fragment = 0; fragment < group_token_fragments; ++fragment) {
-        typename Format::ValueReader reader(v_tile, tokens, fragment, lane, value_step(group, warp, 0));
-        VisibleHalves visible;
-        if constexpr (masked)
-            visible = VisibleHalves(static_cast<uint32_t>(seen >> (fragment * fragment_tokens)), lane);
-#pragma unroll
-        for (int step = 0; step < steps; ++step) {
-            uint32_t(&operand)[4] = values[step % 2];
-            reader.operand(operand, value_step(0, 0, step));
-            if constexpr (masked) {
-                operand[0] &= visible.low;
-                operand[1] &= visible.low;
-                operand[2] &= visible.high;
-                operand[3] &= visible.high;
-            }
-            ptx::wgmma_fence();
-            group_mma<Format::matrix_dtype>(output.value[step], operand, OperandRows<group_rows>::operand(weights, 0, fragment),
-                                            true);
-            ptx::wgmma_commit();
-            ptx::wgmma_wait_but<1>();
-        }
+        if (const int next = number + 1; next % block_steps == 0 && next < fragments * steps)
+            load(next / steps, next % steps);
+        const uint32_t version =
+            versions == 1 ? weights : weights + (group * group_blocks + step / block_steps) * group_weight_bytes;
+        ptx::wgmma_wait_but<1>();
+        ptx::wgmma_fence();
+        group_mma<Format::matrix_dtype>(output.value[step], operand, OperandRows<group_rows>::operand(version, 0, fragment), true);
+        ptx::wgmma_commit();
     }
     ptx::wgmma_wait();
 #pragma unroll

@@ -94,10 +94,17 @@ struct LatentRows<KERNEL_KV_ROW_SCALED656, KERNEL_DTYPE_E4M3, 576> {
         using Latent::Reader::Reader;
         __device__ __forceinline__ void operand(uint32_t (&values)[4], int step, int first = 0) {
             if (step % 2 == 0)
-                ptx::ldmatrix_x4_trans(this->chunks, Rows::pair(this->address, this->line_stride_bytes, (first + step) / 2));
+                load(this->chunks, (first + step) / 2);
+            convert(values, this->chunks, step);
+        }
+        /* In two, as K. */
+        __device__ __forceinline__ void load(uint32_t (&chunks)[4], int pair) const {
+            ptx::ldmatrix_x4_trans(chunks, Rows::pair(this->address, this->line_stride_bytes, pair));
+        }
+        static __device__ __forceinline__ void convert(uint32_t (&values)[4], const uint32_t (&chunks)[4], int step) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const uint32_t bytes = this->chunks[step % 2 * 2 + half];
+                const uint32_t bytes = chunks[step % 2 * 2 + half];
                 values[half * 2] = widen(bytes << 8, bytes << 4);
                 values[half * 2 + 1] = widen(bytes, bytes >> 4);
             }
