@@ -309,12 +309,13 @@ __device__ __forceinline__ void attend_output(const mla_decode_params &params, W
             tile::shrink_output(output, notes.shrink, place.lane());
         const uint32_t weights = ptx::shared_address(work.weights[turn.place()]);
         const ValueTokens tokens(0, params.schedule.box_tokens, false, place.lane());
+        const auto tile_of = [&](int) { return ring.tile(pipeline::tensor_k); };
         if (!__any_sync(tile::full_warp, notes.seen != ~uint64_t{0}))
-            tile::group_latent_pv<false, 1>(output, weights, ring.tile(pipeline::tensor_k), tokens, 0, place.group,
-                                                 place.warp(), place.lane());
+            tile::group_latent_pv<false>(output, weights, tokens, tile::UnscaledValues(), 0, place.group, place.warp(), place.lane(),
+                                         tile_of);
         else
-            tile::group_latent_pv<true, 1>(output, weights, ring.tile(pipeline::tensor_k), tokens, notes.seen, place.group,
-                                                place.warp(), place.lane());
+            tile::group_latent_pv<true>(output, weights, tokens, tile::UnscaledValues(), notes.seen, place.group, place.warp(),
+                                        place.lane(), tile_of);
         ring.release(pipeline::tensor_k, place.lane());
         if (place.lane() == 0)
             ptx::mbarrier_arrive(ptx::shared_address(&work.taken[turn.place()]));
