@@ -91,15 +91,15 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
     static_assert(Format::has_block_scales, "a format whose blocks have scales");
     constexpr int together = 2, block_steps = Format::latent_steps / latent_blocks;
     static_assert(block_steps % together == 0 && (Format::steps - Format::latent_steps) % together == 0, "pairs of steps");
-    uint32_t keys[2][together][4], chunks[2][4];
+    uint32_t keys[3][together][4], chunks[4];
     query = ptx::computed_here(query); /* descriptors kept over the loop would take registers from it */
     const TokenFragments<Format, fragment_tokens, 1> tokens(0, fragment_tokens, false, lane);
     const typename Format::Latent::KeyReader latent(rows, tokens, 0, lane);
     typename Format::Rope::KeyReader rope(rows + Format::rope_byte, tokens, 0, lane);
-    latent.load(chunks[0], 0);
+    latent.load(chunks, 0);
 #pragma unroll
     for (int step = 0; step < Format::steps - Format::latent_steps; step += together) {
-        uint32_t(&operands)[together][4] = keys[step / together % 2];
+        uint32_t(&operands)[together][4] = keys[step / together];
 #pragma unroll
         for (int i = 0; i < together; ++i)
             rope.operand(operands[i], step + i);
@@ -110,7 +110,6 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
                                                   OperandRows<group_rows>::operand(query, 0, Format::latent_steps + step + i),
                                                   step + i > 0);
         ptx::wgmma_commit();
-        ptx::wgmma_wait_but<1>();
     }
 #pragma unroll
     for (int block = 0; block < latent_blocks; ++block) {
@@ -119,21 +118,21 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
 #pragma unroll
         for (int i = 0; i < block_steps; i += together) {
             const int step = block * block_steps + i;
-            uint32_t(&operands)[together][4] = keys[step / together % 2];
-            if (step + together < Format::latent_steps)
-                latent.load(chunks[step / together % 2 ^ 1], step / together + 1);
+            uint32_t(&operands)[together][4] = keys[(step / together + 2) % 3]; /* Rope has the others in the beginning */
 #pragma unroll
             for (int j = 0; j < together; ++j)
-                latent.convert(operands[j], chunks[step / together % 2], j);
+                latent.convert(operands[j], chunks, j);
+            if (step + together < Format::latent_steps)
+                latent.load(chunks, step / together + 1);
             if (i + together == block_steps)
                 load_block_scales<Format>(scales, rows, block, lane);
+            ptx::wgmma_wait_but<1>();
             ptx::wgmma_fence();
 #pragma unroll
             for (int j = 0; j < together; ++j)
                 group_mma<Format::Latent::matrix_dtype>(of_block.value[0], operands[j],
                                                         OperandRows<group_rows>::operand(query, 0, step + j), i + j > 0);
             ptx::wgmma_commit();
-            ptx::wgmma_wait_but<1>();
         }
         ptx::wgmma_wait();
         ptx::accumulator_is_ready(scores.value[0]);
@@ -156,26 +155,26 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
                                                 int first_token, int box_tokens, int lane) {
     constexpr int together = 2;
     static_assert(Format::steps % together == 0 && Format::pair_steps == together, "pairs of steps");
-    uint32_t keys[3][together][4], chunks[2][4];
+    uint32_t keys[3][together][4], chunks[4];
     query = ptx::computed_here(query); /* descriptors kept over the loop would take registers from it */
     const TokenFragments<Format, tile_tokens, 1> tokens(first_token, box_tokens, false, lane);
     const typename Format::KeyReader reader(k_tile, tokens, 0, lane);
-    reader.load(chunks[0], 0);
+    reader.load(chunks, 0);
 #pragma unroll
     for (int step = 0; step < Format::steps; step += together) {
         uint32_t(&operands)[together][4] = keys[step / together % 3];
-        if (step + together < Format::steps)
-            reader.load(chunks[step / together % 2 ^ 1], step / together + 1);
 #pragma unroll
         for (int i = 0; i < together; ++i)
-            reader.convert(operands[i], chunks[step / together % 2], i);
+            reader.convert(operands[i], chunks, i);
+        if (step + together < Format::steps)
+            reader.load(chunks, step / together + 1);
+        ptx::wgmma_wait_but<1>();
         ptx::wgmma_fence();
 #pragma unroll
         for (int i = 0; i < together; ++i)
             group_mma<Format::matrix_dtype>(scores.value[0], operands[i], OperandRows<group_rows>::operand(query, 0, step + i),
                                             step + i > 0);
         ptx::wgmma_commit();
-        ptx::wgmma_wait_but<1>();
     }
     ptx::wgmma_wait();
     ptx::accumulator_is_ready(scores.value[0]);
