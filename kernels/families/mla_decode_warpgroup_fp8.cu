@@ -34,6 +34,7 @@
 #include "pipeline/transposed_store.cuh"
 #include "pipeline/worker_fold.cuh"
 #include "tile/gathered_warpgroup.cuh"
+#include "tile/operand_query.cuh"
 #include "tile/row_map.cuh"
 #include "variant.cuh"
 
@@ -73,7 +74,7 @@ struct Traits {
 };
 
 using Format = Traits::Format;
-using Query = tile::LatentQuery<Format, Traits::row_tile, tile::OperandQueryRows>;
+using Query = tile::OperandQuery<Format>;
 using Scores = tile::GroupSoftmax::Scores;
 using Output = tile::OutputFragment<4, tile::group_row_fragments>;
 using Schedule = pipeline::SplitSchedule<1>;
@@ -277,23 +278,11 @@ __device__ __forceinline__ void consume_scores(const mla_decode_params &params, 
 /* Rows of Q into shared memory, by the output warpgroups. */
 __device__ __forceinline__ void load_query(const mla_decode_params &params, WorkMemory<stages> &work, const tile::RowMap &rows,
                                            int live_rows) {
-    constexpr int warps = Traits::output_threads / 32, together = 2;
-    static_assert(Traits::row_tile % (warps * together) == 0, "whole rounds");
-    const int warp = ptx::thread_index_here() / 32, lane = ptx::thread_index_here() % 32;
-    const float scale = tile::scale_log2(params.query) * Format::k_scale;
-#pragma unroll 1
-    for (int first = warp; first < Traits::row_tile; first += warps * together) {
-        Query::Vectors vectors[together];
-#pragma unroll
-        for (int i = 0; i < together; ++i)
-            Query::fetch(params, rows, first + i * warps, first + i * warps < live_rows, lane, vectors[i]);
-#pragma unroll
-        for (int i = 0; i < together; ++i) {
-            const float factor = work.query.put(params.query, first + i * warps, vectors[i], lane);
-            if (lane == 0)
-                work.row_scale[first + i * warps] = scale * factor;
-        }
-    }
+    static_assert(Query::threads == Traits::output_threads, "all threads of the output warpgroups");
+    const int thread = ptx::thread_index_here();
+    const float factor = work.query.load(params, rows, live_rows, thread);
+    if (thread % Query::row_threads == 0)
+        work.row_scale[thread / Query::row_threads] = tile::scale_log2(params.query) * Format::k_scale * factor;
     ptx::fence_async_proxy();
 }
 

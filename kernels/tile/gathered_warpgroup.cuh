@@ -21,14 +21,6 @@ namespace tile {
 
 constexpr int latent_block_dims = 128, latent_blocks = 4;
 
-/* Query rows as a B operand, OperandRows. */
-template <int row_tile, int head_dim>
-struct OperandQueryRows {
-    alignas(1024) uint16_t line[head_dim / 64][row_tile][64];
-
-    __device__ __forceinline__ uint16_t *at(int r, int element) { return &line[element / 64][r][element % 64 ^ r % 8 * 8]; }
-};
-
 /* What V's rows are multiplied by beside the weights: nothing. */
 struct UnscaledValues {
     __device__ __forceinline__ void load(int, int, int) {}
