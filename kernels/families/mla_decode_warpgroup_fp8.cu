@@ -369,7 +369,7 @@ __device__ __forceinline__ void hand_over(const mla_decode_params &params, WorkM
     meet_output();
 }
 
-/* A whole unit's, of 16 bits. */
+/* A whole unit's, but not NVFP4: of that neighbours share scales. */
 __device__ __forceinline__ void store_whole(const mla_decode_params &params, WorkMemory<stages> &work,
                                             const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Place &place,
                                             const Output &output) {
@@ -404,7 +404,7 @@ __device__ __forceinline__ void consume_output(const mla_decode_params &params, 
         meet_consumers(); /* Q is there */
         attend_output(params, work, announced.rows, ring, place, output, turn);
         meet_consumers(); /* statistics are there, and nobody reads query and weights any more */
-        if (announced.piece.num_parts == 1 && params.output.dtype <= KERNEL_DTYPE_FP16)
+        if (announced.piece.num_parts == 1 && params.output.dtype <= KERNEL_DTYPE_E4M3)
             store_whole(params, work, announced, place, output);
         else
             hand_over(params, work, announced, place, output);

@@ -408,7 +408,7 @@ __device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params
     meet_output();
 }
 
-/* A whole unit's, of 16 bits. */
+/* A whole unit's, but not NVFP4: of that neighbours share scales. */
 __device__ __forceinline__ void store_whole(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
                                             const pipeline::AnnouncedPiece<tile::rows_alike> &announced, const Place &place,
                                             const Output &output) {
@@ -442,7 +442,7 @@ __device__ __forceinline__ void consume_output(const sparse_mla_decode_params &p
         meet_consumers(); /* Q is there */
         attend_output(work, announced.rows, ring, place, output, turn);
         meet_consumers(); /* statistics are there, and nobody reads query and weights any more */
-        if (announced.piece.num_parts == 1 && params.output.dtype <= KERNEL_DTYPE_FP16)
+        if (announced.piece.num_parts == 1 && params.output.dtype <= KERNEL_DTYPE_E4M3)
             store_whole(params, work, announced, place, output);
         else
             hand_over(params, work, announced, place, output);
