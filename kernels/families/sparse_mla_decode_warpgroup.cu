@@ -5,24 +5,29 @@
  *
  *     producer warps    as in sparse_mla_decode.cu, tiles of 32 tokens
  *     announcer warp    likewise
- *     score warpgroup   scores of 64 tokens, two tiles, softmax, weights to shared memory
+ *     score warpgroup   scores of 64 tokens, two tiles, softmax, weights and scales of V to shared memory
  *     output warpgroups two, each with a half of the dims of V (tile/gathered_warpgroup.cuh)
- *     at a unit's end through shared memory to the threads of the output warpgroups, then worker_fold.cuh, a block of columns after the other
+ *     at a unit's end a whole unit's result through shared memory and out; NVFP4 and parts of units to the threads of the output warpgroups,
+ *                       then worker_fold.cuh, a block of columns after the other
  *
- * What they do with tokens i (time runs to the right):
+ * What they do with tokens i (time runs to the right); weights have two places:
  *
- *     score:     K i to registers, Q K | softmax | wait for the outputs of i - 1, weights i | Q K i+1 ...
+ *     score:     K i to registers, Q K | softmax, wait for the outputs of i - 2, weights i | Q K i+1 ...
  *     output:    wait for weights i    | V i to registers, p V, the tiles go back           | ...
  *
  * So the scores of i + 1 are computed beside the outputs of i. The tensor core takes 1152 clocks for the scores of 64 tokens, and 1024 for
- * their outputs. All together takes some 3.2 us on an H200, and a unit some 12 beside its tiles; of an earlier form, which took 4.2 with both,
- * 0.6 less without the outputs, 1.0 less without the scores, and 2.1 for the copies alone, of two producer warps.
+ * their outputs; beside each other an H200 takes 3,100 for the scores and 2,600 for the outputs, and then 1,700 for the softmax and what
+ * goes with it, beside which there is nothing to compute. The copies alone, of two producer warps, take 3,700. A unit takes some 10,000 before
+ * its first tile, most of it for the queries, and 4,700 behind its last one.
+ *
+ * Scales of V are multiplied with its elements, in bf16 (tile/gathered_warpgroup.cuh): with the weights, as sparse_mla_decode.cu has it, every
+ * block of V would need a version of these, written and read, and they would have no second place.
  *
  * Registers: outputs have most of them. There is no room for the scores of a second block of K beside those of the first, nor for sums of
  * rows, which lie in shared memory, and the compiler spills some words of the other roles.
  *
- * Shared memory: struct SharedMemory below. Q and four versions of the weights leave room for five tiles of 32 tokens, hence not 64:
- * a place is refilled as soon as the outputs have taken half of their tokens.
+ * Shared memory: struct SharedMemory below. Tiles have 32 tokens, not 64: a place is refilled as soon as the outputs have read half of their
+ * tokens.
  */
 #include <algorithm>
 #include <cstddef>
@@ -311,8 +316,8 @@ __device__ __forceinline__ void consume_scores(const sparse_mla_decode_params &p
 /* -------------------------------------------------------------------------------------------------- the output warpgroups */
 
 /* Rows of Q into shared memory, by the output warpgroups. */
-__device__ __forceinline__ void load_query(const sparse_mla_decode_params &params, WorkMemory<stages> &work, const tile::RowMap &rows,
-                                           int live_rows) {
+__device__ __forceinline__ void load_query(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
+                                           const tile::RowMap &rows, int live_rows) {
     static_assert(Query::threads == Traits::output_threads, "all threads of the output warpgroups");
     const int thread = ptx::thread_index_here();
     const float factor = work.query.load(params, rows, live_rows, thread);

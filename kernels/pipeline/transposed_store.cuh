@@ -70,8 +70,8 @@ struct TransposedRows {
                 for (int odd = 0; odd < 2; ++odd) {
                     const float of_row = __uint_as_float(factor[odd]);
                     ptx::store_shared(first + ((n * 8 + odd) * pitch + tile::value_step(0, 0, step) * 16) * sizeof(uint16_t),
-                                      static_cast<uint32_t>(pack(result.value[step][n][odd] * of_row,
-                                                                 result.value[step][n][2 + odd] * of_row)));
+                                      static_cast<uint32_t>(
+                                          pack(result.value[step][n][odd] * of_row, result.value[step][n][2 + odd] * of_row)));
                 }
             }
         }

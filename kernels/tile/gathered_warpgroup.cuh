@@ -57,8 +57,9 @@ struct ScaledValues {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 uint32_t word[1];
-                ptx::load_shared(word, scales + ((group * 2 + block) * group_tokens + fragment * fragment_tokens + half * 8 +
-                                                 (lane & 3) * 2) * 2);
+                ptx::load_shared(
+                    word,
+                    scales + ((group * 2 + block) * group_tokens + fragment * fragment_tokens + half * 8 + (lane & 3) * 2) * 2);
                 pair[block][half] = word[0];
             }
         }
@@ -217,7 +218,8 @@ __device__ __forceinline__ void group_latent_pv(OutputFragment<4, group_row_frag
             load(next / steps, next % steps);
         ptx::wgmma_wait_but<1>();
         ptx::wgmma_fence();
-        group_mma<Format::matrix_dtype>(output.value[step], operand, OperandRows<group_rows>::operand(weights, 0, fragment), true);
+        group_mma<Format::matrix_dtype>(output.value[step], operand, OperandRows<group_rows>::operand(weights, 0, fragment),
+                                        true);
         ptx::wgmma_commit();
     }
     ptx::wgmma_wait();

@@ -67,8 +67,7 @@ struct OperandQuery {
         const int element_bytes = query.dtype == KERNEL_DTYPE_E4M3 ? 1 : 2;
         const int64_t rope =
             rows.token(row) * params.query_rope_token_stride + rows.head(row) * params.query_rope_head_stride - params.query_dim;
-        const auto *const of_row =
-            static_cast<const uint8_t *>(query.rows) + rows.query_offset(query, row) * element_bytes;
+        const auto *const of_row = static_cast<const uint8_t *>(query.rows) + rows.query_offset(query, row) * element_bytes;
         const auto *const of_rope = static_cast<const uint8_t *>(params.query_rope) + rope * element_bytes;
 #pragma unroll 1
         for (int step = first_step; step < steps; step += row_threads) {
