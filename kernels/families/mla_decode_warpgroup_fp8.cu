@@ -7,16 +7,18 @@
  *     announcer warp    likewise
  *     score warpgroup   scores of a tile of 64 tokens, softmax, weights to shared memory
  *     output warpgroups two, each with a half of the dims of V
- *     at a unit's end through shared memory to the threads of the output warpgroups, then worker_fold.cuh, a block of columns after the other
+ *     at a unit's end a whole unit's result through shared memory and out; NVFP4 and parts of units to the threads of the output warpgroups,
+ *                       then worker_fold.cuh, a block of columns after the other
  *
  * What they do with tile i (time runs to the right); weights have two places:
  *
  *     score:     K i to registers, Q K i | softmax i, wait for the outputs of i - 2, weights i | Q K i+1 ...
- *     output:    wait for weights i | V i to registers, p V, the tile goes back | wait for weights i+1 ...
+ *     output:    ... p V i-2             | V i-1 to registers, p V, the tile goes back         | ...
  *
- * The tensor core takes 1152 clocks for the scores of a tile, and 1024 for its outputs, which an H200 computes at the same time: they take some
- * 2,600 together, and the softmax, beside which there is nothing to compute, 1,100. A unit takes some 13,000 clocks before its first tile, most
- * of it for the queries, and 5,000 behind its last one.
+ * The tensor core takes 1152 clocks for the scores of a tile, and 1024 for its outputs. Weights are published when the scores of the next tile
+ * are there: their outputs are then computed beside the softmax, beside which the tensor core would have nothing to do. Published at once,
+ * a launch of 128 x 4,096 tokens and 128 heads took 282 us on an H200, not 265. A unit takes some 10,000 clocks before its first tile, most of it for
+ * the queries, and 5,000 behind its last one.
  *
  * Shared memory: struct SharedMemory below.
  */
@@ -34,6 +36,7 @@
 #include "pipeline/transposed_store.cuh"
 #include "pipeline/worker_fold.cuh"
 #include "tile/gathered_warpgroup.cuh"
+#include "tile/operand_query.cuh"
 #include "tile/row_map.cuh"
 #include "variant.cuh"
 
@@ -73,7 +76,7 @@ struct Traits {
 };
 
 using Format = Traits::Format;
-using Query = tile::LatentQuery<Format, Traits::row_tile, tile::OperandQueryRows>;
+using Query = tile::OperandQuery<Format>;
 using Scores = tile::GroupSoftmax::Scores;
 using Output = tile::OutputFragment<4, tile::group_row_fragments>;
 using Schedule = pipeline::SplitSchedule<1>;
@@ -152,6 +155,7 @@ struct Turn {
     uint32_t number = 0;
     __device__ __forceinline__ uint32_t place() const { return number % Traits::weight_places; }
     __device__ __forceinline__ uint32_t parity() const { return number / Traits::weight_places & 1; }
+    __device__ __forceinline__ Turn before() const { return {number - 1}; }
 };
 
 /* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
@@ -190,16 +194,10 @@ __device__ __forceinline__ void scale_and_cap(Scores &scores, const float (&row_
         tile::soft_cap(scores, cap);
 }
 
-/* The newest weights, and what belongs to them, are there. */
-__device__ __forceinline__ void publish(WorkMemory<stages> &work, const Turn &turn, uint64_t seen, bool is_raised, int warp,
-                                        int lane) {
-    if (lane == 0) {
-        if (warp == 0) {
-            work.notes[turn.place()].seen = seen;
-            work.notes[turn.place()].is_raised = is_raised;
-        }
-        ptx::mbarrier_arrive(ptx::shared_address(&work.published[turn.place()]));
-    }
+/* The output warpgroups may have the newest weights, and what belongs to them. */
+__device__ __forceinline__ void publish(WorkMemory<stages> &work, const Turn &newest, int lane) {
+    if (lane == 0)
+        ptx::mbarrier_arrive(ptx::shared_address(&work.published[newest.place()]));
 }
 
 /*
@@ -211,6 +209,7 @@ __device__ __forceinline__ void attend_scores(const mla_decode_params &params, W
                                               tile::GroupSoftmax &softmax, Turn &turn) {
     int token = __shfl_sync(tile::full_warp, unit.first_token, 0);
     const int end_token = __shfl_sync(tile::full_warp, unit.end_token, 0);
+    bool is_waiting = false; /* what is to be published */
     for (; token < end_token; token += Traits::tile_tokens) {
         Scores scores, differences;
         ring.wait_full(pipeline::tensor_k);
@@ -219,6 +218,8 @@ __device__ __forceinline__ void attend_scores(const mla_decode_params &params, W
                                                            params.schedule.box_tokens, place.lane());
         ring.release(pipeline::tensor_k, place.lane());
         const int lane = place.lane(), warp = place.warp(); /* anew: what is computed from them takes no registers above */
+        if (is_waiting)
+            publish(work, turn.before(), lane);
         scale_and_cap(scores, work.row_scale, params.query.soft_cap, lane);
         uint64_t seen = ~uint64_t{0};
         const TileTokens tokens{unit, unit.are_alike, token, unit.end_token, unit.common};
@@ -238,12 +239,18 @@ __device__ __forceinline__ void attend_scores(const mla_decode_params &params, W
             (void)tile::GroupSoftmax::subtract(scores, work.references, differences, lane);
         }
         softmax.weigh<Format::matrix_dtype>(differences, ptx::shared_address(work.weights[turn.place()]), warp, lane);
+        if (place.thread() == 0) {
+            work.notes[turn.place()].seen = seen;
+            work.notes[turn.place()].is_raised = raises;
+        }
         ptx::fence_async_proxy();
         __syncwarp();
-        publish(work, turn, seen, raises, warp, lane);
+        is_waiting = true;
         ++turn.number;
         ring.advance();
     }
+    if (is_waiting)
+        publish(work, turn.before(), place.lane());
 }
 
 __device__ __forceinline__ void consume_scores(const mla_decode_params &params, WorkMemory<stages> &work, Ring ring) {
@@ -273,23 +280,11 @@ __device__ __forceinline__ void consume_scores(const mla_decode_params &params, 
 /* Rows of Q into shared memory, by the output warpgroups. */
 __device__ __forceinline__ void load_query(const mla_decode_params &params, WorkMemory<stages> &work, const tile::RowMap &rows,
                                            int live_rows) {
-    constexpr int warps = Traits::output_threads / 32, together = 2;
-    static_assert(Traits::row_tile % (warps * together) == 0, "whole rounds");
-    const int warp = ptx::thread_index_here() / 32, lane = ptx::thread_index_here() % 32;
-    const float scale = tile::scale_log2(params.query) * Format::k_scale;
-#pragma unroll 1
-    for (int first = warp; first < Traits::row_tile; first += warps * together) {
-        Query::Vectors vectors[together];
-#pragma unroll
-        for (int i = 0; i < together; ++i)
-            Query::fetch(params, rows, first + i * warps, first + i * warps < live_rows, lane, vectors[i]);
-#pragma unroll
-        for (int i = 0; i < together; ++i) {
-            const float factor = work.query.put(params.query, first + i * warps, vectors[i], lane);
-            if (lane == 0)
-                work.row_scale[first + i * warps] = scale * factor;
-        }
-    }
+    static_assert(Query::threads == Traits::output_threads, "all threads of the output warpgroups");
+    const int thread = ptx::thread_index_here();
+    const float factor = work.query.load(params, rows, live_rows, thread);
+    if (thread % Query::row_threads == 0)
+        work.row_scale[thread / Query::row_threads] = tile::scale_log2(params.query) * Format::k_scale * factor;
     ptx::fence_async_proxy();
 }
 
@@ -305,12 +300,13 @@ __device__ __forceinline__ void attend_output(const mla_decode_params &params, W
             tile::shrink_output(output, notes.shrink, place.lane());
         const uint32_t weights = ptx::shared_address(work.weights[turn.place()]);
         const ValueTokens tokens(0, params.schedule.box_tokens, false, place.lane());
+        const auto tile_of = [&](int) { return ring.tile(pipeline::tensor_k); };
         if (!__any_sync(tile::full_warp, notes.seen != ~uint64_t{0}))
-            tile::group_latent_pv<false, Format>(output, weights, ring.tile(pipeline::tensor_k), tokens, 0, place.group,
-                                                 place.warp(), place.lane());
+            tile::group_latent_pv<false>(output, weights, tokens, tile::UnscaledValues(), 0, place.group, place.warp(),
+                                         place.lane(), tile_of);
         else
-            tile::group_latent_pv<true, Format>(output, weights, ring.tile(pipeline::tensor_k), tokens, notes.seen, place.group,
-                                                place.warp(), place.lane());
+            tile::group_latent_pv<true>(output, weights, tokens, tile::UnscaledValues(), notes.seen, place.group, place.warp(),
+                                        place.lane(), tile_of);
         ring.release(pipeline::tensor_k, place.lane());
         if (place.lane() == 0)
             ptx::mbarrier_arrive(ptx::shared_address(&work.taken[turn.place()]));
@@ -375,7 +371,7 @@ __device__ __forceinline__ void hand_over(const mla_decode_params &params, WorkM
     meet_output();
 }
 
-/* A whole unit's, of 16 bits. */
+/* A whole unit's, but not NVFP4: of that neighbours share scales. */
 __device__ __forceinline__ void store_whole(const mla_decode_params &params, WorkMemory<stages> &work,
                                             const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Place &place,
                                             const Output &output) {
@@ -410,7 +406,7 @@ __device__ __forceinline__ void consume_output(const mla_decode_params &params, 
         meet_consumers(); /* Q is there */
         attend_output(params, work, announced.rows, ring, place, output, turn);
         meet_consumers(); /* statistics are there, and nobody reads query and weights any more */
-        if (announced.piece.num_parts == 1 && params.output.dtype <= KERNEL_DTYPE_FP16)
+        if (announced.piece.num_parts == 1 && params.output.dtype <= KERNEL_DTYPE_E4M3)
             store_whole(params, work, announced, place, output);
         else
             hand_over(params, work, announced, place, output);

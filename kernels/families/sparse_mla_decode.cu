@@ -127,7 +127,7 @@ struct WorkMemory {
     Exchange exchange;
     pipeline::TileBits<stages, Traits::tile_tokens, Traits::producer_warps> bits;
     pipeline::KvRingBarriers<stages, 1> barriers;
-    pipeline::PieceQueue<Traits::row_tile> pieces;
+    pipeline::PieceQueue<tile::rows_alike> pieces;
     pipeline::Sequences sequences; /* for what is called rarely */
 
     __device__ __forceinline__ SharedQuery &query() { return one_of(passing_query, staying_query); }
@@ -185,13 +185,13 @@ struct ConsumerState {
 };
 
 __device__ __forceinline__ tile::RowMap map_rows(const sparse_mla_decode_params &params,
-                                                 const tile::UnitRows<Traits::row_tile> &unit, const pipeline::Piece &piece) {
+                                                 const tile::UnitRows<tile::rows_alike> &unit, const pipeline::Piece &piece) {
     return {params.schedule.group_size, unit.first_query_token, piece.kv_head, piece.row_pass * Traits::row_tile};
 }
 
 /* The unit's queries, by way of shared memory; complete before scores take their place. */
 __device__ __forceinline__ void load_query(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
-                                           const tile::UnitRows<Traits::row_tile> &unit, const pipeline::Piece &piece,
+                                           const tile::UnitRows<tile::rows_alike> &unit, const pipeline::Piece &piece,
                                            const Place &place, const Steps &steps, ConsumerState &state, int lane) {
     const tile::RowMap rows = map_rows(params, unit, piece);
     const float scale = tile::scale_log2(params.query) * Format::k_scale;
@@ -209,7 +209,7 @@ __device__ __forceinline__ void load_query(const sparse_mla_decode_params &param
 
 /* Attention of all rows over the piece's tiles. */
 __device__ __forceinline__ void attend(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
-                                       const tile::UnitRows<Traits::row_tile> &unit, Ring &ring, const Place &place,
+                                       const tile::UnitRows<tile::rows_alike> &unit, Ring &ring, const Place &place,
                                        const Steps &steps, ConsumerState &state, int lane) {
     const KeyTokens keys(place.first_token(), Traits::tile_tokens, false, lane);
     const ValueTokens values(0, Traits::tile_tokens, false, lane);
@@ -246,7 +246,7 @@ __device__ __forceinline__ void attend(const sparse_mla_decode_params &params, W
 /* What a CTA has of a piece, the columns from `first_column` on: stored, or left for the workers that share the unit. */
 template <class FoldedSlice>
 __device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params,
-                                          const pipeline::AnnouncedPiece<Traits::row_tile> &announced, int block,
+                                          const pipeline::AnnouncedPiece<tile::rows_alike> &announced, int block,
                                           int first_column, FoldedSlice &result) {
     const pipeline::Piece &piece = announced.piece;
     const bool is_part = piece.num_parts > 1;
@@ -260,7 +260,7 @@ __device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params
 /* The sums of all warps change hands, block by block. */
 template <class Exchange>
 __device__ __forceinline__ void finish(const sparse_mla_decode_params &params, WorkMemory<stages> &work, Exchange &exchange,
-                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const ConsumerState &state) {
+                                       const pipeline::AnnouncedPiece<tile::rows_alike> &announced, const ConsumerState &state) {
     const int rank = cluster_rank(), live_rows = announced.rows.live_rows;
     const int lane = ptx::thread_index_here() % 32;
     const Place place(ptx::thread_index_here() / 32);
@@ -345,7 +345,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
         return;
     }
     if (warp == Traits::announcer_warp)
-        pipeline::announce_query_tokens(params.schedule, schedule, work.pieces, lane);
+        pipeline::announce_query_tokens<Traits::row_tile>(params.schedule, schedule, work.pieces, lane);
     else
         Gather(params.schedule, params.sparse, warp - Traits::consumer_warps, ring, work.bits).run(schedule, lane);
     pipeline::meet_cluster<Traits::cluster_size>();

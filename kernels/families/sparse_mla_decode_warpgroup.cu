@@ -5,24 +5,29 @@
  *
  *     producer warps    as in sparse_mla_decode.cu, tiles of 32 tokens
  *     announcer warp    likewise
- *     score warpgroup   scores of 64 tokens, two tiles, softmax, weights to shared memory
+ *     score warpgroup   scores of 64 tokens, two tiles, softmax, weights and scales of V to shared memory
  *     output warpgroups two, each with a half of the dims of V (tile/gathered_warpgroup.cuh)
- *     at a unit's end through shared memory to the threads of the output warpgroups, then worker_fold.cuh, a block of columns after the other
+ *     at a unit's end a whole unit's result through shared memory and out; NVFP4 and parts of units to the threads of the output warpgroups,
+ *                       then worker_fold.cuh, a block of columns after the other
  *
- * What they do with tokens i (time runs to the right):
+ * What they do with tokens i (time runs to the right); weights have two places:
  *
- *     score:     K i to registers, Q K | softmax | wait for the outputs of i - 1, weights i | Q K i+1 ...
+ *     score:     K i to registers, Q K | softmax, wait for the outputs of i - 2, weights i | Q K i+1 ...
  *     output:    wait for weights i    | V i to registers, p V, the tiles go back           | ...
  *
  * So the scores of i + 1 are computed beside the outputs of i. The tensor core takes 1152 clocks for the scores of 64 tokens, and 1024 for
- * their outputs. All together takes some 3.2 us on an H200, and a unit some 12 beside its tiles; of an earlier form, which took 4.2 with both,
- * 0.6 less without the outputs, 1.0 less without the scores, and 2.1 for the copies alone, of two producer warps.
+ * their outputs; beside each other an H200 takes 3,100 for the scores and 2,600 for the outputs, and then 1,700 for the softmax and what
+ * goes with it, beside which there is nothing to compute. The copies alone, of two producer warps, take 3,700. A unit takes some 10,000 before
+ * its first tile, most of it for the queries, and 4,700 behind its last one.
+ *
+ * Scales of V are multiplied with its elements, in bf16 (tile/gathered_warpgroup.cuh): with the weights, as sparse_mla_decode.cu has it, every
+ * block of V would need a version of these, written and read, and they would have no second place.
  *
  * Registers: outputs have most of them. There is no room for the scores of a second block of K beside those of the first, nor for sums of
  * rows, which lie in shared memory, and the compiler spills some words of the other roles.
  *
- * Shared memory: struct SharedMemory below. Q and four versions of the weights leave room for five tiles of 32 tokens, hence not 64:
- * a place is refilled as soon as the outputs have taken half of their tokens.
+ * Shared memory: struct SharedMemory below. Tiles have 32 tokens, not 64: a place is refilled as soon as the outputs have read half of their
+ * tokens.
  */
 #include <algorithm>
 #include <cstddef>
@@ -35,6 +40,7 @@
 #include "pipeline/transposed_store.cuh"
 #include "pipeline/worker_fold.cuh"
 #include "tile/gathered_warpgroup.cuh"
+#include "tile/operand_query.cuh"
 #include "tile/row_map.cuh"
 #include "variant.cuh"
 
@@ -46,7 +52,7 @@ struct Traits {
     static constexpr int dtype = VARIANT_KV_DTYPE;
     static constexpr int head_dim = VARIANT_HEAD_DIM, v_dim = head_dim - 64;
     static constexpr int row_tile = VARIANT_ROW_TILE;
-    using Format = tile::LatentRows<VARIANT_KV_ROW_FORMAT, dtype, head_dim>;
+    using Format = tile::ScaledRows<tile::LatentRows<VARIANT_KV_ROW_FORMAT, dtype, head_dim>>;
     static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
     static_assert(head_dim == 576 && row_tile == tile::group_rows && VARIANT_CLUSTER_SIZE == 1, "the .toml: d576, r64, c1");
 
@@ -68,21 +74,20 @@ struct Traits {
                   "which roles take registers and which give some, as the instructions have it");
 
     static constexpr int tile_tokens = 32, score_tokens = tile::group_tokens;
+    static constexpr int weight_places = 2;
     /* At a unit's end columns pass through shared memory in rounds, from there to threads in blocks: what they have registers for. */
     static constexpr int rounds = 2, block_columns = 64, blocks = v_dim / block_columns;
     static constexpr int most_stages = 8;
 };
 
 using Format = Traits::Format;
-using Query = tile::LatentQuery<Format, Traits::row_tile, tile::OperandQueryRows>;
+using Query = tile::OperandQuery<Format>;
 using Scores = tile::GroupSoftmax::Scores;
 using Output = tile::OutputFragment<4, tile::group_row_fragments>;
 using Schedule = pipeline::SplitSchedule<1>;
 using Slice = pipeline::Slice<Traits::row_tile, Traits::block_columns, Traits::output_threads>;
 using WorkerFold = pipeline::WorkerFold<Slice, Traits::blocks>;
 
-/* Of the weights: a version for each block of V that has scales of its own. */
-constexpr int weight_versions = Format::has_block_scales ? tile::latent_blocks : 1;
 constexpr int tile_bytes = Traits::tile_tokens * Format::row_bytes;
 
 /* Of each output warpgroup a block of V, 128 columns. 4 more: the lanes of a store then fall into different banks. */
@@ -91,13 +96,20 @@ struct Columns {
     float row[Traits::output_groups][Traits::row_tile][pitch];
 };
 
+/* What output warpgroups are told of 64 tokens beside their weights. */
+struct alignas(16) TokenNotes {
+    tile::ValueScales scales;
+    float shrink[Traits::row_tile]; /* of the outputs before them, where references were raised */
+    bool is_raised, has_second;     /* of two tiles */
+};
+
 /* All but the tiles. */
 template <int stages>
 struct WorkMemory {
     union {
         struct {
             Query query;
-            alignas(1024) uint8_t weights[weight_versions][tile::group_weight_bytes];
+            alignas(1024) uint8_t weights[Traits::weight_places][tile::group_weight_bytes];
         };
         alignas(16) Columns columns;
         pipeline::TransposedRows<Traits::v_dim> rows;
@@ -106,12 +118,12 @@ struct WorkMemory {
     alignas(16) float row_scale[Traits::row_tile]; /* of the rows' products with K; at the end of their results */
     float statistics[Traits::row_tile][2];         /* reference and sum of the rows of a piece */
     tile::SharedSoftmax of_thread[tile::group_threads];
-    uint32_t seen[2];          /* of the tiles that the newest weights belong to, a bit for each token that is there */
-    bool is_raised;            /* references, with the newest weights */
-    uint64_t published, taken; /* weights: one arrival of each warp that wrote them, or read them */
+    TokenNotes notes[Traits::weight_places];
+    /* Of each place: one arrival of each warp that wrote it, or read it. */
+    uint64_t published[Traits::weight_places], taken[Traits::weight_places];
     pipeline::TileBits<stages, Traits::tile_tokens, Traits::producer_warps> bits;
     pipeline::KvRingBarriers<stages, 1> barriers;
-    pipeline::PieceQueue<Traits::row_tile> pieces;
+    pipeline::PieceQueue<tile::rows_alike> pieces;
     pipeline::Sequences sequences; /* for what is called rarely */
 };
 
@@ -130,8 +142,8 @@ using Ring = pipeline::KvRing<stages, tile_bytes, false, 1>;
 using Gather =
     pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::bits), Traits::tile_tokens, Traits::producer_warps, 1>;
 
-/* Named barriers: of the consumer warps, of the output warpgroups together and each, of the score warpgroup; 0 is __syncthreads. */
-enum : int { consumer_barrier = 1, output_barrier, score_barrier, first_group_barrier };
+/* Named barriers: of the consumer warps, of the output warpgroups together, of the score warpgroup; 0 is __syncthreads. */
+enum : int { consumer_barrier = 1, output_barrier, score_barrier };
 
 __device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
 __device__ __forceinline__ void meet_output() { ptx::named_barrier<output_barrier, Traits::output_threads>(); }
@@ -140,6 +152,13 @@ __device__ __forceinline__ void wait(uint64_t &barrier, uint32_t parity) {
     while (!ptx::mbarrier_try_wait(ptx::shared_address(&barrier), parity)) {
     }
 }
+
+/* Of the weights of all pieces so far: where the next ones lie, and which round of that place it is. */
+struct Turn {
+    uint32_t number = 0;
+    __device__ __forceinline__ uint32_t place() const { return number % Traits::weight_places; }
+    __device__ __forceinline__ uint32_t parity() const { return number / Traits::weight_places & 1; }
+};
 
 /* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
 
@@ -158,7 +177,7 @@ struct Place {
 };
 
 __device__ __forceinline__ tile::RowMap map_rows(const sparse_mla_decode_params &params,
-                                                 const tile::UnitRows<Traits::row_tile> &unit, const pipeline::Piece &piece) {
+                                                 const tile::UnitRows<tile::rows_alike> &unit, const pipeline::Piece &piece) {
     return {params.schedule.group_size, unit.first_query_token, piece.kv_head, piece.row_pass * Traits::row_tile};
 }
 
@@ -189,84 +208,83 @@ __device__ __forceinline__ void finish_scores(Scores &scores, const float (&row_
     }
 }
 
-/* The weights of the warp's tokens. What lies in place of a token that is missing is no scale. */
-__device__ __forceinline__ void weigh(tile::GroupSoftmax &softmax, const Scores &differences, uint32_t weights, uint32_t rows,
-                                      uint32_t seen, int warp, int lane) {
-    if constexpr (Format::has_block_scales) {
-        float scales[weight_versions][2];
-#pragma unroll
-        for (int block = 0; block < weight_versions; ++block) {
-            tile::load_block_scales<Format>(scales[block], rows, block, lane);
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-                scales[block][half] = (seen >> (lane / 4 + half * 8) & 1) != 0 ? scales[block][half] : 0.f;
-        }
-        softmax.weigh<Format::matrix_dtype>(differences, scales, weights, warp, lane);
-    } else {
-        softmax.weigh<Format::matrix_dtype>(differences, weights, warp, lane);
-    }
-}
+/* 64 tokens, two tiles of the ring, and which of them there are. */
+struct Tokens {
+    uint32_t tile[2]; /* the first one twice where there is no second */
+    uint32_t seen[2];
 
-/* The newest weights, and what belongs to them, are there. */
-__device__ __forceinline__ void publish(WorkMemory<stages> &work, const uint32_t (&seen)[2], bool is_raised, int warp, int lane) {
-    if (lane == 0) {
-        if (warp == 0) {
-            work.seen[0] = seen[0];
-            work.seen[1] = seen[1];
-            work.is_raised = is_raised;
-        }
-        ptx::mbarrier_arrive(ptx::shared_address(&work.published));
+    __device__ __forceinline__ uint32_t rows(int warp) const {
+        return (warp < 2 ? tile[0] : tile[1]) + warp % 2 * (tile::fragment_tokens * Format::row_bytes);
     }
-}
+    __device__ __forceinline__ uint32_t seen_by(int warp) const {
+        return (warp < 2 ? seen[0] : seen[1]) >> (warp % 2 * tile::fragment_tokens) & 0xffffu;
+    }
+    /* Scales of V, by all threads of the warpgroup: two of a token each. */
+    __device__ __forceinline__ void copy_scales(tile::ValueScales &scales, int thread) const {
+        constexpr float factor = tile::ValueScales::factor;
+        const int token = thread % tile::group_tokens, half = token / Traits::tile_tokens, of_tile = token % Traits::tile_tokens;
+        const int block = thread / tile::group_tokens * 2;
+        float first = 0.f, second = 0.f;
+        if (((half == 0 ? seen[0] : seen[1]) >> of_tile & 1) != 0) {
+            const uint32_t row = (half == 0 ? tile[0] : tile[1]) + of_tile * Format::row_bytes;
+            first = Format::block_scale(row, block) * factor;
+            second = Format::block_scale(row, block + 1) * factor;
+        }
+        const uint32_t both = tile::Element<Format::matrix_dtype>::pack(first, second);
+        scales.of_token[block][token] = static_cast<uint16_t>(both);
+        scales.of_token[block + 1][token] = static_cast<uint16_t>(both >> 16);
+    }
+};
 
 /*
- * Scores and weights of all rows over the piece's tiles, two at a time. `published`: weights so far, of all pieces.
- * What is alike for all lanes comes from where the compiler knows that: matrix instructions in what it takes for a divergent path are
- * serialised.
+ * Scores and weights of all rows over the piece's tiles, two at a time. What is alike for all lanes comes from where the compiler knows
+ * that: matrix instructions in what it takes for a divergent path are serialised.
  */
 __device__ __forceinline__ void attend_scores(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
-                                              const tile::UnitRows<Traits::row_tile> &unit, Ring &ring, const Place &place,
-                                              uint32_t &published) {
+                                              const tile::UnitRows<tile::rows_alike> &unit, Ring &ring, const Place &place,
+                                              Turn &turn) {
     int token = __shfl_sync(tile::full_warp, unit.first_token, 0);
     const int end_token = __shfl_sync(tile::full_warp, unit.end_token, 0);
     for (; token < end_token; token += Traits::score_tokens) {
-        uint32_t rows = ring.tile(pipeline::tensor_k); /* of the warp's tokens; the first ones where there is no second tile */
-        uint32_t seen[2] = {};
+        Tokens tokens;
+        Scores scores, differences;
         ring.wait_full(pipeline::tensor_k);
-        seen[0] = work.bits.of(ring.stage());
+        tokens.tile[0] = tokens.tile[1] = ring.tile(pipeline::tensor_k);
+        tokens.seen[0] = work.bits.of(ring.stage());
+        tokens.seen[1] = 0;
         const Ring first = ring;
         ring.advance();
         const bool has_second = end_token - token > Traits::tile_tokens;
         if (has_second) {
             ring.wait_full(pipeline::tensor_k);
-            seen[1] = work.bits.of(ring.stage());
-            if (place.warp() >= 2)
-                rows = ring.tile(pipeline::tensor_k);
+            tokens.tile[1] = ring.tile(pipeline::tensor_k);
+            tokens.seen[1] = work.bits.of(ring.stage());
         }
-        rows += place.warp() % 2 * (tile::fragment_tokens * Format::row_bytes);
-        bool raises = false;
-        if (__any_sync(tile::full_warp, (seen[0] | seen[1]) != 0)) {
-            Scores scores, differences;
-            tile::group_latent_qk<Format>(scores, ptx::shared_address(&work.query), rows, place.lane());
-            const int lane = place.lane(), warp = place.warp(); /* anew: what is computed from them takes no registers above */
-            const uint32_t own_seen = (warp < 2 ? seen[0] : seen[1]) >> (warp % 2 * tile::fragment_tokens) & 0xffffu;
-            finish_scores(scores, work.row_scale, params.query.soft_cap, own_seen, lane);
-            wait(work.taken, (published & 1) ^ 1);
-            raises = tile::GroupSoftmax::subtract(scores, work.references, differences, lane);
-            raises = ptx::named_barrier_any<tile::group_threads>(score_barrier, raises);
-            tile::GroupSoftmax &softmax = work.of_thread[place.thread()].softmax;
-            if (raises) {
-                softmax.raise(scores, work.references, warp, lane, score_barrier);
-                (void)tile::GroupSoftmax::subtract(scores, work.references, differences, lane);
-            }
-            weigh(softmax, differences, ptx::shared_address(work.weights), rows, own_seen, warp, lane);
-            ptx::fence_async_proxy();
-            __syncwarp();
-        } else {
-            wait(work.taken, (published & 1) ^ 1);
+        tile::group_latent_qk<Format>(scores, ptx::shared_address(&work.query), tokens.rows(place.warp()), place.lane());
+        const int lane = place.lane(), warp = place.warp(); /* anew: what is computed from them takes no registers above */
+        finish_scores(scores, work.row_scale, params.query.soft_cap, tokens.seen_by(warp), lane);
+        wait(work.taken[turn.place()], turn.parity() ^ 1);
+        TokenNotes &notes = work.notes[turn.place()];
+        bool raises = tile::GroupSoftmax::subtract(scores, work.references, differences, lane);
+        raises = ptx::named_barrier_any<tile::group_threads>(score_barrier, raises);
+        tile::GroupSoftmax &softmax = work.of_thread[place.thread()].softmax;
+        if (raises) {
+            softmax.raise(scores, work.references, warp, lane, score_barrier);
+            if (place.thread() < tile::group_rows)
+                notes.shrink[place.thread()] = work.references.shrink[place.thread()];
+            (void)tile::GroupSoftmax::subtract(scores, work.references, differences, lane);
         }
-        publish(work, seen, raises, place.warp(), place.lane());
-        ++published;
+        softmax.weigh<Format::matrix_dtype>(differences, ptx::shared_address(work.weights[turn.place()]), warp, lane);
+        tokens.copy_scales(notes.scales, place.thread());
+        if (place.thread() == 0) {
+            notes.is_raised = raises;
+            notes.has_second = has_second;
+        }
+        ptx::fence_async_proxy();
+        __syncwarp();
+        if (lane == 0)
+            ptx::mbarrier_arrive(ptx::shared_address(&work.published[turn.place()]));
+        ++turn.number;
         first.release(pipeline::tensor_k, place.lane());
         if (has_second) {
             ring.release(pipeline::tensor_k, place.lane());
@@ -277,14 +295,14 @@ __device__ __forceinline__ void attend_scores(const sparse_mla_decode_params &pa
 
 __device__ __forceinline__ void consume_scores(const sparse_mla_decode_params &params, WorkMemory<stages> &work, Ring ring) {
     const Place place(ptx::thread_index_here());
-    uint32_t published = 0;
+    Turn turn;
     for (uint32_t number = 0;; ++number) {
         const auto &announced = work.pieces.wait_named(number);
         if (announced.piece.end_of_work)
             break;
         work.of_thread[place.thread()].softmax.clear(work.references, place.thread());
         meet_consumers(); /* Q is there */
-        attend_scores(params, work, announced.rows, ring, place, published);
+        attend_scores(params, work, announced.rows, ring, place, turn);
         auto &sums = work.references.largest; /* which nobody reads any more */
         work.of_thread[place.thread()].softmax.store_statistics(
             work.references, work.statistics, [&](int row, int warp) -> float & { return sums[warp][row]; }, place.thread(),
@@ -300,55 +318,41 @@ __device__ __forceinline__ void consume_scores(const sparse_mla_decode_params &p
 /* Rows of Q into shared memory, by the output warpgroups. */
 __device__ __forceinline__ void load_query(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
                                            const tile::RowMap &rows, int live_rows) {
-    constexpr int warps = Traits::output_threads / 32, together = 2;
-    static_assert(Traits::row_tile % (warps * together) == 0, "whole rounds");
-    const int warp = ptx::thread_index_here() / 32, lane = ptx::thread_index_here() % 32;
-    const float scale = tile::scale_log2(params.query) * Format::k_scale;
-#pragma unroll 1
-    for (int first = warp; first < Traits::row_tile; first += warps * together) {
-        Query::Vectors vectors[together];
-#pragma unroll
-        for (int i = 0; i < together; ++i)
-            Query::fetch(params, rows, first + i * warps, first + i * warps < live_rows, lane, vectors[i]);
-#pragma unroll
-        for (int i = 0; i < together; ++i) {
-            const float factor = work.query.put(params.query, first + i * warps, vectors[i], lane);
-            if (lane == 0)
-                work.row_scale[first + i * warps] = scale * factor;
-        }
-    }
+    static_assert(Query::threads == Traits::output_threads, "all threads of the output warpgroups");
+    const int thread = ptx::thread_index_here();
+    const float factor = work.query.load(params, rows, live_rows, thread);
+    if (thread % Query::row_threads == 0)
+        work.row_scale[thread / Query::row_threads] = tile::scale_log2(params.query) * Format::k_scale * factor;
     ptx::fence_async_proxy();
 }
 
-/* Outputs of all rows over the piece's tiles, which are there when their weights are. `taken`: weights so far, of all pieces. */
-__device__ __forceinline__ void attend_output(WorkMemory<stages> &work, const tile::UnitRows<Traits::row_tile> &unit, Ring &ring,
-                                              const Place &place, Output &output, uint32_t &taken) {
-    const int in_tiles = (unit.end_token - unit.first_token + Traits::tile_tokens - 1) / Traits::tile_tokens;
-    int tiles = __shfl_sync(tile::full_warp, in_tiles, 0);
-    while (tiles > 0) {
-        wait(work.published, taken & 1);
-        if (__any_sync(tile::full_warp, work.is_raised))
-            tile::shrink_output(output, work.references.shrink, place.lane());
-#pragma unroll 1
-        for (int half = 0; half < 2 && tiles > 0; ++half, --tiles) {
-            const uint32_t seen = work.seen[half], tile = ring.tile(pipeline::tensor_k);
-            if (__any_sync(tile::full_warp, seen != 0)) {
-                if (__any_sync(tile::full_warp, ~seen != 0)) {
-                    tile::clear_missing_values<Format, Traits::tile_tokens>(tile, seen, place.group, place.thread());
-                    ptx::fence_async_proxy(); /* copies come next */
-                    ptx::named_barrier<tile::group_threads>(first_group_barrier + place.group);
-                }
-                tile::group_latent_pv<Format, weight_versions, Traits::tile_tokens>(
-                    output, ptx::shared_address(work.weights) + half * (Traits::tile_tokens * 2), tile, place.group, place.warp(),
-                    place.lane());
+/* Outputs of all rows over the piece's tiles, which are there when their weights are. */
+__device__ __forceinline__ void attend_output(WorkMemory<stages> &work, const tile::UnitRows<tile::rows_alike> &unit, Ring &ring,
+                                              const Place &place, Output &output, Turn &turn) {
+    const int in_turns = (unit.end_token - unit.first_token + Traits::score_tokens - 1) / Traits::score_tokens;
+    for (int turns = __shfl_sync(tile::full_warp, in_turns, 0); turns > 0; --turns) {
+        wait(work.published[turn.place()], turn.parity());
+        const TokenNotes &notes = work.notes[turn.place()];
+        if (__any_sync(tile::full_warp, notes.is_raised))
+            tile::shrink_output(output, notes.shrink, place.lane());
+        const bool has_second = __any_sync(tile::full_warp, notes.has_second);
+        const tile::TokenFragments<Format, Traits::tile_tokens, Traits::tile_tokens / tile::fragment_tokens> tokens(
+            0, Traits::tile_tokens, false, place.lane());
+        /* A place is refilled as soon as its tile has been read. Where there is no second tile, weights and scales are zeros. */
+        const auto tile_of = [&](int fragment) {
+            if (fragment * tile::fragment_tokens == Traits::tile_tokens && has_second) {
+                ring.release(pipeline::tensor_k, place.lane());
+                ring.advance();
             }
-            ring.release(pipeline::tensor_k, place.lane());
-            ring.advance();
-        }
-        __syncwarp();
+            return ring.tile(pipeline::tensor_k);
+        };
+        tile::group_latent_pv<false>(output, ptx::shared_address(work.weights[turn.place()]), tokens,
+                                     tile::ScaledValues(notes.scales), 0, place.group, place.warp(), place.lane(), tile_of);
+        ring.release(pipeline::tensor_k, place.lane());
+        ring.advance();
         if (place.lane() == 0)
-            ptx::mbarrier_arrive(ptx::shared_address(&work.taken));
-        ++taken;
+            ptx::mbarrier_arrive(ptx::shared_address(&work.taken[turn.place()]));
+        ++turn.number;
     }
 }
 
@@ -374,7 +378,7 @@ __device__ __forceinline__ void store_columns(Columns &columns, const Place &pla
 
 /* What the output warpgroups have of a round's columns, stored, or left for the workers that share the unit: a block after the other. */
 __device__ __forceinline__ void hand_over_round(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
-                                                const pipeline::AnnouncedPiece<Traits::row_tile> &announced, int round) {
+                                                const pipeline::AnnouncedPiece<tile::rows_alike> &announced, int round) {
     constexpr int block_parts = tile::latent_block_dims / Traits::block_columns;
     const pipeline::Piece &piece = announced.piece;
     const bool is_part = piece.num_parts > 1;
@@ -396,7 +400,7 @@ __device__ __forceinline__ void hand_over_round(const sparse_mla_decode_params &
 
 /* The piece's result, by way of shared memory. */
 __device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
-                                          const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Place &place,
+                                          const pipeline::AnnouncedPiece<tile::rows_alike> &announced, const Place &place,
                                           const Output &output) {
     static_assert(Traits::rounds == 2, "in a loop, columns whose turn comes later would not stay in registers");
     store_columns<0>(work.columns, place, output);
@@ -409,9 +413,9 @@ __device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params
     meet_output();
 }
 
-/* A whole unit's, of 16 bits. */
+/* A whole unit's, but not NVFP4: of that neighbours share scales. */
 __device__ __forceinline__ void store_whole(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
-                                            const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Place &place,
+                                            const pipeline::AnnouncedPiece<tile::rows_alike> &announced, const Place &place,
                                             const Output &output) {
     const tile::RowMap rows = map_rows(params, announced.rows, announced.piece);
     const int live_rows = announced.rows.live_rows, thread = ptx::thread_index_here();
@@ -432,7 +436,7 @@ __device__ __forceinline__ void store_whole(const sparse_mla_decode_params &para
 
 __device__ __forceinline__ void consume_output(const sparse_mla_decode_params &params, WorkMemory<stages> &work, Ring ring) {
     const Place place(ptx::thread_index_here());
-    uint32_t taken = 0;
+    Turn turn;
     for (uint32_t number = 0;; ++number) {
         const auto &announced = work.pieces.wait_named(number);
         if (announced.piece.end_of_work)
@@ -441,9 +445,9 @@ __device__ __forceinline__ void consume_output(const sparse_mla_decode_params &p
         Output output;
         output.clear();
         meet_consumers(); /* Q is there */
-        attend_output(work, announced.rows, ring, place, output, taken);
+        attend_output(work, announced.rows, ring, place, output, turn);
         meet_consumers(); /* statistics are there, and nobody reads query and weights any more */
-        if (announced.piece.num_parts == 1 && params.output.dtype <= KERNEL_DTYPE_FP16)
+        if (announced.piece.num_parts == 1 && params.output.dtype <= KERNEL_DTYPE_E4M3)
             store_whole(params, work, announced, place, output);
         else
             hand_over(params, work, announced, place, output);
@@ -468,8 +472,10 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         work.sequences = pipeline::Sequences(params.schedule);
         Ring::initialise(work.barriers, Traits::producer_warps, Traits::consumer_warps);
-        ptx::mbarrier_init(ptx::shared_address(&work.published), tile::group_warps);
-        ptx::mbarrier_init(ptx::shared_address(&work.taken), Traits::score_warp);
+        for (int place = 0; place < Traits::weight_places; ++place) {
+            ptx::mbarrier_init(ptx::shared_address(&work.published[place]), tile::group_warps);
+            ptx::mbarrier_init(ptx::shared_address(&work.taken[place]), Traits::score_warp);
+        }
         work.pieces.initialise(Traits::consumer_threads);
         ptx::fence_mbarrier_init();
     }
@@ -488,7 +494,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
     }
     ptx::give_registers<Traits::other_registers>();
     if (warp == Traits::announcer_warp)
-        pipeline::announce_query_tokens(params.schedule, schedule, work.pieces, lane);
+        pipeline::announce_query_tokens<Traits::row_tile>(params.schedule, schedule, work.pieces, lane);
     else if (warp < Traits::announcer_warp)
         Gather(params.schedule, params.sparse, warp - Traits::consumer_warps, ring, work.bits).run(schedule, lane);
 }

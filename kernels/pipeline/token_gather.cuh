@@ -37,13 +37,13 @@ struct PieceQuery {
 /* The announcer warp: every piece of this worker in order, then the end of work. Consumers see what there is to see of a tile with it. */
 template <int row_tile, int cluster_size>
 __device__ __forceinline__ void announce_query_tokens(const schedule_params &params, SplitSchedule<cluster_size> &schedule,
-                                                      PieceQueue<row_tile> &pieces, int lane) {
+                                                      PieceQueue<tile::rows_alike> &pieces, int lane) {
     schedule.begin();
     for (uint32_t number = 0;; ++number) {
         Piece piece = schedule.next();
         if (!piece.end_of_work)
             schedule.find_parts(piece);
-        AnnouncedPiece<row_tile> &slot = pieces.wait_empty(number);
+        AnnouncedPiece<tile::rows_alike> &slot = pieces.wait_empty(number);
         if (lane == 0) {
             slot.number = number;
             if (!piece.end_of_work) {

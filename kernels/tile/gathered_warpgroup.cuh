@@ -7,7 +7,7 @@
  *     output^T [256 dims, 64 rows] += V^T p^T        two of them, a half of the dims of V each; warp w has a quarter of every 128
  *
  * K and V are read from the rows into registers and converted there: no converted row ever lies in shared memory. Where blocks of 128 dims
- * have scales, these are multiplied in f32: with the sum of a block's products, and with the weights, of which every block has a version.
+ * have scales, K's are multiplied in f32, with the sum of a block's products, and V's in bf16, with its elements (ScaledValues).
  */
 #pragma once
 
@@ -21,12 +21,49 @@ namespace tile {
 
 constexpr int latent_block_dims = 128, latent_blocks = 4;
 
-/* Query rows as a B operand, OperandRows. */
-template <int row_tile, int head_dim>
-struct OperandQueryRows {
-    alignas(1024) uint16_t line[head_dim / 64][row_tile][64];
+/* What V's rows are multiplied by beside the weights: nothing. */
+struct UnscaledValues {
+    __device__ __forceinline__ void load(int, int, int) {}
+};
 
-    __device__ __forceinline__ uint16_t *at(int r, int element) { return &line[element / 64][r][element % 64 ^ r % 8 * 8]; }
+/*
+ * Scales of V: bf16 of them times 2^-shift, which is taken back in the results' scale: so they have their place in the range of bf16 beside
+ * the 2^-120 that ValueReader leaves out. One that is a power of two loses nothing; others are rounded, and what they make of an element.
+ * Those of 2^58 and more become infinite, and elements of less than 2^-76 times their scale zero. A token that is missing has zeros: whatever lies in its place is a
+ * finite number.
+ */
+struct ValueScales {
+    static constexpr int shift = 50;
+    static constexpr float factor = 0x1p70f; /* 2^(120 - shift) */
+    uint16_t of_token[latent_blocks][group_tokens];
+};
+
+/* Rows whose V is multiplied by them. */
+template <class Format>
+struct ScaledRows : Format {
+    static_assert(Format::has_block_scales && Format::v_scale == 1.f, "a format whose blocks have scales");
+    static constexpr float v_scale = 0x1p50f; /* 2^shift */
+};
+
+/* Those of a fragment's tokens, of a warpgroup's two blocks: a lane's tokens 2 (l%4) and the next, and 8 further. */
+struct ScaledValues {
+    const uint32_t scales;
+    uint32_t pair[latent_blocks / 2][2];
+
+    explicit __device__ __forceinline__ ScaledValues(const ValueScales &scales) : scales(ptx::shared_address(&scales)) {}
+    __device__ __forceinline__ void load(int group, int fragment, int lane) {
+#pragma unroll
+        for (int block = 0; block < latent_blocks / 2; ++block) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                uint32_t word[1];
+                ptx::load_shared(
+                    word,
+                    scales + ((group * 2 + block) * group_tokens + fragment * fragment_tokens + half * 8 + (lane & 3) * 2) * 2);
+                pair[block][half] = word[0];
+            }
+        }
+    }
 };
 
 /* Of the lane's tokens, l/4 and 8 further of the fragment at `rows`, what block `block` is multiplied by. */
@@ -47,15 +84,15 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
     static_assert(Format::has_block_scales, "a format whose blocks have scales");
     constexpr int together = 2, block_steps = Format::latent_steps / latent_blocks;
     static_assert(block_steps % together == 0 && (Format::steps - Format::latent_steps) % together == 0, "pairs of steps");
-    uint32_t keys[2][together][4], chunks[2][4];
+    uint32_t keys[3][together][4], chunks[4];
     query = ptx::computed_here(query); /* descriptors kept over the loop would take registers from it */
     const TokenFragments<Format, fragment_tokens, 1> tokens(0, fragment_tokens, false, lane);
     const typename Format::Latent::KeyReader latent(rows, tokens, 0, lane);
     typename Format::Rope::KeyReader rope(rows + Format::rope_byte, tokens, 0, lane);
-    latent.load(chunks[0], 0);
+    latent.load(chunks, 0);
 #pragma unroll
     for (int step = 0; step < Format::steps - Format::latent_steps; step += together) {
-        uint32_t(&operands)[together][4] = keys[step / together % 2];
+        uint32_t(&operands)[together][4] = keys[step / together];
 #pragma unroll
         for (int i = 0; i < together; ++i)
             rope.operand(operands[i], step + i);
@@ -66,7 +103,6 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
                                                   OperandRows<group_rows>::operand(query, 0, Format::latent_steps + step + i),
                                                   step + i > 0);
         ptx::wgmma_commit();
-        ptx::wgmma_wait_but<1>();
     }
 #pragma unroll
     for (int block = 0; block < latent_blocks; ++block) {
@@ -75,21 +111,21 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
 #pragma unroll
         for (int i = 0; i < block_steps; i += together) {
             const int step = block * block_steps + i;
-            uint32_t(&operands)[together][4] = keys[step / together % 2];
-            if (step + together < Format::latent_steps)
-                latent.load(chunks[step / together % 2 ^ 1], step / together + 1);
+            uint32_t(&operands)[together][4] = keys[(step / together + 2) % 3]; /* Rope has the others in the beginning */
 #pragma unroll
             for (int j = 0; j < together; ++j)
-                latent.convert(operands[j], chunks[step / together % 2], j);
+                latent.convert(operands[j], chunks, j);
+            if (step + together < Format::latent_steps)
+                latent.load(chunks, step / together + 1);
             if (i + together == block_steps)
                 load_block_scales<Format>(scales, rows, block, lane);
+            ptx::wgmma_wait_but<1>();
             ptx::wgmma_fence();
 #pragma unroll
             for (int j = 0; j < together; ++j)
                 group_mma<Format::Latent::matrix_dtype>(of_block.value[0], operands[j],
                                                         OperandRows<group_rows>::operand(query, 0, step + j), i + j > 0);
             ptx::wgmma_commit();
-            ptx::wgmma_wait_but<1>();
         }
         ptx::wgmma_wait();
         ptx::accumulator_is_ready(scores.value[0]);
@@ -112,26 +148,26 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
                                                 int first_token, int box_tokens, int lane) {
     constexpr int together = 2;
     static_assert(Format::steps % together == 0 && Format::pair_steps == together, "pairs of steps");
-    uint32_t keys[3][together][4], chunks[2][4];
+    uint32_t keys[3][together][4], chunks[4];
     query = ptx::computed_here(query); /* descriptors kept over the loop would take registers from it */
     const TokenFragments<Format, tile_tokens, 1> tokens(first_token, box_tokens, false, lane);
     const typename Format::KeyReader reader(k_tile, tokens, 0, lane);
-    reader.load(chunks[0], 0);
+    reader.load(chunks, 0);
 #pragma unroll
     for (int step = 0; step < Format::steps; step += together) {
         uint32_t(&operands)[together][4] = keys[step / together % 3];
-        if (step + together < Format::steps)
-            reader.load(chunks[step / together % 2 ^ 1], step / together + 1);
 #pragma unroll
         for (int i = 0; i < together; ++i)
-            reader.convert(operands[i], chunks[step / together % 2], i);
+            reader.convert(operands[i], chunks, i);
+        if (step + together < Format::steps)
+            reader.load(chunks, step / together + 1);
+        ptx::wgmma_wait_but<1>();
         ptx::wgmma_fence();
 #pragma unroll
         for (int i = 0; i < together; ++i)
             group_mma<Format::matrix_dtype>(scores.value[0], operands[i], OperandRows<group_rows>::operand(query, 0, step + i),
                                             step + i > 0);
         ptx::wgmma_commit();
-        ptx::wgmma_wait_but<1>();
     }
     ptx::wgmma_wait();
     ptx::accumulator_is_ready(scores.value[0]);
@@ -143,96 +179,53 @@ __device__ __forceinline__ constexpr int value_step(int group, int warp, int i) 
 }
 
 /*
- * output^T += V^T p^T of a tile's tokens, whose weights begin at `weights`: of `versions` of 64 tokens' weights the first one,
- * which lie one behind the other, one for every block of V; or one for all. Ends when all is added.
+ * output^T += V^T p^T of 64 tokens, whose weights lie at `weights`. tile_of(fragment): where their rows lie that `tokens` counts from, or
+ * nothing more is read of the fragments before: called once for each. `scales`: UnscaledValues, or ScaledValues. While two steps are on
+ * their way, the next is converted. `masked`: tokens that are not in `seen` count as zeros. Ends when all is added.
  */
-template <class Format, int versions, int tile_tokens>
-__device__ __forceinline__ void group_latent_pv(OutputFragment<4, group_row_fragments> &output, uint32_t weights, uint32_t v_tile,
-                                                int group, int warp, int lane) {
-    static_assert(versions == 1 || versions == latent_blocks, "of weights");
-    constexpr int group_blocks = latent_blocks / 2, steps = group_blocks * 2, fragments = tile_tokens / fragment_tokens;
-    const TokenFragments<Format, tile_tokens, fragments> tokens(0, tile_tokens, false, lane);
-    uint32_t values[2][4];
+template <bool masked, class Format, int tile_tokens, int fragments, class Scales, class TileOf>
+__device__ __forceinline__ void group_latent_pv(OutputFragment<4, group_row_fragments> &output, uint32_t weights,
+                                                const TokenFragments<Format, tile_tokens, fragments> &tokens, Scales scales,
+                                                uint64_t seen, int group, int warp, int lane, TileOf tile_of) {
+    constexpr int block_steps = 2, steps = latent_blocks / 2 * block_steps;
+    uint32_t values[3][4], chunks[4], tile = 0;
     weights = ptx::computed_here(weights);
-#pragma unroll
-    for (int fragment = 0; fragment < fragments; ++fragment) {
-        typename Format::ValueReader reader(v_tile, tokens, fragment, lane, value_step(group, warp, 0));
-#pragma unroll
-        for (int step = 0; step < steps; ++step) {
-            uint32_t(&operand)[4] = values[step % 2];
-            reader.operand(operand, value_step(0, 0, step));
-            const uint32_t version = versions == 1 ? weights : weights + (group * group_blocks + step / 2) * group_weight_bytes;
-            ptx::wgmma_fence();
-            group_mma<Format::matrix_dtype>(output.value[step], operand, OperandRows<group_rows>::operand(version, 0, fragment),
-                                            true);
-            ptx::wgmma_commit();
-            ptx::wgmma_wait_but<1>();
+    const auto load = [&](int fragment, int step) {
+        if (step == 0) {
+            tile = tile_of(fragment);
+            scales.load(group, fragment, lane);
         }
+        const typename Format::ValueReader reader(tile, tokens, fragment % fragments, lane, value_step(group, warp, 0));
+        reader.load(chunks, value_step(0, 0, step) / block_steps);
+    };
+    load(0, 0);
+#pragma unroll
+    for (int number = 0; number < group_token_fragments * steps; ++number) {
+        const int fragment = number / steps, step = number % steps;
+        uint32_t(&operand)[4] = values[number % 3];
+        if constexpr (requires { scales.pair; })
+            Format::ValueReader::convert(operand, chunks, step, scales.pair[step / block_steps]);
+        else
+            Format::ValueReader::convert(operand, chunks, step);
+        if constexpr (masked) {
+            const VisibleHalves visible(static_cast<uint32_t>(seen >> (fragment * fragment_tokens)), lane);
+            operand[0] &= visible.low;
+            operand[1] &= visible.low;
+            operand[2] &= visible.high;
+            operand[3] &= visible.high;
+        }
+        if (const int next = number + 1; next % block_steps == 0 && next < group_token_fragments * steps)
+            load(next / steps, next % steps);
+        ptx::wgmma_wait_but<1>();
+        ptx::wgmma_fence();
+        group_mma<Format::matrix_dtype>(output.value[step], operand, OperandRows<group_rows>::operand(weights, 0, fragment),
+                                        true);
+        ptx::wgmma_commit();
     }
     ptx::wgmma_wait();
 #pragma unroll
     for (int step = 0; step < steps; ++step)
         ptx::accumulator_is_ready(output.value[step]);
-}
-
-/* The same of 64 tokens in boxes. `masked`: those that are not in `seen` count as zeros. */
-template <bool masked, class Format>
-__device__ __forceinline__ void group_latent_pv(OutputFragment<4, group_row_fragments> &output, uint32_t weights, uint32_t v_tile,
-                                                const TokenFragments<Format, group_tokens, group_token_fragments> &tokens,
-                                                uint64_t seen, int group, int warp, int lane) {
-    constexpr int steps = 4;
-    uint32_t values[2][4];
-    weights = ptx::computed_here(weights);
-#pragma unroll
-    for (int fragment = 0; fragment < group_token_fragments; ++fragment) {
-        typename Format::ValueReader reader(v_tile, tokens, fragment, lane, value_step(group, warp, 0));
-        VisibleHalves visible;
-        if constexpr (masked)
-            visible = VisibleHalves(static_cast<uint32_t>(seen >> (fragment * fragment_tokens)), lane);
-#pragma unroll
-        for (int step = 0; step < steps; ++step) {
-            uint32_t(&operand)[4] = values[step % 2];
-            reader.operand(operand, value_step(0, 0, step));
-            if constexpr (masked) {
-                operand[0] &= visible.low;
-                operand[1] &= visible.low;
-                operand[2] &= visible.high;
-                operand[3] &= visible.high;
-            }
-            ptx::wgmma_fence();
-            group_mma<Format::matrix_dtype>(output.value[step], operand, OperandRows<group_rows>::operand(weights, 0, fragment),
-                                            true);
-            ptx::wgmma_commit();
-            ptx::wgmma_wait_but<1>();
-        }
-    }
-    ptx::wgmma_wait();
-#pragma unroll
-    for (int step = 0; step < steps; ++step)
-        ptx::accumulator_is_ready(output.value[step]);
-}
-
-/* Of an element of V. */
-template <class Format>
-constexpr int value_bytes = Format::copied_element_bytes;
-template <Mixed Format>
-constexpr int value_bytes<Format> = Format::Latent::copied_element_bytes;
-
-/*
- * Rows of V that are missing become zero, the bytes of it that warpgroup `group` reads: a weight of 0 does not help against NaN. By all its
- * threads, which then meet.
- */
-template <class Format, int tile_tokens>
-__device__ __forceinline__ void clear_missing_values(uint32_t tile, uint32_t seen, int group, int thread) {
-    constexpr int token_threads = group_threads / tile_tokens,
-                  chunks = latent_blocks / 2 * latent_block_dims * value_bytes<Format> / 16;
-    const int token = thread / token_threads;
-    if ((seen >> token & 1) != 0)
-        return;
-    const uint32_t row = tile + token * Format::row_bytes + group * (chunks * 16);
-#pragma unroll 1
-    for (int chunk = thread % token_threads; chunk < chunks; chunk += token_threads)
-        ptx::store_shared_zeros(row + chunk * 16);
 }
 
 } // namespace tile

@@ -112,9 +112,15 @@ struct Fp8Format {
         using Reader::Reader;
         __device__ __forceinline__ void operand(uint32_t (&values)[4], int step, int first = 0) {
             if (step % 2 == 0)
-                ptx::ldmatrix_x4_trans(this->chunks, Rows::pair(this->address, this->line_stride_bytes, (first + step) / 2));
-            const uint32_t low = Pairs::sort(this->chunks[step % 2 * 2]);
-            const uint32_t high = Pairs::sort(this->chunks[step % 2 * 2 + 1]);
+                load(this->chunks, (first + step) / 2);
+            convert(values, this->chunks, step);
+        }
+        /* In two, as K. */
+        __device__ __forceinline__ void load(uint32_t (&chunks)[4], int pair) const {
+            ptx::ldmatrix_x4_trans(chunks, Rows::pair(this->address, this->line_stride_bytes, pair));
+        }
+        static __device__ __forceinline__ void convert(uint32_t (&values)[4], const uint32_t (&chunks)[4], int step) {
+            const uint32_t low = Pairs::sort(chunks[step % 2 * 2]), high = Pairs::sort(chunks[step % 2 * 2 + 1]);
             values[0] = Pairs::even(low);
             values[1] = Pairs::odd(low);
             values[2] = Pairs::even(high);

@@ -94,8 +94,8 @@ struct PitchedQueryRows {
 };
 
 /* Lies in shared memory; within 16 dims in the order of the B operand. */
-template <class Format, int row_tile, template <int, int> class Rows = PitchedQueryRows>
-struct LatentQuery : Rows<row_tile, Format::steps * 16> {
+template <class Format, int row_tile>
+struct LatentQuery : PitchedQueryRows<row_tile, Format::steps * 16> {
     static constexpr int head_dim = Format::steps * 16;
     static constexpr int vector = 8, vectors = head_dim / vector, lane_vectors = (vectors + 31) / 32;
 

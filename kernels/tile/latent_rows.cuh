@@ -94,19 +94,36 @@ struct LatentRows<KERNEL_KV_ROW_SCALED656, KERNEL_DTYPE_E4M3, 576> {
         using Latent::Reader::Reader;
         __device__ __forceinline__ void operand(uint32_t (&values)[4], int step, int first = 0) {
             if (step % 2 == 0)
-                ptx::ldmatrix_x4_trans(this->chunks, Rows::pair(this->address, this->line_stride_bytes, (first + step) / 2));
+                load(this->chunks, (first + step) / 2);
+            convert(values, this->chunks, step);
+        }
+        /* In two, as K. */
+        __device__ __forceinline__ void load(uint32_t (&chunks)[4], int pair) const {
+            ptx::ldmatrix_x4_trans(chunks, Rows::pair(this->address, this->line_stride_bytes, pair));
+        }
+        static __device__ __forceinline__ void convert(uint32_t (&values)[4], const uint32_t (&chunks)[4], int step) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const uint32_t bytes = this->chunks[step % 2 * 2 + half];
-                values[half * 2] = widen(bytes << 8, bytes << 4);
-                values[half * 2 + 1] = widen(bytes, bytes >> 4);
+                const uint32_t bytes = chunks[step % 2 * 2 + half];
+                values[half * 2] = widen(bytes << 8, bytes << 4, two_to_120);
+                values[half * 2 + 1] = widen(bytes, bytes >> 4, two_to_120);
+            }
+        }
+        /* Times the scales of the tokens of each half, which have the 2^120 in them. */
+        static __device__ __forceinline__ void convert(uint32_t (&values)[4], const uint32_t (&chunks)[4], int step,
+                                                       const uint32_t (&scales)[2]) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const uint32_t bytes = chunks[step % 2 * 2 + half];
+                values[half * 2] = widen(bytes << 8, bytes << 4, scales[half]);
+                values[half * 2 + 1] = widen(bytes, bytes >> 4, scales[half]);
             }
         }
 
       private:
-        static __device__ __forceinline__ uint32_t widen(uint32_t signs, uint32_t others) {
-            constexpr uint32_t two_to_120 = 0x7b807b80u;
-            return ptx::multiply_bf16x2((signs & 0x80008000u) | (others & 0x07f007f0u), two_to_120);
+        static constexpr uint32_t two_to_120 = 0x7b807b80u;
+        static __device__ __forceinline__ uint32_t widen(uint32_t signs, uint32_t others, uint32_t factors) {
+            return ptx::multiply_bf16x2((signs & 0x80008000u) | (others & 0x07f007f0u), factors);
         }
     };
 

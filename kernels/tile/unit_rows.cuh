@@ -48,6 +48,13 @@ struct UnitRows {
     RowPlace place[row_tile]; /* where a launch has ALiBi or RoPE */
 };
 
+/* Where all rows see the same tokens, those that their query token selects, nothing is kept of each. */
+constexpr int rows_alike = 0;
+template <>
+struct UnitRows<rows_alike> {
+    int first_query_token, live_rows, first_token, end_token;
+};
+
 /* A warp's tokens of a tile, `count` from `first_token` on, and who sees them. */
 template <int row_tile, int count>
 struct WarpTokens {

@@ -223,25 +223,6 @@ struct GroupSoftmax {
             store<dtype>(p, weights, n, warp, lane);
         }
     }
-    /* Several versions of them, one behind the other: times what each has for the lane's tokens, l/4 and 8 further. */
-    template <int dtype, int versions>
-    __device__ __forceinline__ void weigh(const Scores &differences, const float (&factors)[versions][2], uint32_t weights,
-                                          int warp, int lane) {
-#pragma unroll
-        for (int n = 0; n < group_row_fragments; n += 2) {
-            float p[2][4];
-            exponentials(differences, n, p);
-#pragma unroll
-            for (int version = 0; version < versions; ++version) {
-                float scaled[2][4];
-#pragma unroll
-                for (int i = 0; i < 8; ++i)
-                    scaled[i / 4][i % 4] = p[i / 4][i % 4] * factors[version][i % 4 / 2];
-                store<dtype>(scaled, weights + version * group_weight_bytes, n, warp, lane);
-            }
-        }
-    }
-
     /* The sum over the warp's tokens, in every lane. */
     __device__ __forceinline__ float row_sum(int n, int odd) const {
         float total = sum[n][odd];

@@ -4,8 +4,8 @@
  *
  * The tolerance, derived. w_j is the weight of token j: exp(z_j) over the sum of all; u_p is the unit roundoff of the dtype in
  * which P meets V, u_o that of out (bf16: 2^-8, fp16: 2^-11, e4m3: 2^-4). P has the dtype of the matrix operands: bf16 with bf16
- * KV and with rows of 656 bytes, where it has been multiplied by the scale of V, fp16 with every other, whatever the query is. Everything else is done in f32, and the reference does not round at all.
- * K and V lose nothing: every e4m3 and e5m2, and every product of an e2m1 and an e4m3, is an fp16 number. Nor does the query: a
+ * KV and with rows of 656 bytes, fp16 with every other, whatever the query is. Everything else is done in f32, and the reference does not round at all.
+ * But for that V, K and V lose nothing: every e4m3 and e5m2, and every product of an e2m1 and an e4m3, is an fp16 number. Nor does the query: a
  * bf16 row for fp16 operands is multiplied by a power of two, and only elements below 2^-29 of its largest lose digits, which are
  * less than 2^-40 of that largest: nothing beside the f32 sums. Then
  *
@@ -16,6 +16,8 @@
  *  - Errors e_j that do not agree add up like a random walk. Rounding errors have the standard deviation u_p / sqrt(3), so that
  *    of the sum is s = u_p / sqrt(3) * sqrt(sum_j w_j^2 v_j^2); 8 s is never reached by chance. The worst case,
  *    u_p sum_j w_j |v_j|, would be larger by the square root of the length, and would not notice a token that is missing.
+ *  - Rows of 656 bytes: V is an element times a scale of its block, which both are bf16 where they meet P: the scale is rounded, and then
+ *    the product, each by u_p, unless the scale is a power of two. Errors that all agree: 3 u_p |out|; others: sqrt(3) s.
  *  - P in fp16 alone: below 2^-14 it loses digits, each at most 2^-25 of the largest P, whose weight is at most
  *    sqrt(sum_j w_j^2): 8 / sqrt(3) * 2^-25 * sqrt(sum_j w_j^2) * sqrt(tokens) * max |v|.
  *  - Scores are sums of f32 over head_dim / 16 steps of up to 100 * 2^-23 each: together below 2^-12 in base 2 up to a head_dim
@@ -130,8 +132,9 @@ static double skipped_weight(const struct problem *problem, const libdecode_tens
 /* `exact` writes to expectation->out and ->lse; here out saturates, and the tolerances follow. */
 static bool set_tolerances(const struct problem *problem, const libdecode_tensors *tensors, const struct exact_results *exact,
                            struct expectation *expectation) {
-    const bool is_bf16 = problem->given.kv_dtype == LIBDECODE_DTYPE_BF16 ||
-                         problem->given.kv_row_format == LIBDECODE_KV_ROW_FP8_SCALED_656; /* scales of V are any float */
+    const bool scales_v = problem->given.kv_row_format == LIBDECODE_KV_ROW_FP8_SCALED_656; /* with any float */
+    const bool is_bf16 = problem->given.kv_dtype == LIBDECODE_DTYPE_BF16 || scales_v;
+    const double p_roundings = scales_v ? 3.0 : 1.0; /* with those of V */
     const libdecode_dtype p_dtype = is_bf16 ? LIBDECODE_DTYPE_BF16 : LIBDECODE_DTYPE_FP16;
     const struct rounding *p = rounding_of(p_dtype), *out = rounding_of(problem->given.out_dtype);
     if (p == NULL || out == NULL)
@@ -161,10 +164,10 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
             const double rounded = magnitude > out->largest ? out->largest : magnitude;
             expectation->num_nan += isnan(magnitude) != 0;
             expectation->out[element] = copysign(rounded, exact->out[element]);
-            const double tolerance = (p->unit_roundoff + deep * SCORE_TOLERANCE + bias) * magnitude +
-                                     SIGMAS / sqrt(3.0) * (p->unit_roundoff + bias + turned) * exact->spread[element] +
-                                     SIGMAS / sqrt(3.0) * turned * weight * magnitude + row_floor + out->unit_roundoff * rounded +
-                                     out->floor;
+            const double tolerance =
+                (p_roundings * p->unit_roundoff + deep * SCORE_TOLERANCE + bias) * magnitude +
+                SIGMAS / sqrt(3.0) * (sqrt(p_roundings) * p->unit_roundoff + bias + turned) * exact->spread[element] +
+                SIGMAS / sqrt(3.0) * turned * weight * magnitude + row_floor + out->unit_roundoff * rounded + out->floor;
             expectation->out_tolerance[element] = weight > 0 ? tolerance : 0.0; /* no token is visible: 0, exactly */
         }
     }

@@ -207,7 +207,7 @@ static const struct mla_times
                          .uneven_ns = 3900,
                          .unit_ns = 5800},
     mla_times_64_rows = {.token_16_bit_ps = 26500, .split_ns = 6000, .part_ns = 1250, .uneven_ns = 20000, .unit_ns = 5200},
-    mla_times_64_fp8_rows = {.token_fp8_ps = 29400, .split_ns = 42000, .part_ns = 2700, .uneven_ns = 20000, .unit_ns = 21000},
+    mla_times_64_fp8_rows = {.token_fp8_ps = 27700, .split_ns = 42000, .part_ns = 2700, .uneven_ns = 20000, .unit_ns = 20000},
     no_mla_times = {0};
 /*
  * Sparse MLA: 47 problems of 656 bytes, 39 of bf16 and 20 of other rows, 1 to 128 query tokens that select 512 to 2,048 rows, 16 to 128 heads,
