@@ -77,6 +77,7 @@ struct Traits {
 
 using Format = Traits::Format;
 using Query = tile::OperandQuery<Format>;
+using ByteQuery = tile::ByteQuery<Format>;
 using Scores = tile::GroupSoftmax::Scores;
 using Output = tile::OutputFragment<4, tile::group_row_fragments>;
 using Schedule = pipeline::SplitSchedule<1>;
@@ -106,7 +107,10 @@ template <int stages>
 struct WorkMemory {
     union {
         struct {
-            Query query;
+            union {
+                Query query;
+                ByteQuery byte_query;
+            };
             alignas(1024) uint8_t weights[Traits::weight_places][tile::group_weight_bytes];
         };
         alignas(16) Columns columns;
@@ -179,6 +183,11 @@ __device__ __forceinline__ tile::RowMap map_rows(const mla_decode_params &params
     return {params.schedule.group_size, unit.first_query_token, piece.kv_head, piece.row_pass * Traits::row_tile};
 }
 
+/* Whether scores are those of e4m3 with e4m3, which lie as the tensor core wants them: a tile is one box. */
+__device__ __forceinline__ bool multiplies_bytes(const mla_decode_params &params) {
+    return params.query.dtype == KERNEL_DTYPE_E4M3 && params.schedule.box_tokens == Traits::tile_tokens;
+}
+
 /* ----------------------------------------------------------------------------------------------------- the score warpgroup */
 
 /* Products become logits in base 2. */
@@ -213,9 +222,12 @@ __device__ __forceinline__ void attend_scores(const mla_decode_params &params, W
     for (; token < end_token; token += Traits::tile_tokens) {
         Scores scores, differences;
         ring.wait_full(pipeline::tensor_k);
-        tile::group_latent_qk<Format, Traits::tile_tokens>(scores, ptx::shared_address(&work.query),
-                                                           ring.tile(pipeline::tensor_k), place.warp() * tile::fragment_tokens,
-                                                           params.schedule.box_tokens, place.lane());
+        if (multiplies_bytes(params))
+            tile::group_byte_qk<Format>(scores, ptx::shared_address(&work.byte_query), ring.tile(pipeline::tensor_k));
+        else
+            tile::group_latent_qk<Format, Traits::tile_tokens>(
+                scores, ptx::shared_address(&work.query), ring.tile(pipeline::tensor_k), place.warp() * tile::fragment_tokens,
+                params.schedule.box_tokens, place.lane());
         ring.release(pipeline::tensor_k, place.lane());
         const int lane = place.lane(), warp = place.warp(); /* anew: what is computed from them takes no registers above */
         if (is_waiting)
@@ -282,7 +294,11 @@ __device__ __forceinline__ void load_query(const mla_decode_params &params, Work
                                            int live_rows) {
     static_assert(Query::threads == Traits::output_threads, "all threads of the output warpgroups");
     const int thread = ptx::thread_index_here();
-    const float factor = work.query.load(params, rows, live_rows, thread);
+    float factor = 1.f;
+    if (multiplies_bytes(params))
+        work.byte_query.load(params, rows, live_rows, thread);
+    else
+        factor = work.query.load(params, rows, live_rows, thread);
     if (thread % Query::row_threads == 0)
         work.row_scale[thread / Query::row_threads] = tile::scale_log2(params.query) * Format::k_scale * factor;
     ptx::fence_async_proxy();
