@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * MLA decode of FP8 rows with 64 query rows in one pass: mla_decode.cu's formula, schedule and contract, with the matrix instructions of
- * warpgroups, which sm_90a has. Rows become fp16 in registers, as operands there (tile/gathered_warpgroup.cuh). Schedule, by role:
+ * warpgroups, which sm_90a has. Rows become fp16 in registers, as operands there (tile/gathered_warpgroup.cuh); for queries of e4m3 and pages of
+ * 64 tokens and more, as K they are operands as they lie. Schedule, by role:
  *
  *     producer warp     as in mla_decode.cu
  *     announcer warp    likewise
@@ -17,8 +18,9 @@
  *
  * The tensor core takes 1152 clocks for the scores of a tile, and 1024 for its outputs. Weights are published when the scores of the next tile
  * are there: their outputs are then computed beside the softmax, beside which the tensor core would have nothing to do. Published at once,
- * a launch of 128 x 4,096 tokens and 128 heads took 282 us on an H200, not 265. A unit takes some 10,000 clocks before its first tile, most of it for
- * the queries, and 5,000 behind its last one.
+ * a launch of 128 x 4,096 tokens and 128 heads took 282 us on an H200, not 265. Scores of e4m3 with e4m3 take 576 clocks, and nothing is converted for
+ * them: such a launch took 218, not 257. A unit takes some 10,000 clocks before its first tile, most of it for the queries, and 5,000 behind its
+ * last one.
  *
  * Shared memory: struct SharedMemory below.
  */
@@ -62,7 +64,7 @@ struct Traits {
     static constexpr int threads = warps * 32;
     /* Of all threads at the start; then of those in each role. */
     static constexpr int registers = 65536 / threads & -8;
-    static constexpr int output_registers = 176, score_registers = 96, other_registers = 64;
+    static constexpr int output_registers = 176, score_registers = 104, other_registers = 56;
     static_assert(output_registers * output_groups + score_registers + other_registers <=
                       registers * (threads / tile::group_threads),
                   "registers of an SM");
@@ -213,6 +215,7 @@ __device__ __forceinline__ void publish(WorkMemory<stages> &work, const Turn &ne
  * Scores and weights of all rows over the piece's tiles. What is alike for all lanes comes from where the compiler knows that: matrix
  * instructions in what it takes for a divergent path are serialised.
  */
+template <bool bytes>
 __device__ __forceinline__ void attend_scores(const mla_decode_params &params, WorkMemory<stages> &work,
                                               const tile::UnitRows<Traits::row_tile> &unit, Ring &ring, const Place &place,
                                               tile::GroupSoftmax &softmax, Turn &turn) {
@@ -222,7 +225,7 @@ __device__ __forceinline__ void attend_scores(const mla_decode_params &params, W
     for (; token < end_token; token += Traits::tile_tokens) {
         Scores scores, differences;
         ring.wait_full(pipeline::tensor_k);
-        if (multiplies_bytes(params))
+        if constexpr (bytes)
             tile::group_byte_qk<Format>(scores, ptx::shared_address(&work.byte_query), ring.tile(pipeline::tensor_k));
         else
             tile::group_latent_qk<Format, Traits::tile_tokens>(
@@ -276,7 +279,10 @@ __device__ __forceinline__ void consume_scores(const mla_decode_params &params, 
         softmax.clear(work.references, place.thread());
         work.pieces.wait_described(number);
         meet_consumers(); /* Q is there */
-        attend_scores(params, work, announced.rows, ring, place, softmax, turn);
+        if (multiplies_bytes(params))
+            attend_scores<true>(params, work, announced.rows, ring, place, softmax, turn);
+        else
+            attend_scores<false>(params, work, announced.rows, ring, place, softmax, turn);
         auto &sums = work.references.largest; /* which nobody reads any more */
         softmax.store_statistics(
             work.references, work.statistics, [&](int row, int warp) -> float & { return sums[warp][row]; }, place.thread(),

@@ -35,7 +35,7 @@ struct OperandQuery {
         ptx::wait_for_copies();
         const float multiplier =
             params.query.dtype == KERNEL_DTYPE_BF16 ? power_of_two(fp16_exponent(largest_of(row, first_step))) : 1.f;
-#pragma unroll 1
+#pragma unroll 3
         for (int step = first_step; step < steps; step += row_threads) {
             uint32_t pairs[8];
             read(pairs, params.query.dtype, row, step);
@@ -119,7 +119,7 @@ struct OperandQuery {
     /* Of a row of bf16, in all of its threads. */
     __device__ __forceinline__ float largest_of(int row, int first_step) const {
         float largest = 0.f;
-#pragma unroll 1
+#pragma unroll 3
         for (int step = first_step; step < steps; step += row_threads) {
             uint32_t pairs[8];
             read(pairs, KERNEL_DTYPE_BF16, row, step);
