@@ -43,7 +43,8 @@ struct operation {
     const libdecode_tensors *tensors;
     struct cache k, v;
     double bmm1_scale, bmm2_scale;
-    bool rotates; /* query and K by their positions */
+    bool rotates;     /* query and K by their positions */
+    bool rounds_sums; /* a kernel may: of products of query and K */
     size_t qk_dim, query_dim, v_dim, group_size;
     struct scratch scratch;
 };
@@ -262,7 +263,7 @@ static void attend_squares(const struct operation *operation, size_t row, double
     scratch->row_largest[row] = largest;
     scratch->row_squares[row] = scratch->row_squares[row] * (shrink * shrink) + weight * weight;
     scratch->row_tokens[row]++;
-    if (operation->rotates) {
+    if (operation->rotates || operation->rounds_sums) {
         const double turned = pair_products(scratch->query + row * operation->qk_dim, scratch->k_row, operation->qk_dim / 2);
         scratch->row_turned[row] = turned > scratch->row_turned[row] ? turned : scratch->row_turned[row];
     }
@@ -439,6 +440,8 @@ static struct operation describe(const struct reference *reference) {
         .bmm1_scale = bmm1_scale,
         .bmm2_scale = (double)(tensors->bmm2_scale_device != NULL ? *tensors->bmm2_scale_device : tensors->bmm2_scale),
         .rotates = (given->features & LIBDECODE_FEATURE_ROPE) != 0,
+        .rounds_sums = given->op == LIBDECODE_OP_MLA_DECODE && given->sparse_top_k == 0 &&
+                       given->query_dtype == LIBDECODE_DTYPE_E4M3 && given->kv_dtype == LIBDECODE_DTYPE_E4M3,
         .qk_dim = (size_t)problem->qk_dim,
         .query_dim = (size_t)problem->query_dim,
         .v_dim = (size_t)problem->v_dim,

@@ -20,7 +20,7 @@ struct exact_results {
     double *weight;  /* [rows] sqrt(sum_j w_j^2) */
     double *tokens;  /* [rows] that it sees */
     double *largest; /* [rows] |bmm2_scale| * the largest |v| of these */
-    /* [rows] with RoPE the largest |bmm1_scale| * sqrt(sum_i |q_i|^2 |k_i|^2) of a visible token, of pairs i; else 0 */
+    /* [rows] with RoPE, and MLA of e4m3 with e4m3, the largest |bmm1_scale| * sqrt(sum_i |q_i|^2 |k_i|^2) of a visible token, of pairs i; else 0 */
     double *turned;
 };
 

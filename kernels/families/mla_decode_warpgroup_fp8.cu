@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * MLA decode of FP8 rows with 64 query rows in one pass: mla_decode.cu's formula, schedule and contract, with the matrix instructions of
- * warpgroups, which sm_90a has. Rows become fp16 in registers, as operands there (tile/gathered_warpgroup.cuh). Schedule, by role:
+ * warpgroups, which sm_90a has. Rows become fp16 in registers, as operands there (tile/gathered_warpgroup.cuh); for queries of e4m3 and pages of
+ * 64 tokens and more, as K they are operands as they lie. Schedule, by role:
  *
  *     producer warp     as in mla_decode.cu
  *     announcer warp    likewise
@@ -17,8 +18,9 @@
  *
  * The tensor core takes 1152 clocks for the scores of a tile, and 1024 for its outputs. Weights are published when the scores of the next tile
  * are there: their outputs are then computed beside the softmax, beside which the tensor core would have nothing to do. Published at once,
- * a launch of 128 x 4,096 tokens and 128 heads took 282 us on an H200, not 265. A unit takes some 10,000 clocks before its first tile, most of it for
- * the queries, and 5,000 behind its last one.
+ * a launch of 128 x 4,096 tokens and 128 heads took 282 us on an H200, not 265. Scores of e4m3 with e4m3 take 576 clocks, and nothing is converted for
+ * them: such a launch took 218, not 257. A unit takes some 10,000 clocks before its first tile, most of it for the queries, and 5,000 behind its
+ * last one.
  *
  * Shared memory: struct SharedMemory below.
  */
@@ -62,7 +64,7 @@ struct Traits {
     static constexpr int threads = warps * 32;
     /* Of all threads at the start; then of those in each role. */
     static constexpr int registers = 65536 / threads & -8;
-    static constexpr int output_registers = 176, score_registers = 96, other_registers = 64;
+    static constexpr int output_registers = 176, score_registers = 104, other_registers = 56;
     static_assert(output_registers * output_groups + score_registers + other_registers <=
                       registers * (threads / tile::group_threads),
                   "registers of an SM");
@@ -77,6 +79,7 @@ struct Traits {
 
 using Format = Traits::Format;
 using Query = tile::OperandQuery<Format>;
+using ByteQuery = tile::ByteQuery<Format>;
 using Scores = tile::GroupSoftmax::Scores;
 using Output = tile::OutputFragment<4, tile::group_row_fragments>;
 using Schedule = pipeline::SplitSchedule<1>;
@@ -106,7 +109,10 @@ template <int stages>
 struct WorkMemory {
     union {
         struct {
-            Query query;
+            union {
+                Query query;
+                ByteQuery byte_query;
+            };
             alignas(1024) uint8_t weights[Traits::weight_places][tile::group_weight_bytes];
         };
         alignas(16) Columns columns;
@@ -179,6 +185,11 @@ __device__ __forceinline__ tile::RowMap map_rows(const mla_decode_params &params
     return {params.schedule.group_size, unit.first_query_token, piece.kv_head, piece.row_pass * Traits::row_tile};
 }
 
+/* Whether scores are those of e4m3 with e4m3, which lie as the tensor core wants them: a tile is one box. */
+__device__ __forceinline__ bool multiplies_bytes(const mla_decode_params &params) {
+    return params.query.dtype == KERNEL_DTYPE_E4M3 && params.schedule.box_tokens == Traits::tile_tokens;
+}
+
 /* ----------------------------------------------------------------------------------------------------- the score warpgroup */
 
 /* Products become logits in base 2. */
@@ -204,6 +215,7 @@ __device__ __forceinline__ void publish(WorkMemory<stages> &work, const Turn &ne
  * Scores and weights of all rows over the piece's tiles. What is alike for all lanes comes from where the compiler knows that: matrix
  * instructions in what it takes for a divergent path are serialised.
  */
+template <bool bytes>
 __device__ __forceinline__ void attend_scores(const mla_decode_params &params, WorkMemory<stages> &work,
                                               const tile::UnitRows<Traits::row_tile> &unit, Ring &ring, const Place &place,
                                               tile::GroupSoftmax &softmax, Turn &turn) {
@@ -213,9 +225,12 @@ __device__ __forceinline__ void attend_scores(const mla_decode_params &params, W
     for (; token < end_token; token += Traits::tile_tokens) {
         Scores scores, differences;
         ring.wait_full(pipeline::tensor_k);
-        tile::group_latent_qk<Format, Traits::tile_tokens>(scores, ptx::shared_address(&work.query),
-                                                           ring.tile(pipeline::tensor_k), place.warp() * tile::fragment_tokens,
-                                                           params.schedule.box_tokens, place.lane());
+        if constexpr (bytes)
+            tile::group_byte_qk<Format>(scores, ptx::shared_address(&work.byte_query), ring.tile(pipeline::tensor_k));
+        else
+            tile::group_latent_qk<Format, Traits::tile_tokens>(
+                scores, ptx::shared_address(&work.query), ring.tile(pipeline::tensor_k), place.warp() * tile::fragment_tokens,
+                params.schedule.box_tokens, place.lane());
         ring.release(pipeline::tensor_k, place.lane());
         const int lane = place.lane(), warp = place.warp(); /* anew: what is computed from them takes no registers above */
         if (is_waiting)
@@ -264,7 +279,10 @@ __device__ __forceinline__ void consume_scores(const mla_decode_params &params, 
         softmax.clear(work.references, place.thread());
         work.pieces.wait_described(number);
         meet_consumers(); /* Q is there */
-        attend_scores(params, work, announced.rows, ring, place, softmax, turn);
+        if (multiplies_bytes(params))
+            attend_scores<true>(params, work, announced.rows, ring, place, softmax, turn);
+        else
+            attend_scores<false>(params, work, announced.rows, ring, place, softmax, turn);
         auto &sums = work.references.largest; /* which nobody reads any more */
         softmax.store_statistics(
             work.references, work.statistics, [&](int row, int warp) -> float & { return sums[warp][row]; }, place.thread(),
@@ -282,7 +300,11 @@ __device__ __forceinline__ void load_query(const mla_decode_params &params, Work
                                            int live_rows) {
     static_assert(Query::threads == Traits::output_threads, "all threads of the output warpgroups");
     const int thread = ptx::thread_index_here();
-    const float factor = work.query.load(params, rows, live_rows, thread);
+    float factor = 1.f;
+    if (multiplies_bytes(params))
+        work.byte_query.load(params, rows, live_rows, thread);
+    else
+        factor = work.query.load(params, rows, live_rows, thread);
     if (thread % Query::row_threads == 0)
         work.row_scale[thread / Query::row_threads] = tile::scale_log2(params.query) * Format::k_scale * factor;
     ptx::fence_async_proxy();

@@ -27,6 +27,15 @@ __device__ __forceinline__ uint64_t swizzled_operand(uint32_t address) {
 }
 
 /*
+ * The same in lines of 64 bytes: groups of 8 are 512 bytes, and aligned to as many. Of 8-bit elements `address` goes on by 32 bytes for every 32 of
+ * k.
+ */
+__device__ __forceinline__ uint64_t short_swizzled_operand(uint32_t address) {
+    constexpr uint64_t swizzle_64_bytes = uint64_t{2} << 62, group_stride = uint64_t{512 / 16} << 32, unused = uint64_t{1} << 16;
+    return swizzle_64_bytes | group_stride | unused | (address & 0x3ffffu) >> 4;
+}
+
+/*
  * A B operand whose other dimension lies in lines of 128 bytes, 64 elements each: [line][k][128 bytes], swizzled as above. `address`: of
  * the first line, plus 128 bytes for every element of k, a multiple of 16 of them; `line_stride_bytes`: from one line to the next.
  */
@@ -159,6 +168,14 @@ __device__ __forceinline__ void wgmma_m64n64k16_fp16(float (&d)[8][4], const uin
                  : PTX_SIXTEEN(d, 0), PTX_SIXTEEN(d, 4)                                                                          \
                  : "l"(a), "l"(b), "r"(accumulates ? 1u : 0u)                                                                    \
                  : "memory")
+#define PTX_WGMMA_N64_BYTES(types)                                                                                               \
+    asm volatile("{\n"                                                                                                           \
+                 ".reg .pred accumulates;\n"                                                                                     \
+                 "setp.ne.u32 accumulates, %34, 0;\n"                                                                            \
+                 "wgmma.mma_async.sync.aligned.m64n64k32.f32." types " {" PTX_REGISTERS_32 "}, %32, %33, accumulates, 1, 1;\n}"  \
+                 : PTX_SIXTEEN(d, 0), PTX_SIXTEEN(d, 4)                                                                          \
+                 : "l"(a), "l"(b), "r"(accumulates ? 1u : 0u)                                                                    \
+                 : "memory")
 #define PTX_WGMMA_N256(types)                                                                                                    \
     asm volatile("{\n"                                                                                                           \
                  ".reg .pred accumulates;\n"                                                                                     \
@@ -184,6 +201,13 @@ __device__ __forceinline__ void wgmma_m64n64k16_bf16(float (&d)[8][4], uint64_t 
 __device__ __forceinline__ void wgmma_m64n64k16_fp16(float (&d)[8][4], uint64_t a, uint64_t b, bool accumulates) {
     PTX_WGMMA_N64("f16.f16");
 }
+/*
+ * 64x64, 64x32, 32x64, both of short_swizzled_operand. Products are exact; what they add up to is cut to 14 bits at every instruction: of the
+ * largest of the sum so far and the products.
+ */
+__device__ __forceinline__ void wgmma_m64n64k32_e4m3(float (&d)[8][4], uint64_t a, uint64_t b, bool accumulates) {
+    PTX_WGMMA_N64_BYTES("e4m3.e4m3");
+}
 /* d += a b. */
 __device__ __forceinline__ void wgmma_m64n256k16_bf16(float (&d)[32][4], uint64_t a, uint64_t b) { PTX_WGMMA_N256("bf16.bf16"); }
 __device__ __forceinline__ void wgmma_m64n256k16_fp16(float (&d)[32][4], uint64_t a, uint64_t b) { PTX_WGMMA_N256("f16.f16"); }
@@ -200,6 +224,7 @@ __device__ __forceinline__ void wgmma_m64n256k16_fp16(float (&d)[32][4], const u
 #undef PTX_REGISTERS_32
 #undef PTX_REGISTERS_128
 #undef PTX_WGMMA_N64
+#undef PTX_WGMMA_N64_BYTES
 #undef PTX_WGMMA_N256
 #undef PTX_WGMMA_N256_REGISTERS
 

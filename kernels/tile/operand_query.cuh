@@ -35,7 +35,7 @@ struct OperandQuery {
         ptx::wait_for_copies();
         const float multiplier =
             params.query.dtype == KERNEL_DTYPE_BF16 ? power_of_two(fp16_exponent(largest_of(row, first_step))) : 1.f;
-#pragma unroll 1
+#pragma unroll 3
         for (int step = first_step; step < steps; step += row_threads) {
             uint32_t pairs[8];
             read(pairs, params.query.dtype, row, step);
@@ -119,7 +119,7 @@ struct OperandQuery {
     /* Of a row of bf16, in all of its threads. */
     __device__ __forceinline__ float largest_of(int row, int first_step) const {
         float largest = 0.f;
-#pragma unroll 1
+#pragma unroll 3
         for (int step = first_step; step < steps; step += row_threads) {
             uint32_t pairs[8];
             read(pairs, KERNEL_DTYPE_BF16, row, step);
@@ -150,6 +150,34 @@ struct OperandQuery {
     }
     static __device__ __forceinline__ float low(uint32_t pair) { return __uint_as_float(pair << 16); }
     static __device__ __forceinline__ float high(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
+};
+
+/*
+ * Rows of e4m3 as they lie in memory, for rows of K that are operands as they lie in a tile, both in lines of 64 bytes: [line][row][64 bytes],
+ * the chunks of 16 bytes permuted as TileRows has them.
+ */
+template <class Format>
+struct ByteQuery {
+    static constexpr int row_bytes = Format::row_bytes, line_bytes = 64, chunks = row_bytes / 16, row_threads = 4;
+    static constexpr int line_stride_bytes = group_rows * line_bytes;
+    static_assert(Format::Rows::line_bytes == line_bytes, "as tiles have it");
+    alignas(1024) uint8_t line[row_bytes / line_bytes][group_rows][line_bytes];
+
+    /* By group_rows * row_threads threads together; rows from `live_rows` on are zeros. */
+    template <class Params>
+    __device__ __forceinline__ void load(const Params &params, const RowMap &rows, int live_rows, int thread) {
+        const int row = thread / row_threads;
+        const int64_t rope =
+            rows.token(row) * params.query_rope_token_stride + rows.head(row) * params.query_rope_head_stride - params.query_dim;
+        const auto *const of_row = static_cast<const uint8_t *>(params.query.rows) + rows.query_offset(params.query, row);
+        const auto *const of_rope = static_cast<const uint8_t *>(params.query_rope) + rope;
+        const uint32_t to = ptx::shared_address(line[0][row]);
+#pragma unroll 1
+        for (int chunk = thread % row_threads; chunk < chunks; chunk += row_threads)
+            ptx::copy_async<16>(to + chunk / 4 * line_stride_bytes + (chunk % 4 ^ row / 2 % 4) * 16,
+                                (chunk * 16 < params.query_dim ? of_row : of_rope) + chunk * 16, row < live_rows);
+        ptx::wait_for_copies();
+    }
 };
 
 } // namespace tile

@@ -33,6 +33,10 @@
  *    s = |bmm1_scale| * u_p / sqrt(3) * sqrt((3 + 1) sum_i |q_i|^2 |k_i|^2), the largest of any token that the row sees, and so have
  *    those of a weight: 8 s (sqrt(sum_j w_j^2 v_j^2) + |out| sqrt(sum_j w_j^2)), since an error that all weights share has no
  *    effect. The lse may share it. Angles are off by less than 2^-17, which does not show beside u_p.
+ *  - MLA of e4m3 with e4m3: the tensor core of Hopper multiplies them exactly and cuts what it adds, 32 products and the sum so far, to 14 bits of
+ *    the largest of them. A cut of so many terms has the standard deviation sqrt(33 / 12) * 2^-13 of that largest, 18 of them sqrt(18) times as
+ *    much, 7 * 2^-13; and the sum so far is about N = |bmm1_scale| sqrt(sum_i q_i^2 k_i^2), which is 1 / sqrt(2) of the root that RoPE has
+ *    above, with its pairs. So the errors of scores have 2^-10.7 of that root, as much as RoPE's in fp16 have: they count as those do.
  *  - The final rounding: u_o |out|, and where results are subnormal half their spacing: 2^-25 of fp16, 2^-10 of e4m3. bf16 ends
  *    where f32 does: what lies below 2^-126 may become 0. e4m3 saturates at 448: so does the expectation, and saturating makes
  *    no difference larger.

@@ -194,7 +194,8 @@ struct mla_times {
  * Measured on an H200. MLA: 161 problems of bf16 and as many of e4m3, 1 to 128 requests of 512 to 32,768 tokens with 16 to 128 heads, every
  * kernel (`libdecode bench --regret --mla`): a unit's query and columns take their time whatever its length. The kernel that the model calls
  * the fastest is so or takes 1 % longer in all but a tenth of them, 25 % in the worst. Of 64 rows, where cuts lie beside the
- * ends of units, by forced numbers of workers; of FP8, with 64 and 128 heads, by seven problems.
+ * ends of units, by forced numbers of workers; of FP8, with 64 and 128 heads, by seven problems, and where queries are e4m3, too, which they
+ * multiply as they lie, by three.
  */
 static const struct mla_times
     mla_times =
@@ -208,11 +209,12 @@ static const struct mla_times
                          .unit_ns = 5800},
     mla_times_64_rows = {.token_16_bit_ps = 26500, .split_ns = 6000, .part_ns = 1250, .uneven_ns = 20000, .unit_ns = 5200},
     mla_times_64_fp8_rows = {.token_fp8_ps = 27700, .split_ns = 42000, .part_ns = 2700, .uneven_ns = 20000, .unit_ns = 20000},
+    mla_times_64_byte_rows = {.token_fp8_ps = 20000, .split_ns = 42000, .part_ns = 2700, .uneven_ns = 20000, .unit_ns = 11000},
     no_mla_times = {0};
 /*
  * Sparse MLA: 47 problems of 656 bytes, 39 of bf16 and 20 of other rows, 1 to 128 query tokens that select 512 to 2,048 rows, 16 to 128 heads,
- * every kernel; the one that the model calls the fastest is so, or takes 2 % longer. Of 64 rows: by forced numbers of workers, too,
- * between the times of two runs, one of which took a tenth longer with that kernel and with no other.
+ * every kernel; the one that the model calls the fastest is so, or takes 2 % longer. Of 64 rows: by forced numbers of workers, too, and tokens
+ * by 128 and 256 whole units of 2,048 side by side.
  */
 static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                   .token_16_bit_ps = 17300,
@@ -232,7 +234,7 @@ static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                           .part_ns = 2700,
                                                           .uneven_ns = 50000,
                                                           .unit_ns = 4200},
-                              sparse_mla_times_64_rows = {.token_scaled656_ps = 46000,
+                              sparse_mla_times_64_rows = {.token_scaled656_ps = 43000,
                                                           .split_ns = 17000,
                                                           .part_ns = 8100,
                                                           .uneven_ns = 21000,
@@ -247,8 +249,13 @@ static const struct mla_times *times_of(const struct problem *problem, const con
         return contract->row_tile > MMA_ROWS ? &sparse_mla_times_64_rows
                : contract->row_tile > 16     ? &sparse_mla_times_32_rows
                                              : &sparse_mla_times;
-    if (contract->row_tile > MMA_ROWS)
-        return contract->kv_dtype == KERNEL_DTYPE_E4M3 ? &mla_times_64_fp8_rows : &mla_times_64_rows;
+    if (contract->row_tile > MMA_ROWS) {
+        if (contract->kv_dtype != KERNEL_DTYPE_E4M3)
+            return &mla_times_64_rows;
+        const bool are_bytes =
+            problem->given.query_dtype == LIBDECODE_DTYPE_E4M3 && problem->given.page_size >= (int32_t)contract->tile_tokens;
+        return are_bytes ? &mla_times_64_byte_rows : &mla_times_64_fp8_rows;
+    }
     return contract->row_tile > 16 ? &mla_times_32_rows : &mla_times;
 }
 

@@ -109,6 +109,30 @@ void matrices() {
                 REQUIRE(d[n][i] == sum);
             }
         }
+        /* e4m3: a and b as 64 lines of 64 bytes each, of which the second half is multiplied. */
+        __syncthreads();
+        for (int place = thread; place < 2 * 64 * 64; place += 128) {
+            const int row = place / 64 % 64, k = place % 64;
+            const uint32_t at = static_cast<uint32_t>(place), chunk = at >> 7 & 3;
+            lines[at ^ chunk << 4] = played::e4m3_from_float(place < 64 * 64 ? number(row, k) : number(k, row));
+        }
+        __syncthreads();
+        const uint32_t bytes = ptx::shared_address(lines) + 32;
+        ptx::wgmma_fence();
+        ptx::wgmma_m64n64k32_e4m3(d, ptx::short_swizzled_operand(bytes), ptx::short_swizzled_operand(bytes + 64 * 64), true);
+        ptx::wgmma_commit();
+        ptx::wgmma_wait();
+        for (int n = 0; n < 8; ++n) {
+            for (int i = 0; i < 4; ++i) {
+                const int row = warp * 16 + lane / 4 + i / 2 * 8, column = n * 8 + lane % 4 * 2 + i % 2;
+                float sum = 0.f;
+                for (int k = 16; k < 32; ++k)
+                    sum += number(row, k) * number(k, column);
+                for (int k = 32; k < 64; ++k)
+                    sum += number(row, k) * number(k, column);
+                REQUIRE(d[n][i] == sum);
+            }
+        }
     });
 }
 

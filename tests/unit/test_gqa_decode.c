@@ -380,7 +380,6 @@ static uint32_t rare_of(const struct libdecode_launch_contract *contract, int32_
     return fill_with(&problem, contract, num_workers, launch_flags)->schedule.rare;
 }
 
-/* Nine tenths of the CTAs that the device has room for. */
 /* A kernel takes fewer workers than planned where each would have less: of short units all are wanted. */
 static void a_worker_has_two_tiles_or_a_whole_unit(void **state) {
     (void)state;
@@ -395,6 +394,7 @@ static void a_worker_has_two_tiles_or_a_whole_unit(void **state) {
     }
 }
 
+/* Nine tenths of the CTAs that the device has room for. */
 static void a_launch_that_fills_the_gpu_lets_the_next_one_begin_if_its_history_is_final(void **state) {
     (void)state;
     const uint32_t programmatic = LIBDECODE_LAUNCH_PROGRAMMATIC, final = programmatic | LIBDECODE_LAUNCH_HISTORY_FINAL;

@@ -11,6 +11,7 @@
 namespace ptx {
 
 inline uint64_t swizzled_operand(uint32_t address) { return address; }
+inline uint64_t short_swizzled_operand(uint32_t address) { return address; }
 template <uint32_t line_stride_bytes>
 uint64_t transposed_operand(uint32_t address) {
     return uint64_t{line_stride_bytes} << 32 | address;
@@ -117,6 +118,53 @@ void played_wgmma(float (&d)[columns][4], const PlayedA &a, uint64_t b, bool acc
                     for (int i = 0; i < 4; ++i) {
                         float &sum = issued.d[lane][n][i];
                         sum = (accumulates ? sum : 0.f) + product[lane / 4 + i / 2 * 8][n * 8 + lane % 4 * 2 + i % 2];
+                    }
+                }
+            }
+        });
+    });
+}
+
+/* 32 bytes of a line of 64 that is swizzled by as many. */
+inline void played_short_row(float (&elements)[32], uint32_t plain) {
+    for (uint32_t chunk = 0; chunk < 32; chunk += 16) {
+        uint8_t bytes[16];
+        std::memcpy(bytes, played::shared_pointer((plain + chunk) ^ ((plain + chunk) >> 7 & 3) << 4, 16), 16);
+        for (uint32_t i = 0; i < 16; ++i)
+            elements[chunk + i] = played::float_from_e4m3(bytes[i]);
+    }
+}
+
+inline void wgmma_m64n64k32_e4m3(float (&d)[8][4], uint64_t a, uint64_t b, bool accumulates) {
+    struct Call {
+        float (*d)[4];
+        uint32_t a, b;
+        bool accumulates;
+    } own{d, static_cast<uint32_t>(a) + threadIdx.x / 32 % 4 * 16 * 64, static_cast<uint32_t>(b), accumulates};
+    played::warp_meets("wgmma", played::all_lanes, &own, [](void *(&of_lanes)[played::lanes], uint32_t) {
+        struct Issued {
+            float (*d[played::lanes])[4];
+        } issued;
+        const Call first = *static_cast<Call *>(of_lanes[0]);
+        for (int lane = 0; lane < played::lanes; ++lane) {
+            const Call &call = *static_cast<Call *>(of_lanes[lane]);
+            if (call.b != first.b || call.a != first.a || call.accumulates != first.accumulates)
+                played::stop("wgmma: lanes name different operands");
+            issued.d[lane] = call.d;
+        }
+        played::warp_later([issued, first] {
+            float of_a[16][32], of_b[64][32];
+            for (uint32_t row = 0; row < 16; ++row)
+                played_short_row(of_a[row], first.a + row * 64);
+            for (uint32_t column = 0; column < 64; ++column)
+                played_short_row(of_b[column], first.b + column * 64);
+            for (int lane = 0; lane < played::lanes; ++lane) {
+                for (int n = 0; n < 8; ++n) {
+                    for (int i = 0; i < 4; ++i) {
+                        float &sum = issued.d[lane][n][i], product = 0.f;
+                        for (int k = 0; k < 32; ++k)
+                            product += of_a[lane / 4 + i / 2 * 8][k] * of_b[n * 8 + lane % 4 * 2 + i % 2][k];
+                        sum = (first.accumulates ? sum : 0.f) + product;
                     }
                 }
             }
