@@ -107,7 +107,7 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
 #pragma unroll
     for (int block = 0; block < latent_blocks; ++block) {
         ScoreFragment<1, group_row_fragments> of_block;
-        float scales[2];
+        float scales[2] = {}; /* as gcc wants it: the last steps bring them */
 #pragma unroll
         for (int i = 0; i < block_steps; i += together) {
             const int step = block * block_steps + i;
