@@ -37,6 +37,7 @@ OF_PAGES = {"16": {"UTMALDG.5D"}, "1": {"LDGSTS"}}
 CLUSTER_BARRIER = {"UCGABAR_ARV", "UCGABAR_WAIT"}
 CLUSTER = {"STAS"} | CLUSTER_BARRIER  # stores into a neighbour's shared memory
 LOCAL = {"LDL", "STL"}
+QUERY_COPIES = {"LDGSTS"}  # of 64 rows, where they are converted
 GENERIC = {"LD"}  # of an address that may be anything: the parameter block by reference, a trip to memory for every word
 # Sparse MLA gathers rows of several formats.
 OF_ROWS = {
@@ -94,7 +95,8 @@ class InstructionsTest(unittest.TestCase):
                     wanted = wanted | (OF_KV[rows[1]] - {"LDGSTS"}) | OF_ROWS[rows[2]]
                     unwanted = unwanted | (OF_KV["bf16"] | {"LDGSTS", "UTMALDG"}) - wanted
                     if int(rows[3]) > MOST_MMA_ROWS:
-                        wanted, unwanted = of_warpgroups(wanted), (unwanted | {"HMMA"}) - LOCAL  # as the grid declares
+                        wanted = of_warpgroups(wanted) | QUERY_COPIES
+                        unwanted = (unwanted | {"HMMA"}) - wanted - LOCAL  # as the grid declares
                     if int(rows[4]) > 1:
                         wanted, unwanted = wanted | CLUSTER, unwanted - CLUSTER
                     if rows[2] != "plain" and rows[3] == "32" and rows[5] == "100":  # as the grid declares
@@ -106,6 +108,8 @@ class InstructionsTest(unittest.TestCase):
                     unwanted = unwanted | OF_KV["bf16"] - wanted
                     if int(row_tile) > MOST_MMA_ROWS:
                         wanted, unwanted = of_warpgroups(wanted), unwanted | {"HMMA"}
+                    if name.startswith("mla_decode_") and (row_tile, kv_dtype) == ("64", "e4m3"):
+                        wanted = wanted | QUERY_COPIES | {"QGMMA.64x64x32.F32.E4M3.E4M3"}
                     wide = name.startswith("mla_decode_") and (row_tile == "32" or (row_tile, kv_dtype) == ("64", "e4m3"))
                     if options == "1" or wide:  # as the grid declares
                         unwanted = unwanted - LOCAL
