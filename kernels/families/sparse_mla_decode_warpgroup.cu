@@ -7,8 +7,7 @@
  *     announcer warp    likewise
  *     score warpgroup   scores of 64 tokens, two tiles, softmax, weights and scales of V to shared memory
  *     output warpgroups two, each with a half of the dims of V (tile/gathered_warpgroup.cuh)
- *     at a unit's end a whole unit's result through shared memory and out; NVFP4 and parts of units to the threads of the output warpgroups,
- *                       then worker_fold.cuh, a block of columns after the other
+ *     at a unit's end through shared memory and out, or to the workers that share it: pipeline/transposed_store.cuh
  *
  * What they do with tokens i (time runs to the right); weights have two places:
  *
@@ -33,12 +32,11 @@
 #include <cstddef>
 
 #include "abi.h"
-#include "pipeline/epilogue.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/token_gather.cuh"
 #include "pipeline/transposed_store.cuh"
-#include "pipeline/worker_fold.cuh"
+#include "pipeline/weight_turns.cuh"
 #include "tile/gathered_warpgroup.cuh"
 #include "tile/operand_query.cuh"
 #include "tile/row_map.cuh"
@@ -75,26 +73,19 @@ struct Traits {
 
     static constexpr int tile_tokens = 32, score_tokens = tile::group_tokens;
     static constexpr int weight_places = 2;
-    /* At a unit's end columns pass through shared memory in rounds, from there to threads in blocks: what they have registers for. */
-    static constexpr int rounds = 2, block_columns = 64, blocks = v_dim / block_columns;
     static constexpr int most_stages = 8;
 };
 
 using Format = Traits::Format;
 using Query = tile::OperandQuery<Format>;
 using Scores = tile::GroupSoftmax::Scores;
-using Output = tile::OutputFragment<4, tile::group_row_fragments>;
+using Result = pipeline::TransposedResult<Format, Traits::v_dim>;
+using Output = Result::Output;
 using Schedule = pipeline::SplitSchedule<1>;
-using Slice = pipeline::Slice<Traits::row_tile, Traits::block_columns, Traits::output_threads>;
-using WorkerFold = pipeline::WorkerFold<Slice, Traits::blocks>;
+using Turn = pipeline::WeightTurn<Traits::weight_places>;
+using Place = pipeline::GroupPlace;
 
 constexpr int tile_bytes = Traits::tile_tokens * Format::row_bytes;
-
-/* Of each output warpgroup a block of V, 128 columns. 4 more: the lanes of a store then fall into different banks. */
-struct Columns {
-    static constexpr int pitch = tile::latent_block_dims + 4;
-    float row[Traits::output_groups][Traits::row_tile][pitch];
-};
 
 /* What output warpgroups are told of 64 tokens beside their weights. */
 struct alignas(16) TokenNotes {
@@ -111,8 +102,7 @@ struct WorkMemory {
             Query query;
             alignas(1024) uint8_t weights[Traits::weight_places][tile::group_weight_bytes];
         };
-        alignas(16) Columns columns;
-        pipeline::TransposedRows<Traits::v_dim> rows;
+        Result::Memory result;
     };
     tile::GroupReferences references;
     alignas(16) float row_scale[Traits::row_tile]; /* of the rows' products with K; at the end of their results */
@@ -148,33 +138,7 @@ enum : int { consumer_barrier = 1, output_barrier, score_barrier };
 __device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
 __device__ __forceinline__ void meet_output() { ptx::named_barrier<output_barrier, Traits::output_threads>(); }
 
-__device__ __forceinline__ void wait(uint64_t &barrier, uint32_t parity) {
-    while (!ptx::mbarrier_try_wait(ptx::shared_address(&barrier), parity)) {
-    }
-}
-
-/* Of the weights of all pieces so far: where the next ones lie, and which round of that place it is. */
-struct Turn {
-    uint32_t number = 0;
-    __device__ __forceinline__ uint32_t place() const { return number % Traits::weight_places; }
-    __device__ __forceinline__ uint32_t parity() const { return number / Traits::weight_places & 1; }
-};
-
 /* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
-
-/* Where a consumer warp stands. */
-struct Place {
-    int group; /* of output warpgroups */
-
-    explicit __device__ __forceinline__ Place(int thread) {
-        group =
-            __shfl_sync(tile::full_warp, thread / tile::group_threads, 0); /* alike for all lanes, as the compiler then knows */
-    }
-    /* Kept, they would take registers. */
-    __device__ __forceinline__ int lane() const { return ptx::thread_index_here() % 32; }
-    __device__ __forceinline__ int warp() const { return ptx::thread_index_here() / 32 % tile::group_warps; }
-    __device__ __forceinline__ int thread() const { return ptx::thread_index_here() % tile::group_threads; }
-};
 
 __device__ __forceinline__ tile::RowMap map_rows(const sparse_mla_decode_params &params,
                                                  const tile::UnitRows<tile::rows_alike> &unit, const pipeline::Piece &piece) {
@@ -263,7 +227,7 @@ __device__ __forceinline__ void attend_scores(const sparse_mla_decode_params &pa
         tile::group_latent_qk<Format>(scores, ptx::shared_address(&work.query), tokens.rows(place.warp()), place.lane());
         const int lane = place.lane(), warp = place.warp(); /* anew: what is computed from them takes no registers above */
         finish_scores(scores, work.row_scale, params.query.soft_cap, tokens.seen_by(warp), lane);
-        wait(work.taken[turn.place()], turn.parity() ^ 1);
+        pipeline::wait_for(work.taken[turn.place()], turn.parity() ^ 1);
         TokenNotes &notes = work.notes[turn.place()];
         bool raises = tile::GroupSoftmax::subtract(scores, work.references, differences, lane);
         raises = ptx::named_barrier_any<tile::group_threads>(score_barrier, raises);
@@ -331,7 +295,7 @@ __device__ __forceinline__ void attend_output(WorkMemory<stages> &work, const ti
                                               const Place &place, Output &output, Turn &turn) {
     const int in_turns = (unit.end_token - unit.first_token + Traits::score_tokens - 1) / Traits::score_tokens;
     for (int turns = __shfl_sync(tile::full_warp, in_turns, 0); turns > 0; --turns) {
-        wait(work.published[turn.place()], turn.parity());
+        pipeline::wait_for(work.published[turn.place()], turn.parity());
         const TokenNotes &notes = work.notes[turn.place()];
         if (__any_sync(tile::full_warp, notes.is_raised))
             tile::shrink_output(output, notes.shrink, place.lane());
@@ -356,84 +320,6 @@ __device__ __forceinline__ void attend_output(WorkMemory<stages> &work, const ti
     }
 }
 
-/* What a warp has of a round's columns, those of one block of V. */
-template <int round>
-__device__ __forceinline__ void store_columns(Columns &columns, const Place &place, const Output &output) {
-    const int lane = place.lane();
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int column = Format::output_dim(tile::value_step(0, place.warp(), i), half, lane);
-#pragma unroll
-            for (int n = 0; n < tile::group_row_fragments; ++n) {
-#pragma unroll
-                for (int odd = 0; odd < 2; ++odd)
-                    columns.row[place.group][tile::row_of(0, n, odd, lane)][column] =
-                        output.value[round * 2 + i][n][half * 2 + odd];
-            }
-        }
-    }
-}
-
-/* What the output warpgroups have of a round's columns, stored, or left for the workers that share the unit: a block after the other. */
-__device__ __forceinline__ void hand_over_round(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
-                                                const pipeline::AnnouncedPiece<tile::rows_alike> &announced, int round) {
-    constexpr int block_parts = tile::latent_block_dims / Traits::block_columns;
-    const pipeline::Piece &piece = announced.piece;
-    const bool is_part = piece.num_parts > 1;
-#pragma unroll 1
-    for (int i = 0; i < Traits::output_groups * block_parts; ++i) {
-        const int group = i / block_parts, part = i % block_parts, block = (group * Traits::rounds + round) * block_parts + part;
-        Slice result(announced.rows.live_rows);
-        result.fold_all<1>(0, [&](uint32_t row, uint32_t column, int) {
-            return pipeline::Partial{&work.columns.row[group][row][part * Traits::block_columns + column], work.statistics[row]};
-        });
-        if (is_part && !WorkerFold(params.records, piece, block).run(result))
-            continue;
-        pipeline::store_unit<Format>(params.output, map_rows(params, announced.rows, piece), result,
-                                     block * Traits::block_columns, params.v_head_dim);
-        if (is_part)
-            WorkerFold(params.records, piece, block).clear(result);
-    }
-}
-
-/* The piece's result, by way of shared memory. */
-__device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
-                                          const pipeline::AnnouncedPiece<tile::rows_alike> &announced, const Place &place,
-                                          const Output &output) {
-    static_assert(Traits::rounds == 2, "in a loop, columns whose turn comes later would not stay in registers");
-    store_columns<0>(work.columns, place, output);
-    meet_output();
-    hand_over_round(params, work, announced, 0);
-    meet_output(); /* they have been taken */
-    store_columns<1>(work.columns, place, output);
-    meet_output();
-    hand_over_round(params, work, announced, 1);
-    meet_output();
-}
-
-/* A whole unit's, but not NVFP4: of that neighbours share scales. */
-__device__ __forceinline__ void store_whole(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
-                                            const pipeline::AnnouncedPiece<tile::rows_alike> &announced, const Place &place,
-                                            const Output &output) {
-    const tile::RowMap rows = map_rows(params, announced.rows, announced.piece);
-    const int live_rows = announced.rows.live_rows, thread = ptx::thread_index_here();
-    if (thread < live_rows) {
-        const auto sink = [&] { return pipeline::sink_of(params.output, rows, thread); };
-        const pipeline::FinishedRow row(params.output, sink, work.statistics[thread][0], work.statistics[thread][1],
-                                        pipeline::output_scale<Format>(params.output));
-        work.row_scale[thread] = row.scale;
-        if (params.output.lse != nullptr)
-            params.output.lse[rows.lse_offset(params.output, thread)] = row.lse(params.output);
-    }
-    meet_output();
-    work.rows.template put<Format>(params.output.dtype, work.row_scale, output, place.group, place.warp(), place.lane());
-    meet_output();
-    work.rows.template store<Traits::output_threads>(params.output, rows, live_rows, thread);
-    meet_output(); /* they have been taken */
-}
-
 __device__ __forceinline__ void consume_output(const sparse_mla_decode_params &params, WorkMemory<stages> &work, Ring ring) {
     const Place place(ptx::thread_index_here());
     Turn turn;
@@ -447,10 +333,8 @@ __device__ __forceinline__ void consume_output(const sparse_mla_decode_params &p
         meet_consumers(); /* Q is there */
         attend_output(work, announced.rows, ring, place, output, turn);
         meet_consumers(); /* statistics are there, and nobody reads query and weights any more */
-        if (announced.piece.num_parts == 1 && params.output.dtype <= KERNEL_DTYPE_E4M3)
-            store_whole(params, work, announced, place, output);
-        else
-            hand_over(params, work, announced, place, output);
+        const auto rows_of = [&] { return map_rows(params, announced.rows, announced.piece); };
+        Result::hand_over(params, work.result, work.statistics, work.row_scale, announced, rows_of, place, output, meet_output);
         number = announced.number; /* anew: kept over the loop it would take a register from it */
         work.pieces.pop(number);
     }
@@ -512,7 +396,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
                         ? 1u << KERNEL_DTYPE_BF16
                         : 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3,
     .kv_dtype = Traits::dtype,
-    .out_dtypes = pipeline::out_dtypes<Format, Slice>,
+    .out_dtypes = pipeline::out_dtypes<Format, Result::Slice>,
     .head_dim = Traits::head_dim,
     .row_tile = Traits::row_tile,
     .tile_tokens = Traits::score_tokens,
@@ -525,7 +409,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
                 CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_QUERY_ROPE |
                 CONTRACT_FEATURE_SPARSE_TOP_K_LENS, /* not batch-invariant, as gqa_decode_warpgroup.cu */
     .flags = variant::contract_flags | CONTRACT_FLAG_ROW_GATHER,
-    .record_bytes = Traits::blocks * sizeof(WorkerFold::Record),
+    .record_bytes = Result::record_bytes,
     .consumer_warps = Traits::consumer_warps,
     .kv_row_format = VARIANT_KV_ROW_FORMAT,
     .reserved = {},

@@ -17,6 +17,7 @@
 #include "pipeline/skip_votes.cuh"
 #include "ptx/async_copy.cuh"
 #include "ptx/memory.cuh"
+#include "tile/constants.cuh"
 
 namespace pipeline {
 

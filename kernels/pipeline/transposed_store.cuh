@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transposed_store.cuh: a whole unit's result of bf16, fp16 or e4m3 out of the registers of warpgroups that have output^T (tile/gathered_warpgroup.cuh):
- * through shared memory, where a row's columns come together, and out by 16 bytes. It is what happens once for a unit: an H200 took
- * 5 clocks for each instruction of code without a loop, which it had to fetch; hence as few as can be.
+ * transposed_store.cuh: a unit's result out of the registers of warpgroups that have output^T (tile/gathered_warpgroup.cuh): a whole one of
+ * bf16, fp16 or e4m3 through shared memory, where a row's columns come together, and out by 16 bytes. It is what happens once for a unit:
+ * an H200 took 5 clocks for each instruction of code without a loop, which it had to fetch; hence as few as can be. NVFP4, of which
+ * neighbours share scales, and parts of units through shared memory to the threads, then worker_fold.cuh, a block of columns after the other.
  */
 #pragma once
 
 #include "pipeline/epilogue.cuh"
+#include "pipeline/worker_fold.cuh"
 #include "ptx/bytes.cuh"
 #include "ptx/convert.cuh"
 #include "tile/gathered_warpgroup.cuh"
+#include "tile/row_map.cuh"
 
 namespace pipeline {
 
@@ -75,6 +78,115 @@ struct TransposedRows {
                 }
             }
         }
+    }
+};
+
+/* Of two warpgroups, with a half of V's columns each. All their threads call together. */
+template <class Format, int v_dim>
+class TransposedResult {
+    static constexpr int groups = 2, threads = groups * tile::group_threads;
+    /* Columns pass through shared memory in rounds, from there to threads in blocks: what they have registers for. */
+    static constexpr int rounds = 2, block_columns = 64, blocks = v_dim / block_columns;
+
+  public:
+    using Slice = pipeline::Slice<tile::group_rows, block_columns, threads>;
+    using Output = tile::OutputFragment<4, tile::group_row_fragments>;
+    static constexpr uint32_t record_bytes = blocks * sizeof(typename WorkerFold<Slice, blocks>::Record);
+
+    /* Lies in shared memory. */
+    union Memory {
+        /* Of each warpgroup a block of V, 128 columns. 4 more: the lanes of a store then fall into different banks. */
+        alignas(16) float columns[groups][tile::group_rows][tile::latent_block_dims + 4];
+        TransposedRows<v_dim> rows;
+    };
+
+    /*
+     * `statistics`: reference and sum of each row. `row_scale`: where what whole rows are multiplied by finds a place. rows_of(): the unit's
+     * RowMap, anew where it is used. `place`: of the calling thread, with group, warp() and lane(); meet(): all threads of both warpgroups.
+     */
+    template <class Params, class Announced, class RowsOf, class Place, class Meet>
+    static __device__ __forceinline__ void hand_over(const Params &params, Memory &memory,
+                                                     const float (&statistics)[tile::group_rows][2],
+                                                     float (&row_scale)[tile::group_rows], const Announced &announced,
+                                                     RowsOf rows_of, const Place &place, const Output &output, Meet meet) {
+        if (announced.piece.num_parts == 1 && params.output.dtype <= KERNEL_DTYPE_E4M3) {
+            store_whole(params, memory, statistics, row_scale, announced.rows.live_rows, rows_of(), place, output, meet);
+            return;
+        }
+        static_assert(rounds == 2, "in a loop, columns whose turn comes later would not stay in registers");
+        put_columns<0>(memory, place, output);
+        meet();
+        hand_over_round(params, memory, statistics, announced, rows_of, 0);
+        meet(); /* they have been taken */
+        put_columns<1>(memory, place, output);
+        meet();
+        hand_over_round(params, memory, statistics, announced, rows_of, 1);
+        meet();
+    }
+
+  private:
+    /* What a warp has of a round's columns, those of one block of V. */
+    template <int round, class Place>
+    static __device__ __forceinline__ void put_columns(Memory &memory, const Place &place, const Output &output) {
+        const int lane = place.lane();
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int column = Format::output_dim(tile::value_step(0, place.warp(), i), half, lane);
+#pragma unroll
+                for (int n = 0; n < tile::group_row_fragments; ++n) {
+#pragma unroll
+                    for (int odd = 0; odd < 2; ++odd)
+                        memory.columns[place.group][tile::row_of(0, n, odd, lane)][column] =
+                            output.value[round * 2 + i][n][half * 2 + odd];
+                }
+            }
+        }
+    }
+
+    /* A round's columns, stored, or left for the workers that share the unit: a block after the other. */
+    template <class Params, class Announced, class RowsOf>
+    static __device__ __forceinline__ void hand_over_round(const Params &params, Memory &memory,
+                                                           const float (&statistics)[tile::group_rows][2],
+                                                           const Announced &announced, RowsOf rows_of, int round) {
+        constexpr int block_parts = tile::latent_block_dims / block_columns;
+        const Piece &piece = announced.piece;
+        const bool is_part = piece.num_parts > 1;
+#pragma unroll 1
+        for (int i = 0; i < groups * block_parts; ++i) {
+            const int group = i / block_parts, part = i % block_parts, block = (group * rounds + round) * block_parts + part;
+            Slice result(announced.rows.live_rows);
+            result.template fold_all<1>(0, [&](uint32_t row, uint32_t column, int) {
+                return Partial{&memory.columns[group][row][part * block_columns + column], statistics[row]};
+            });
+            if (is_part && !WorkerFold<Slice, blocks>(params.records, piece, block).run(result))
+                continue;
+            store_unit<Format>(params.output, rows_of(), result, block * block_columns, params.v_head_dim);
+            if (is_part)
+                WorkerFold<Slice, blocks>(params.records, piece, block).clear(result);
+        }
+    }
+
+    template <class Params, class Place, class Meet>
+    static __device__ __forceinline__ void
+    store_whole(const Params &params, Memory &memory, const float (&statistics)[tile::group_rows][2],
+                float (&row_scale)[tile::group_rows], int live_rows, const tile::RowMap rows, const Place &place,
+                const Output &output, Meet meet) {
+        const int thread = ptx::thread_index_here();
+        if (thread < live_rows) {
+            const auto sink = [&] { return sink_of(params.output, rows, thread); };
+            const FinishedRow row(params.output, sink, statistics[thread][0], statistics[thread][1],
+                                  output_scale<Format>(params.output));
+            row_scale[thread] = row.scale;
+            if (params.output.lse != nullptr)
+                params.output.lse[rows.lse_offset(params.output, thread)] = row.lse(params.output);
+        }
+        meet();
+        memory.rows.template put<Format>(params.output.dtype, row_scale, output, place.group, place.warp(), place.lane());
+        meet();
+        memory.rows.template store<threads>(params.output, rows, live_rows, thread);
+        meet(); /* they have been taken */
     }
 };
 

@@ -5,5 +5,6 @@
 namespace tile {
 
 constexpr float log2_e = 1.4426950408889634f;
+constexpr unsigned full_warp = 0xffffffffu; /* all lanes, for the instructions that ask which */
 
 } // namespace tile

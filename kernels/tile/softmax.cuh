@@ -7,12 +7,11 @@
 
 #include "ptx/matrix.cuh"
 #include "ptx/scalar.cuh"
+#include "tile/constants.cuh"
 #include "tile/element.cuh"
 #include "tile/score.cuh"
 
 namespace tile {
-
-constexpr unsigned full_warp = 0xffffffffu;
 
 /* -infinity minus itself is NaN: what has seen no visible token compares with 0 instead, and gets weights of 0. */
 __device__ __forceinline__ float finite_reference(float reference) { return reference == -INFINITY ? 0.f : reference; }
