@@ -329,15 +329,28 @@ struct OutputRows {
     }
 };
 
+/* A square of the accumulators, whose number the compiler does not know: registers have no index. */
+__device__ __forceinline__ void take_square(Slice &result, const tile::LatentOutput &output, int square) {
+    constexpr int square_eights = Traits::square_columns / 8;
+    result.take(output.value, 0);
+#pragma unroll
+    for (int i = 1; i < Traits::squares; ++i) {
+        if (i == square)
+            result.take(output.value, i * square_eights);
+    }
+}
+
 /*
- * The piece's result out of this warp's registers, a square after the other: a whole unit's into out, a part into its record. Warps need
- * not meet for that: each folds the squares that it came last to. The parts of a unit begin with different squares, so that this falls to
+ * The piece's result out of this warp's registers, a square after the other: a whole unit's into out, a part into its records. Warps need
+ * not meet for that: each folds the squares that it came last to. The parts of a unit end with different squares, so that this falls to
  * different workers.
+ * Where these are few, who comes last to the square that it ends with has it in its registers still, and never leaves it: with two or three
+ * others less has to pass through L2, which is most of what the end of a short unit takes. With more it would only come later.
  */
 __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMemory &shared,
                                        const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const tile::RowMap &rows,
                                        const ConsumerState &state) {
-    constexpr int squares = Traits::squares, square_eights = Traits::square_columns / 8;
+    constexpr int squares = Traits::squares;
     const Place place(ptx::thread_index_here());
     const pipeline::Piece &piece = announced.piece;
     const int first_row = place.first_row() + place.lane() / 4, live_rows = announced.rows.live_rows;
@@ -355,25 +368,30 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
         result.sum[i] += shared.sums[1 - place.group][first_row + i * 8];
 
     const OutputRows output(params.output, rows, live_rows, place);
-    const bool is_part = piece.num_parts > 1;
+    const bool is_part = piece.num_parts > 1, keeps_last = is_part && piece.num_parts <= squares;
     float scale[tile::latent_lane_rows] = {};
     if (!is_part)
         output.finish(result, place, place.group == 0, scale);
-    const int first_square = is_part ? static_cast<int>(piece.part) : 0;
+    const auto store = [&](int square) {
+        output.store(result, scale, place, square, ptx::shared_address(shared.query[place.group * squares + square]));
+    };
+    const auto store_folded = [&](int square) {
+        output.finish(result, place, place.group == 0 && square == 0, scale);
+        store(square);
+    };
+    const int last_square = is_part ? static_cast<int>((piece.part + (keeps_last ? 0 : squares - 1)) % squares) : squares - 1;
+    const auto square_of = [&](int turn) { return (last_square + 1 + turn) % squares; };
     uint32_t counted[squares] = {};
 #pragma unroll 1
     for (int turn = 0; turn < squares; ++turn) {
-        const int square = (first_square + turn) % squares;
-        result.take(state.output.value, 0);
-#pragma unroll
-        for (int i = 1; i < squares; ++i) { /* registers have no index */
-            if (i == square)
-                result.take(state.output.value, i * square_eights);
-        }
+        const int square = square_of(turn);
+        take_square(result, state.output, square);
         if (!is_part) {
-            output.store(result, scale, place, square, ptx::shared_address(shared.query[place.group * squares + square]));
+            store(square);
             continue;
         }
+        if (keeps_last && turn == squares - 1)
+            break;
         Fold fold(params.records, piece, square);
         fold.leave(result);
 #pragma unroll
@@ -382,9 +400,18 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
                 counted[i] = fold.count(result.thread);
         }
     }
+    if (keeps_last) { /* before any other is folded: workers may wait for it */
+        Fold fold(params.records, piece, last_square);
+        if (fold.take_others_if_last<2>(result, fold.count(result.thread))) {
+            store_folded(last_square);
+            fold.clear_others(result);
+        } else {
+            fold.leave(result);
+        }
+    }
 #pragma unroll 1
-    for (int turn = 0; is_part && turn < squares; ++turn) {
-        const int square = (first_square + turn) % squares;
+    for (int turn = 0; is_part && turn < squares - keeps_last; ++turn) {
+        const int square = square_of(turn);
         uint32_t before = counted[0];
 #pragma unroll
         for (int i = 1; i < squares; ++i)
@@ -393,8 +420,7 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
         if (!fold.came_last(before, result.thread))
             continue;
         fold.take<2>(result);
-        output.finish(result, place, place.group == 0 && square == 0, scale);
-        output.store(result, scale, place, square, ptx::shared_address(shared.query[place.group * squares + square]));
+        store_folded(square);
         fold.clear(result);
     }
     meet_consumers(); /* Q of the next piece may come */

@@ -97,13 +97,10 @@ class AccumulatorFold {
         Record *const of_part = record(piece_.part);
 #pragma unroll
         for (int i = 0; i < S::per_thread; ++i) {
-            float value[S::width];
-#pragma unroll
-            for (int j = 0; j < S::width; ++j)
-                value[j] = marked(result.value[i][j]);
-            ptx::store_relaxed(of_part->output[i][result.thread], value);
+            const Words words = words_of(result, i);
+            ptx::store_relaxed(of_part->output[i][result.thread], words.output);
             if (i < S::statistics)
-                ptx::store_relaxed(of_part->statistics[i][result.thread], {marked(result.reference[i]), marked(result.sum[i])});
+                ptx::store_relaxed(of_part->statistics[i][result.thread], words.statistics);
         }
     }
 
@@ -126,37 +123,44 @@ class AccumulatorFold {
     /* All parts, in order; `together` of them are on their way at a time. */
     template <int together>
     __device__ __forceinline__ void take(S &result) {
-        result.clear();
-        if (!result.live())
-            return;
-#pragma unroll 1
-        for (int first = 0; first < parts_; first += together) {
-            Words words[together][S::per_thread] = {};
-#pragma unroll
-            for (int k = 0; k < together; ++k) {
-                if (first + k < parts_)
-                    load(first + k, result.thread, words[k]);
-            }
-#pragma unroll
-            for (int k = 0; k < together; ++k) {
-                if (first + k >= parts_)
-                    continue;
-                for (int tries = 0; rarely(!are_complete(words[k])); ++tries) { /* as wait_for_words */
-                    if (tries == most_tries)
-                        __trap();
-                    load(first + k, result.thread, words[k]);
-                }
-                result.fold(words[k]);
-            }
-        }
+        take<together, false>(result, [] { return true; });
+    }
+    /*
+     * The same with this piece's part as `result` has it, which was not left: if `counted`, before it would have been, says that this warp
+     * came last. Otherwise nothing changes, and it is to be left. The count is on its way together with the first of the others' parts.
+     */
+    template <int together>
+    __device__ __forceinline__ bool take_others_if_last(S &result, uint32_t counted) {
+        return take<together, true>(result, [&] { return came_last(counted, result.thread); });
     }
 
-    /* Clears what this thread has read of the records. */
-    __device__ __forceinline__ void clear(const S &result) {
+    /* Clears what this thread has read of the records: of all parts, or of those of the others. */
+    __device__ __forceinline__ void clear(const S &result) { clear_but(-1, result); }
+    __device__ __forceinline__ void clear_others(const S &result) { clear_but(static_cast<int>(piece_.part), result); }
+
+  private:
+    using Words = RecordWords<S::width>;
+
+    /* Vector i of a result, and its row's statistics, as they are left: so the bits do not tell whether they were. */
+    static __device__ __forceinline__ Words words_of(const S &result, int i) {
+        Words words = {};
+#pragma unroll
+        for (int j = 0; j < S::width; ++j)
+            words.output[j] = marked(result.value[i][j]);
+        if (i < S::statistics) {
+            words.statistics[0] = marked(result.reference[i]);
+            words.statistics[1] = marked(result.sum[i]);
+        }
+        return words;
+    }
+
+    __device__ __forceinline__ void clear_but(int kept_part, const S &result) {
         if (!result.live())
             return;
 #pragma unroll 1
         for (int part = 0; part < parts_; ++part) {
+            if (part == kept_part)
+                continue;
             Record *const of_part = record(part);
             const float zeros[S::width] = {};
 #pragma unroll
@@ -168,8 +172,49 @@ class AccumulatorFold {
         }
     }
 
-  private:
-    using Words = RecordWords<S::width>;
+    template <int together, bool has_own, class IsLast>
+    __device__ __forceinline__ bool take(S &result, IsLast is_last) {
+        const int own_part = has_own ? static_cast<int>(piece_.part) : -1;
+        Words own[S::per_thread] = {};
+        if constexpr (has_own) {
+#pragma unroll
+            for (int i = 0; i < S::per_thread; ++i)
+                own[i] = words_of(result, i);
+        }
+        if (!result.live())
+            return is_last();
+#pragma unroll 1
+        for (int first = 0; first < parts_; first += together) {
+            Words words[together][S::per_thread] = {};
+#pragma unroll
+            for (int k = 0; k < together; ++k) {
+                if (first + k < parts_ && first + k != own_part)
+                    load(first + k, result.thread, words[k]);
+            }
+            if (first == 0) {
+                if (!is_last())
+                    return false;
+                result.clear();
+            }
+#pragma unroll
+            for (int k = 0; k < together; ++k) {
+                if (first + k >= parts_)
+                    continue;
+                if (first + k == own_part) {
+#pragma unroll
+                    for (int i = 0; i < S::per_thread; ++i)
+                        words[k][i] = own[i];
+                }
+                for (int tries = 0; rarely(!are_complete(words[k])); ++tries) { /* as wait_for_words */
+                    if (tries == most_tries)
+                        __trap();
+                    load(first + k, result.thread, words[k]);
+                }
+                result.fold(words[k]);
+            }
+        }
+        return true;
+    }
 
     __device__ __forceinline__ void load(int part, uint32_t thread, Words (&words)[S::per_thread]) const {
         const Record *const of_part = record(part);
