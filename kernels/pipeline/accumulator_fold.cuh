@@ -3,7 +3,9 @@
  * accumulator_fold.cuh: level 3 of partial.cuh, as worker_fold.cuh, whose rules hold, for results that lie in registers as matrix
  * instructions of warpgroups left them, and need no folding within the CTA: AccumulatorSlice.
  *
- * The columns of a part have several records. A warp leaves all of them before it folds one, so that trips to memory go side by side.
+ * The columns of a part have several records. A warp leaves them before it folds one, so that trips to memory go side by side.
+ * One of them it may keep, and is counted before it has left it: if it came last, it folds that part from its registers, and nobody reads
+ * the record; if not, it leaves the part at once, and who came last waits for it as for any that is on its way.
  */
 #pragma once
 
@@ -104,14 +106,14 @@ class AccumulatorFold {
         }
     }
 
-    /* What was counted before this warp, in lane 0. */
+    /* What was counted before this warp, in lane 0. Behind `leave`; ahead of it where take_others_if_last follows. */
     __device__ __forceinline__ uint32_t count(uint32_t thread) {
         __syncwarp();
         return piece_.ends_share && piece_.num_workers > 1 && thread % 32 == 0
                    ? ptx::atomic_add(&record(0)->arrivals[thread / 32], 1u)
                    : 0u;
     }
-    /* Whether this warp left it last, and is to fold it. */
+    /* Whether this warp was counted last, and is to fold it. */
     __device__ __forceinline__ bool came_last(uint32_t counted, uint32_t thread) {
         if (rarely(!piece_.ends_share) || __shfl_sync(tile::full_warp, counted, 0) != piece_.num_workers - 1)
             return false;
