@@ -7,7 +7,8 @@
  *     announcer warp  likewise
  *     consumer warps  two warpgroups, a seesaw: each has half of the columns of out, and computes the scores of every other tile
  *                     (tile/latent_warpgroup.cuh)
- *     at a unit's end from the registers: 64 columns of a warp's rows after the other, into out, or into records (accumulator_fold.cuh)
+ *     at a unit's end from the registers: 64 columns of a warp's rows after the other, into out, or into records (accumulator_fold.cuh);
+ *                     in a cluster first to the CTA that owns them (accumulator_exchange.cuh)
  *
  * Warpgroup a has tile i, b has tile i + 1. The weights p of a tile are operands of both: its warpgroup has them in registers, the other
  * one reads them from shared memory. A step of one, while the other is half a step away (time runs to the right; K2: the part of K that
@@ -30,7 +31,9 @@
 #include <cstddef>
 
 #include "abi.h"
+#include "pipeline/accumulator_exchange.cuh"
 #include "pipeline/accumulator_fold.cuh"
+#include "pipeline/cluster_exchange.cuh"
 #include "pipeline/epilogue.cuh"
 #include "pipeline/page_stream.cuh"
 #include "pipeline/part_ring.cuh"
@@ -50,9 +53,10 @@ struct Traits {
     static constexpr int dtype = VARIANT_KV_DTYPE;
     static constexpr int head_dim = VARIANT_HEAD_DIM, v_dim = head_dim - 64;
     static constexpr int row_tile = VARIANT_ROW_TILE, tile_tokens = tile::group_tokens;
+    static constexpr int cluster_size = VARIANT_CLUSTER_SIZE;
     using Format = tile::KvFormat<dtype, head_dim>;
     static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
-    static_assert(head_dim == 576 && row_tile == tile::group_rows && VARIANT_CLUSTER_SIZE == 1, "the .toml: d576, r64, c1");
+    static_assert(head_dim == 576 && row_tile == tile::group_rows && cluster_size <= 4, "the .toml: d576, r64, c1 to c4");
     static_assert(!Format::converts_query && Format::scale_bytes == 0, "rows are operands as they lie");
 
     static constexpr int groups = 2, group_columns = v_dim / groups;
@@ -67,16 +71,18 @@ struct Traits {
     static_assert(consumer_registers * consumer_threads + other_registers * (threads - consumer_threads) <= registers * threads,
                   "registers of an SM");
 
-    /* A warp's columns leave in squares, of which each has a record. */
-    static constexpr int square_columns = 64, squares = group_columns / square_columns;
+    /* A warp's columns leave in squares, of which each has a record. A CTA of a cluster owns some of them, side by side. */
+    static constexpr int square_columns = 64, all_squares = group_columns / square_columns, squares = all_squares / cluster_size;
 };
 
 using Format = Traits::Format;
-using Ring = pipeline::PartRing<Traits::head_dim / 64>;
-using Schedule = pipeline::SplitSchedule<1>;
-using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, 1, pipeline::NoVotes>;
+constexpr bool has_cluster = Traits::cluster_size > 1;
+using Ring = pipeline::PartRing<Traits::head_dim / 64, has_cluster>;
+using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
+using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, Traits::cluster_size, pipeline::NoVotes>;
 using Slice = pipeline::AccumulatorSlice<Traits::consumer_threads>;
 using Fold = pipeline::AccumulatorFold<Slice, Traits::squares>;
+using Exchange = pipeline::AccumulatorExchange<Slice, Traits::squares, Traits::cluster_size>;
 using TileTokens = tile::WarpTokens<Traits::row_tile, Traits::tile_tokens>;
 
 struct SharedMemory {
@@ -86,11 +92,13 @@ struct SharedMemory {
     alignas(1024) uint8_t weights[Ring::line_bytes];
     float references[Traits::row_tile];           /* that belong to the weights */
     float sums[Traits::groups][Traits::row_tile]; /* of the rows of a piece */
+    Exchange exchange;
     pipeline::PartRingBarriers barriers;
     uint64_t published[Traits::groups]; /* weights of a warpgroup's newest tile: one arrival of each of its warps */
     pipeline::PieceQueue<Traits::row_tile> pieces;
     pipeline::Sequences sequences; /* for what is called rarely */
 };
+static_assert(sizeof(Exchange::Message[Traits::cluster_size]) <= sizeof SharedMemory::tiles, "lent tiles");
 /* Without the padding that the alignment adds to the end. */
 constexpr int shared_bytes = offsetof(SharedMemory, sequences) + sizeof(pipeline::Sequences);
 static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA");
@@ -99,6 +107,8 @@ constexpr int consumer_barrier =
     1; /* named barrier of the consumer warps; 0 is __syncthreads, from 2 on one for each warpgroup */
 
 __device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
+
+__device__ __forceinline__ uint32_t cluster_rank() { return has_cluster ? ptx::cluster_rank() : 0u; }
 
 /* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
 
@@ -334,10 +344,32 @@ __device__ __forceinline__ void take_square(Slice &result, const tile::LatentOut
     constexpr int square_eights = Traits::square_columns / 8;
     result.take(output.value, 0);
 #pragma unroll
-    for (int i = 1; i < Traits::squares; ++i) {
+    for (int i = 1; i < Traits::all_squares; ++i) {
         if (i == square)
             result.take(output.value, i * square_eights);
     }
+}
+
+/* What this CTA has of a piece goes to the CTAs of the cluster that own it, and what they have of its own squares comes. */
+template <class SharedMemory>
+__device__ __forceinline__ void exchange_squares(SharedMemory &shared, Slice &own, const tile::LatentOutput &output,
+                                                 const Place &place, uint32_t round) {
+    const uint32_t rank = cluster_rank();
+    auto &exchange = shared.exchange;
+    exchange.open(own, rank);
+    exchange.wait_ready(round);
+#pragma unroll 1
+    for (uint32_t turn = 1; turn < Traits::cluster_size; ++turn) {
+        const uint32_t owner = rank ^ turn;
+        if (place.group == 0 && place.lane() % 4 == 0)
+            exchange.send_statistics(own, rank, owner);
+#pragma unroll 1
+        for (int square = 0; square < Traits::squares; ++square) {
+            take_square(own, output, static_cast<int>(owner) * Traits::squares + square);
+            exchange.send(own, shared.tiles, square, rank, owner);
+        }
+    }
+    exchange.wait_received(round);
 }
 
 /*
@@ -347,10 +379,12 @@ __device__ __forceinline__ void take_square(Slice &result, const tile::LatentOut
  * Where these are few, who comes last to the square that it ends with has it in its registers still, and never leaves it: with two or three
  * others less has to pass through L2, which is most of what the end of a short unit takes. With more it would only come later.
  */
-__device__ __forceinline__ void finish(const mla_decode_params &params, SharedMemory &shared,
+template <class SharedMemory>
+__device__ __forceinline__ void finish(const mla_decode_params &params, SharedMemory &shared, const Ring &ring,
                                        const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const tile::RowMap &rows,
                                        const ConsumerState &state) {
     constexpr int squares = Traits::squares;
+    const int first_square = static_cast<int>(cluster_rank()) * squares;
     const Place place(ptx::thread_index_here());
     const pipeline::Piece &piece = announced.piece;
     const int first_row = place.first_row() + place.lane() / 4, live_rows = announced.rows.live_rows;
@@ -366,17 +400,31 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
 #pragma unroll
     for (int i = 0; i < tile::latent_lane_rows; ++i)
         result.sum[i] += shared.sums[1 - place.group][first_row + i * 8];
+    if constexpr (has_cluster)
+        exchange_squares(shared, result, state.output, place, announced.number);
+    const float own_reference[] = {result.reference[0], result.reference[1]}, own_sum[] = {result.sum[0], result.sum[1]};
+    const auto take = [&](int square) {
+        take_square(result, state.output, first_square + square);
+        if constexpr (has_cluster) {
+            for (int i = 0; i < tile::latent_lane_rows; ++i) {
+                result.reference[i] = own_reference[i];
+                result.sum[i] = own_sum[i];
+            }
+            shared.exchange.fold(result, shared.tiles, square, cluster_rank());
+        }
+    };
 
     const OutputRows output(params.output, rows, live_rows, place);
     const bool is_part = piece.num_parts > 1, keeps_last = is_part && piece.num_parts <= squares;
     float scale[tile::latent_lane_rows] = {};
-    if (!is_part)
+    if (!is_part && !has_cluster)
         output.finish(result, place, place.group == 0, scale);
     const auto store = [&](int square) {
-        output.store(result, scale, place, square, ptx::shared_address(shared.query[place.group * squares + square]));
+        output.store(result, scale, place, first_square + square,
+                     ptx::shared_address(shared.query[place.group * squares + square]));
     };
     const auto store_folded = [&](int square) {
-        output.finish(result, place, place.group == 0 && square == 0, scale);
+        output.finish(result, place, place.group == 0 && first_square + square == 0, scale);
         store(square);
     };
     const int last_square = is_part ? static_cast<int>((piece.part + (keeps_last ? 0 : squares - 1)) % squares) : squares - 1;
@@ -385,9 +433,12 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
 #pragma unroll 1
     for (int turn = 0; turn < squares; ++turn) {
         const int square = square_of(turn);
-        take_square(result, state.output, square);
+        take(square);
         if (!is_part) {
-            store(square);
+            if (has_cluster)
+                store_folded(square);
+            else
+                store(square);
             continue;
         }
         if (keeps_last && turn == squares - 1)
@@ -423,10 +474,13 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
         store_folded(square);
         fold.clear(result);
     }
+    if constexpr (has_cluster)
+        ring.give_back(place.lane());
     meet_consumers(); /* Q of the next piece may come */
 }
 
 __device__ __forceinline__ void consume(const mla_decode_params &params, SharedMemory &shared, Ring ring) {
+    pipeline::meet_cluster<Traits::cluster_size>();
     for (uint32_t number = 0;; ++number) {
         const auto &announced = shared.pieces.wait_named(number);
         const pipeline::Piece &piece = announced.piece;
@@ -447,7 +501,7 @@ __device__ __forceinline__ void consume(const mla_decode_params &params, SharedM
         meet_consumers(); /* its last line may give way to weights */
         attend(params, shared, announced.rows, ring, place, state);
         number = announced.number; /* anew: kept over the loop it would take a register from it */
-        finish(params, shared, announced, row_map(), state);
+        finish(params, shared, ring, announced, row_map(), state);
         shared.pieces.pop(number);
     }
 }
@@ -461,7 +515,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
 
     ptx::wait_for_preceding_kernel();
     const bool is_consumer = warp < Traits::consumer_warps;
-    Schedule schedule(params.schedule, shared.sequences, blockIdx.x, 0);
+    Schedule schedule(params.schedule, shared.sequences, blockIdx.x / Traits::cluster_size, cluster_rank());
     if (!is_consumer) {
         schedule.issue_length_loads();
         ptx::prefetch_tensor_map(&params.map);
@@ -471,11 +525,14 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         for (uint64_t &of_group : shared.published)
             ptx::mbarrier_init(ptx::shared_address(&of_group), tile::group_warps);
         shared.pieces.initialise(Traits::consumer_threads);
+        shared.exchange.initialise();
         ptx::fence_mbarrier_init();
     } else if (warp == 1) {
         pipeline::prefetch_page_table(params.schedule, lane);
     }
     __syncthreads();
+    if constexpr (has_cluster)
+        ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
 
     const Ring ring(shared.barriers, shared.tiles);
     if (is_consumer) {
@@ -490,6 +547,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         pipeline::NoVotes votes;
         Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes).run(schedule, lane);
     }
+    pipeline::meet_cluster<Traits::cluster_size>();
 }
 
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
@@ -500,7 +558,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .threads = Traits::threads,
     .dynamic_shared_bytes = shared_bytes,
     .ctas_per_sm = 1,
-    .cluster_size = 1,
+    .cluster_size = Traits::cluster_size,
     .query_dtypes = 1u << Traits::dtype,
     .kv_dtype = Traits::dtype,
     .out_dtypes = pipeline::out_dtypes<Format, Slice>,
@@ -517,7 +575,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
                 CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_LSE_NATURAL |
                 CONTRACT_FEATURE_QUERY_ROPE, /* not batch-invariant, as gqa_decode_warpgroup.cu */
     .flags = variant::contract_flags | CONTRACT_FLAG_LINE_COPIES,
-    .record_bytes = Traits::squares * sizeof(Fold::Record),
+    .record_bytes = Traits::all_squares * sizeof(Fold::Record), /* of every cluster size as much */
     .consumer_warps = Traits::consumer_warps,
     .reserved = {},
 };

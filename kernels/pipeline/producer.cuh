@@ -61,7 +61,11 @@ class Producer {
         PageBatch batch = stream.next();
         if (!batch.piece.end_of_work)
             before_first_copy();
-        while (!batch.piece.end_of_work) {
+        for (uint32_t pieces = 0; !batch.piece.end_of_work;) {
+            if constexpr (requires { requires Ring::lends_tiles; }) {
+                if (batch.first_box == batch.piece.first_box && pieces++ > 0)
+                    ring_.wait_given_back(pieces - 2);
+            }
             if (rarely(batch.has_newest))
                 ptx::wait_for_preceding_kernel();
             /*

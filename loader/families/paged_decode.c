@@ -194,7 +194,8 @@ struct mla_times {
  * Measured on an H200. MLA: 161 problems of bf16 and as many of e4m3, 1 to 128 requests of 512 to 32,768 tokens with 16 to 128 heads, every
  * kernel (`libdecode bench --regret --mla`): a unit's query and columns take their time whatever its length. The kernel that the model calls
  * the fastest is so or takes 1 % longer in all but a tenth of them, 25 % in the worst. Of 64 rows, where cuts lie beside the
- * ends of units, by forced numbers of workers; of FP8, with 64 and 128 heads, by seven problems, and where queries are e4m3, too, which they
+ * ends of units, by forced numbers of workers; in clusters of two and of four, whose units end with an exchange, by sixteen problems of 1 to
+ * 32 requests with 64 and 128 heads; of FP8, with 64 and 128 heads, by seven problems, and where queries are e4m3, too, which they
  * multiply as they lie, by three.
  */
 static const struct mla_times
@@ -208,6 +209,8 @@ static const struct mla_times
                          .uneven_ns = 3900,
                          .unit_ns = 5800},
     mla_times_64_rows = {.token_16_bit_ps = 26500, .split_ns = 6000, .part_ns = 1250, .uneven_ns = 20000, .unit_ns = 5200},
+    mla_times_64_rows_pairs = {.token_16_bit_ps = 26500, .split_ns = 4800, .part_ns = 1900, .uneven_ns = 20000, .unit_ns = 7950},
+    mla_times_64_rows_fours = {.token_16_bit_ps = 26500, .split_ns = 4800, .part_ns = 3800, .uneven_ns = 20000, .unit_ns = 5400},
     mla_times_64_fp8_rows = {.token_fp8_ps = 27700, .split_ns = 42000, .part_ns = 2700, .uneven_ns = 20000, .unit_ns = 20000},
     mla_times_64_byte_rows = {.token_fp8_ps = 20000, .split_ns = 42000, .part_ns = 2700, .uneven_ns = 20000, .unit_ns = 11000},
     no_mla_times = {0};
@@ -251,7 +254,9 @@ static const struct mla_times *times_of(const struct problem *problem, const con
                                              : &sparse_mla_times;
     if (contract->row_tile > MMA_ROWS) {
         if (contract->kv_dtype != KERNEL_DTYPE_E4M3)
-            return &mla_times_64_rows;
+            return contract->cluster_size == 1   ? &mla_times_64_rows
+                   : contract->cluster_size == 2 ? &mla_times_64_rows_pairs
+                                                 : &mla_times_64_rows_fours;
         const bool are_bytes =
             problem->given.query_dtype == LIBDECODE_DTYPE_E4M3 && problem->given.page_size >= (int32_t)contract->tile_tokens;
         return are_bytes ? &mla_times_64_byte_rows : &mla_times_64_fp8_rows;
