@@ -377,7 +377,8 @@ __device__ __forceinline__ void exchange_squares(SharedMemory &shared, Slice &ow
  * not meet for that: each folds the squares that it came last to. The parts of a unit end with different squares, so that this falls to
  * different workers.
  * Where these are few, who comes last to the square that it ends with has it in its registers still, and never leaves it: with two or three
- * others less has to pass through L2, which is most of what the end of a short unit takes. With more it would only come later.
+ * others less has to pass through L2, which is most of what the end of a short unit takes. With more it would only come later. Nor is a
+ * square kept in a cluster, where few pass, and beside what the exchange needs registers would not suffice.
  */
 template <class SharedMemory>
 __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMemory &shared, const Ring &ring,
@@ -415,7 +416,7 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
     };
 
     const OutputRows output(params.output, rows, live_rows, place);
-    const bool is_part = piece.num_parts > 1, keeps_last = is_part && piece.num_parts <= squares;
+    const bool is_part = piece.num_parts > 1, keeps_last = !has_cluster && is_part && piece.num_parts <= squares;
     float scale[tile::latent_lane_rows] = {};
     if (!is_part && !has_cluster)
         output.finish(result, place, place.group == 0, scale);
@@ -435,7 +436,7 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
         const int square = square_of(turn);
         take(square);
         if (!is_part) {
-            if (has_cluster)
+            if (has_cluster) /* statistics are those of the cluster, folded for each square */
                 store_folded(square);
             else
                 store(square);

@@ -62,7 +62,7 @@ class Producer {
         if (!batch.piece.end_of_work)
             before_first_copy();
         for (uint32_t pieces = 0; !batch.piece.end_of_work;) {
-            if constexpr (requires { requires Ring::lends_tiles; }) {
+            if constexpr (requires { requires Ring::lends_tiles; }) { /* at the end of the piece before */
                 if (batch.first_box == batch.piece.first_box && pieces++ > 0)
                     ring_.wait_given_back(pieces - 2);
             }

@@ -110,8 +110,7 @@ class InstructionsTest(unittest.TestCase):
                         wanted, unwanted = of_warpgroups(wanted), unwanted | {"HMMA"}
                     if name.startswith("mla_decode_") and (row_tile, kv_dtype) == ("64", "e4m3"):
                         wanted = wanted | QUERY_COPIES | {"QGMMA.64x64x32.F32.E4M3.E4M3"}
-                    spills = row_tile == "32" or (row_tile == "64" and (kv_dtype == "e4m3" or cluster_size == "2"))
-                    wide = name.startswith("mla_decode_") and spills
+                    wide = name.startswith("mla_decode_") and (row_tile == "32" or (row_tile, kv_dtype) == ("64", "e4m3"))
                     if options == "1" or wide:  # as the grid declares
                         unwanted = unwanted - LOCAL
                 if fields and int(cluster_size) > 1:
