@@ -11,19 +11,20 @@
  *                     in a cluster first to the CTA that owns them (accumulator_exchange.cuh)
  *
  * Warpgroup a has tile i, b has tile i + 1. The weights p of a tile are operands of both: its warpgroup has them in registers, the other
- * one reads them from shared memory. A step of one, while the other is half a step away (time runs to the right; K2: the part of K that
- * comes last, K1: the others):
+ * one reads them from shared memory. A step of one, while the other is half a step away (time runs to the right; K1: the last line of K and
+ * the half of V that comes first, K2: the other half):
  *
  *     a:  Q K1(i) | p(i-1) V(i-1) | Q K2(i) | softmax i, store p(i) | p(i) V(i) | Q K1(i+2) | p(i+1) V(i+1)
  *     b:  softmax i - 1, store p(i-1) | p(i-1) V(i-1) | Q K1(i+1)   | p(i) V(i) | Q K2(i+1) | softmax i + 1, store p(i+1)
  *
  * So matrix instructions of one run under the softmax of the other. There is one place for p: who reads p(i-1) from it is who stores
  * p(i) in it, behind. References go with p: the softmax of tile i begins with those of tile i - 1, and each warpgroup's output
- * follows them.
+ * follows them. Every softmax waits for the one before it, so what is between its scores and p counts twice: it is short (LatentSoftmax),
+ * and a tile that all rows see has a body to itself.
  *
  * Two tiles fit shared memory, so a tile's place is refilled in parts, as soon as its readers are done: a's half of V(i) behind p(i) V(i)
- * of a, b's half behind that of b, and Q K(i+2) takes them in that order. What was read last takes longest to come back, so p(i) V(i) of
- * b goes before the last part of Q K(i+1): behind all of it, with the softmax under it, an H200 took longer.
+ * of a, b's half behind that of b, each piece by piece of the output, and Q K(i+2) takes them in that order. What was read last takes longest
+ * to come back, so p(i) V(i) of b goes before half of Q K(i+1): later, or behind all of it with the softmax under it, an H200 took longer.
  *
  * Shared memory: struct SharedMemory below. p stands where the last line of Q was, which warps keep in registers.
  */
@@ -199,8 +200,64 @@ __device__ __forceinline__ void begin_others_output(SharedMemory &shared, const 
     tile::begin_latent_pv<Traits::dtype>(state.output, ptx::shared_address(shared.weights), values);
 }
 
-__device__ __forceinline__ void finish_output(ConsumerState &state) {
+/* Waits until this warpgroup's half of V of a tile is part of its output, and gives it back. `begun_since`: groups of instructions. */
+template <int begun_since>
+__device__ __forceinline__ void give_values_back(const Ring &ring, uint32_t stage, const Place &place) {
+    static_assert(Ring::half_pieces == tile::LatentOutput::pieces && Ring::half_pieces == 2, "a wait for each");
+    ptx::wgmma_wait_but<begun_since + 1>();
+    ring.release_piece(stage, place.group, 0, place.lane());
+    ptx::wgmma_wait_but<begun_since>();
+    ring.release_piece(stage, place.group, 1, place.lane());
+}
+
+/*
+ * One tile of this warpgroup's own, and what the other one's newest adds to this one's output. `masked`: some rows do not see all of its tokens,
+ * or scores have a soft cap or a negative scale. Most tiles have nothing of that, and a body to themselves: what runs waits for its instructions
+ * to be fetched, and longest where it jumps over others.
+ */
+template <bool masked>
+__device__ __forceinline__ void attend_tile(const mla_decode_params &params, SharedMemory &shared,
+                                            const tile::UnitRows<Traits::row_tile> &unit, int token, bool follows, float scale,
+                                            const Ring &ring, const Place &place, ConsumerState &state) {
+    constexpr int first_parts = 1 + Ring::half_pieces; /* of K1 */
+    const uint32_t query = ptx::shared_address(shared.query);
+    const uint32_t other = 1 - place.group, first_value = place.group * (Ring::half_lines * Ring::line_bytes);
+    tile::LatentScores scores;
+    begin_scores<0, first_parts>(scores, state.last_line, query, ring, place.group);
+    if (follows)
+        begin_others_output(shared, ring, ring.tile(other) + first_value, place, state);
+    begin_scores<first_parts, Ring::parts>(scores, state.last_line, query, ring, place.group);
+    if (follows)
+        give_values_back<1>(ring, other, place);
     ptx::wgmma_wait();
+    ptx::accumulator_is_ready(state.output.value);
+    ptx::accumulator_is_ready(scores.value);
+    ring.release_last_line(place.group, place.lane());
+
+    const TileTokens tokens{unit, unit.are_alike, token, unit.end_token, unit.common};
+    if constexpr (masked) {
+        tile::scale(scores, scale);
+        tile::cap(scores, params.query.soft_cap);
+        tile::mask(scores, tokens, place.first_row(), place.lane());
+        scale = 1.f;
+    }
+    tile::LatentSquare weights;
+    state.softmax.raise(scores, scale, state.output);
+    state.softmax.weigh<Traits::dtype>(scores, scale, weights, ptx::shared_address(shared.weights), place.warp(), place.lane());
+    if constexpr (masked) {
+        place.meet_group(); /* all four warps have read K */
+        tile::clear_unseen_values(ring.tile(place.group), Ring::lines - 1, tokens.seen_by_any(), place.thread());
+        ptx::fence_async_proxy();
+        place.meet_group();
+    }
+
+    state.softmax.leave(shared.references + place.first_row(), place.lane());
+    ptx::fence_async_proxy();
+    __syncwarp();
+    if (place.lane() == 0)
+        ptx::mbarrier_arrive(ptx::shared_address(&shared.published[place.group]));
+    tile::begin_latent_pv<Traits::dtype>(state.output, weights, ring.tile(place.group) + first_value);
+    give_values_back<0>(ring, place.group, place);
     ptx::accumulator_is_ready(state.output.value);
 }
 
@@ -208,66 +265,35 @@ __device__ __forceinline__ void finish_output(ConsumerState &state) {
 __device__ __forceinline__ void attend(const mla_decode_params &params, SharedMemory &shared,
                                        const tile::UnitRows<Traits::row_tile> &unit, Ring &ring, const Place &place,
                                        ConsumerState &state) {
-    const uint32_t query = ptx::shared_address(shared.query), weights_address = ptx::shared_address(shared.weights);
-    const uint32_t other = 1 - place.group, first_value = place.group * (Ring::half_lines * Ring::line_bytes);
+    const uint32_t other = 1 - place.group;
     const float scale = tile::scale_log2(params.query) * Format::k_scale;
-    /* Alike for all lanes, as the compiler then knows: matrix instructions in what it takes for a divergent path are serialised. */
+    /*
+     * Alike for all lanes, as the compiler then knows: matrix instructions in what it takes for a divergent path are serialised. And read here,
+     * once: while matrix instructions run, shared memory answers late.
+     */
     int token = __shfl_sync(tile::full_warp, unit.first_token, 0);
     const int end_token = __shfl_sync(tile::full_warp, unit.end_token, 0);
+    const bool may_be_plain = scale >= 0.f && !(params.query.soft_cap > 0.f);
+    const int first_plain = __shfl_sync(tile::full_warp, unit.common.first, 0);
+    const int end_plain = __shfl_sync(tile::full_warp, may_be_plain ? unit.common.end : 0, 0);
     bool follows = __any_sync(tile::full_warp, token < end_token && ring.stage() == other); /* behind a tile of this piece */
     if (follows) {
         ring.advance();
         token += Traits::tile_tokens;
     }
-    for (; token < end_token; token += 2 * Traits::tile_tokens) {
-        tile::LatentScores scores;
-        begin_scores<0, Ring::parts - 1>(scores, state.last_line, query, ring, place.group);
-        if (follows)
-            begin_others_output(shared, ring, ring.tile(other) + first_value, place, state);
+    while (token < end_token) {
+        if (token >= first_plain && token + Traits::tile_tokens <= end_plain)
+            attend_tile<false>(params, shared, unit, token, follows, scale, ring, place, state);
         else
-            ptx::wgmma_commit();
-        begin_scores<Ring::parts - 1, Ring::parts>(scores, state.last_line, query, ring, place.group);
-        ptx::wgmma_wait_but<1>();
-        if (follows)
-            ring.release_half(other, place.group, place.lane());
-        finish_output(state); /* the scores, too */
-        ptx::accumulator_is_ready(scores.value);
-        ring.release_last_line(place.group, place.lane());
-
-        const TileTokens tokens{unit, unit.are_alike, token, unit.end_token, unit.common};
-        const bool all_visible = tokens.all_visible();
-        tile::scale_and_cap(scores, scale, params.query.soft_cap);
-        if (!all_visible)
-            tile::mask(scores, tokens, place.first_row(), place.lane());
-        const tile::LatentSoftmax::Raised raised = state.softmax.raised_by(scores);
-        tile::LatentSquare weights;
-        float added[tile::latent_lane_rows];
-        state.softmax.weigh<Traits::dtype>(scores, raised, weights, added);
-        if (!all_visible) {
-            place.meet_group(); /* all four warps have read K */
-            tile::clear_unseen_values(ring.tile(place.group), Ring::lines - 1, tokens.seen_by_any(), place.thread());
-            ptx::fence_async_proxy();
-            place.meet_group();
-        }
-
-        state.softmax.move_to(raised, added, state.output);
-        state.softmax.leave(shared.references + place.first_row(), place.lane());
-        weights.store(weights_address, place.warp(), place.lane());
-        ptx::fence_async_proxy();
-        __syncwarp();
-        if (place.lane() == 0)
-            ptx::mbarrier_arrive(ptx::shared_address(&shared.published[place.group]));
-        tile::begin_latent_pv<Traits::dtype>(state.output, weights, ring.tile(place.group) + first_value);
-        finish_output(state);
-        ring.release_half(place.group, place.group, place.lane());
-
+            attend_tile<true>(params, shared, unit, token, follows, scale, ring, place, state);
         follows = true;
         ring.advance(token + Traits::tile_tokens < end_token ? 2 : 1);
+        token += 2 * Traits::tile_tokens;
     }
     if (__any_sync(tile::full_warp, follows && ring.stage() == place.group)) { /* the last tile is the other's */
-        begin_others_output(shared, ring, ring.tile(other) + first_value, place, state);
-        finish_output(state);
-        ring.release_half(other, place.group, place.lane());
+        begin_others_output(shared, ring, ring.tile(other) + place.group * (Ring::half_lines * Ring::line_bytes), place, state);
+        give_values_back<0>(ring, other, place);
+        ptx::accumulator_is_ready(state.output.value);
     }
 }
 

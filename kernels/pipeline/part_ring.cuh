@@ -2,7 +2,8 @@
 /*
  * part_ring.cuh: kv_ring.cuh for tiles that are refilled, and waited for, part by part: where a tile of MLA takes so much of shared
  * memory that only two fit, and one half of V is needed long after the other. A tile is [line][64 tokens][128 bytes]; its last line, which
- * is no part of V, is part 0, then come the pieces of the half of V that is given back first, then those of the other one.
+ * is no part of V, is part 0, then come the pieces of the half of V that is given back first, then those of the other one. Every part is
+ * given back by itself: a piece of V before the next one of its half has been multiplied.
  *
  *     stage 0:  part 0: last line    1, 2: half 0    3, 4: half 1
  *     stage 1:  part 0: last line    1, 2: half 1    3, 4: half 0
@@ -21,11 +22,10 @@ namespace pipeline {
 
 /* Lies in shared memory. */
 struct PartRingBarriers {
-    static constexpr int stages = 2, parts = 5, releases = 3;
-    uint64_t full[stages][parts]; /* one arrival, of the producer, and the bytes of the part */
-    uint64_t given_back;          /* one arrival per consumer warp and piece */
-    uint64_t empty[stages]
-                  [releases]; /* of the last line and of either half: one arrival per warp of the warpgroup that reads it last */
+    static constexpr int stages = 2, parts = 5;
+    uint64_t full[stages][parts];  /* one arrival, of the producer, and the bytes of the part */
+    uint64_t empty[stages][parts]; /* the last line, then V from its first piece on: one arrival per warp of who reads it last */
+    uint64_t given_back;           /* one arrival per consumer warp and piece of work */
 };
 
 /* One warp's place in the ring. `lines`: of a tile. */
@@ -34,10 +34,9 @@ class PartRing {
   public:
     static constexpr bool lends_tiles = lends_tiles_;
     static constexpr int num_stages = PartRingBarriers::stages, num_tensors = 1, parts = PartRingBarriers::parts;
-    static constexpr int lines = lines_, half_lines = (lines - 1) / 2, piece_lines = half_lines / 2;
+    static constexpr int lines = lines_, half_lines = (lines - 1) / 2, half_pieces = 2, piece_lines = half_lines / half_pieces;
     static constexpr int line_bytes = 64 * 128, tile_bytes = lines * line_bytes;
-    static constexpr int second_half = 3; /* the first part of it */
-    static_assert(piece_lines * 4 + 1 == lines, "four pieces and a line");
+    static_assert(1 + 2 * half_pieces == parts && 1 + 2 * half_pieces * piece_lines == lines, "a line and two halves");
 
     __device__ __forceinline__ PartRing(PartRingBarriers &barriers, const void *tiles)
         : full_(ptx::shared_address(barriers.full)), empty_(ptx::shared_address(barriers.empty)),
@@ -48,19 +47,16 @@ class PartRing {
         if constexpr (lends_tiles)
             ptx::mbarrier_init(ptx::shared_address(&barriers.given_back), 2 * reading_warps);
         for (int stage = 0; stage < num_stages; ++stage) {
-            for (int part = 0; part < parts; ++part)
+            for (int part = 0; part < parts; ++part) {
                 ptx::mbarrier_init(ptx::shared_address(&barriers.full[stage][part]), 1);
-            for (int release = 0; release < PartRingBarriers::releases; ++release)
-                ptx::mbarrier_init(ptx::shared_address(&barriers.empty[stage][release]), reading_warps);
+                ptx::mbarrier_init(ptx::shared_address(&barriers.empty[stage][part]), reading_warps);
+            }
         }
     }
 
-    /* The half of V that part `part`, not 0, of a stage lies in; its first line; its lines. */
-    static __device__ __forceinline__ int half_of(uint32_t stage, int part) {
-        return static_cast<int>(stage) ^ (part >= second_half);
-    }
+    /* First line of part `part` of a stage; its lines. */
     static __device__ __forceinline__ int first_line(uint32_t stage, int part) {
-        return part == 0 ? lines - 1 : half_of(stage, part) * half_lines + (part - 1) % 2 * piece_lines;
+        return part == 0 ? lines - 1 : ((part - 1) * piece_lines + static_cast<int>(stage) * half_lines) % (lines - 1);
     }
     static __device__ __forceinline__ constexpr int lines_of(int part) { return part == 0 ? 1 : piece_lines; }
 
@@ -68,14 +64,16 @@ class PartRing {
     __device__ __forceinline__ uint32_t tile(uint32_t stage) const { return tiles_ + stage * tile_bytes; }
     __device__ __forceinline__ uint32_t full_barrier(int part) const { return full_ + (stage() * parts + part) * 8; }
 
-    /* Consumer: the part is in shared memory; this warp has read the last line, or a half of V. */
+    /* Consumer: the part is in shared memory; this warp has read the last line, or a piece of a half of V. */
     __device__ __forceinline__ void wait_full(int part) const { wait(full_barrier(part), phase()); }
     __device__ __forceinline__ void release_last_line(uint32_t stage, int lane) const { release(stage, 0, lane); }
-    __device__ __forceinline__ void release_half(uint32_t stage, int half, int lane) const { release(stage, 1 + half, lane); }
+    __device__ __forceinline__ void release_piece(uint32_t stage, int half, int piece, int lane) const {
+        release(stage, 1 + half * half_pieces + piece, lane);
+    }
     /* Producer: what was there has been read; in the first round nothing was. */
     __device__ __forceinline__ void wait_empty(int part) const {
-        const int release = part == 0 ? 0 : 1 + half_of(stage(), part);
-        wait(empty_ + (stage() * PartRingBarriers::releases + release) * 8, phase() ^ 1u);
+        const int place = part == 0 ? 0 : 1 + first_line(stage(), part) / piece_lines;
+        wait(empty_ + (stage() * parts + place) * 8, phase() ^ 1u);
     }
 
     /* Consumer: this warp has read what it was lent the tiles for. Producer: all have, of the worker's piece of that number. */
@@ -93,10 +91,10 @@ class PartRing {
 
   private:
     __device__ __forceinline__ uint32_t phase() const { return number_ / num_stages & 1u; }
-    __device__ __forceinline__ void release(uint32_t stage, int release, int lane) const {
+    __device__ __forceinline__ void release(uint32_t stage, int place, int lane) const {
         __syncwarp();
         if (lane == 0)
-            ptx::mbarrier_arrive(empty_ + (stage * PartRingBarriers::releases + release) * 8);
+            ptx::mbarrier_arrive(empty_ + (stage * parts + place) * 8);
     }
     static __device__ __forceinline__ void wait(uint32_t barrier, uint32_t parity) {
         while (!ptx::mbarrier_try_wait(barrier, parity)) {

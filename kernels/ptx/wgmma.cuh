@@ -140,24 +140,19 @@ __device__ __forceinline__ void wgmma_m64n64k16_fp16(float (&d)[8][4], const uin
 }
 
 /*
- * The same where a, too, lies in shared memory, a swizzled_operand of 64 lines; and 64x64, 64x16, 16x256 with b as a transposed_operand.
+ * The same where a, too, lies in shared memory, a swizzled_operand of 64 lines; and 64x64, 64x16, 16x128 with b as a transposed_operand.
  * What the instructions of one shape have in common, but for the types of the elements, stands here once.
  */
 #define PTX_FOUR(d, n) "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
 #define PTX_SIXTEEN(d, n) PTX_FOUR(d, n), PTX_FOUR(d, (n) + 1), PTX_FOUR(d, (n) + 2), PTX_FOUR(d, (n) + 3)
-#define PTX_SIXTY_FOUR(d, n) PTX_SIXTEEN(d, n), PTX_SIXTEEN(d, (n) + 4), PTX_SIXTEEN(d, (n) + 8), PTX_SIXTEEN(d, (n) + 12)
 #define PTX_REGISTERS_32                                                                                                         \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                                     \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define PTX_REGISTERS_128                                                                                                        \
+#define PTX_REGISTERS_64                                                                                                         \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                                     \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                           \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                           \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "                                           \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                                           \
-    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                                           \
-    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "                               \
-    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
 #define PTX_WGMMA_N64(types)                                                                                                     \
     asm volatile("{\n"                                                                                                           \
@@ -176,22 +171,22 @@ __device__ __forceinline__ void wgmma_m64n64k16_fp16(float (&d)[8][4], const uin
                  : PTX_SIXTEEN(d, 0), PTX_SIXTEEN(d, 4)                                                                          \
                  : "l"(a), "l"(b), "r"(accumulates ? 1u : 0u)                                                                    \
                  : "memory")
-#define PTX_WGMMA_N256(types)                                                                                                    \
+#define PTX_WGMMA_N128(types)                                                                                                    \
     asm volatile("{\n"                                                                                                           \
                  ".reg .pred accumulates;\n"                                                                                     \
                  "setp.ne.u32 accumulates, 1, 0;\n"                                                                              \
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32." types " {" PTX_REGISTERS_128                                     \
-                 "}, %128, %129, accumulates, 1, 1, 0, 1;\n}"                                                                    \
-                 : PTX_SIXTY_FOUR(d, 0), PTX_SIXTY_FOUR(d, 16)                                                                   \
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" PTX_REGISTERS_64                                      \
+                 "}, %64, %65, accumulates, 1, 1, 0, 1;\n}"                                                                      \
+                 : PTX_SIXTEEN(d, 0), PTX_SIXTEEN(d, 4), PTX_SIXTEEN(d, 8), PTX_SIXTEEN(d, 12)                                   \
                  : "l"(a), "l"(b)                                                                                                \
                  : "memory")
-#define PTX_WGMMA_N256_REGISTERS(types)                                                                                          \
+#define PTX_WGMMA_N128_REGISTERS(types)                                                                                          \
     asm volatile("{\n"                                                                                                           \
                  ".reg .pred accumulates;\n"                                                                                     \
                  "setp.ne.u32 accumulates, 1, 0;\n"                                                                              \
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32." types " {" PTX_REGISTERS_128                                     \
-                 "}, {%128, %129, %130, %131}, %132, accumulates, 1, 1, 1;\n}"                                                   \
-                 : PTX_SIXTY_FOUR(d, 0), PTX_SIXTY_FOUR(d, 16)                                                                   \
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" PTX_REGISTERS_64                                      \
+                 "}, {%64, %65, %66, %67}, %68, accumulates, 1, 1, 1;\n}"                                                        \
+                 : PTX_SIXTEEN(d, 0), PTX_SIXTEEN(d, 4), PTX_SIXTEEN(d, 8), PTX_SIXTEEN(d, 12)                                   \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)                                                            \
                  : "memory")
 
@@ -209,23 +204,22 @@ __device__ __forceinline__ void wgmma_m64n64k32_e4m3(float (&d)[8][4], uint64_t 
     PTX_WGMMA_N64_BYTES("e4m3.e4m3");
 }
 /* d += a b. */
-__device__ __forceinline__ void wgmma_m64n256k16_bf16(float (&d)[32][4], uint64_t a, uint64_t b) { PTX_WGMMA_N256("bf16.bf16"); }
-__device__ __forceinline__ void wgmma_m64n256k16_fp16(float (&d)[32][4], uint64_t a, uint64_t b) { PTX_WGMMA_N256("f16.f16"); }
-__device__ __forceinline__ void wgmma_m64n256k16_bf16(float (&d)[32][4], const uint32_t (&a)[4], uint64_t b) {
-    PTX_WGMMA_N256_REGISTERS("bf16.bf16");
+__device__ __forceinline__ void wgmma_m64n128k16_bf16(float (&d)[16][4], uint64_t a, uint64_t b) { PTX_WGMMA_N128("bf16.bf16"); }
+__device__ __forceinline__ void wgmma_m64n128k16_fp16(float (&d)[16][4], uint64_t a, uint64_t b) { PTX_WGMMA_N128("f16.f16"); }
+__device__ __forceinline__ void wgmma_m64n128k16_bf16(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b) {
+    PTX_WGMMA_N128_REGISTERS("bf16.bf16");
 }
-__device__ __forceinline__ void wgmma_m64n256k16_fp16(float (&d)[32][4], const uint32_t (&a)[4], uint64_t b) {
-    PTX_WGMMA_N256_REGISTERS("f16.f16");
+__device__ __forceinline__ void wgmma_m64n128k16_fp16(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b) {
+    PTX_WGMMA_N128_REGISTERS("f16.f16");
 }
 
 #undef PTX_FOUR
 #undef PTX_SIXTEEN
-#undef PTX_SIXTY_FOUR
 #undef PTX_REGISTERS_32
-#undef PTX_REGISTERS_128
+#undef PTX_REGISTERS_64
 #undef PTX_WGMMA_N64
 #undef PTX_WGMMA_N64_BYTES
-#undef PTX_WGMMA_N256
-#undef PTX_WGMMA_N256_REGISTERS
+#undef PTX_WGMMA_N128
+#undef PTX_WGMMA_N128_REGISTERS
 
 } // namespace ptx

@@ -35,13 +35,13 @@ __device__ __forceinline__ void latent_scores_mma(float (&d)[8][4], const A &a, 
     else
         ptx::wgmma_m64n64k16_fp16(d, a, b, accumulates);
 }
-/* d += a b over 16 tokens. */
+/* d += a b over 16 tokens, of a piece of the output. */
 template <int dtype, class A>
-__device__ __forceinline__ void latent_output_mma(float (&d)[32][4], const A &a, uint64_t b) {
+__device__ __forceinline__ void latent_output_mma(float (&d)[16][4], const A &a, uint64_t b) {
     if constexpr (dtype == KERNEL_DTYPE_BF16)
-        ptx::wgmma_m64n256k16_bf16(d, a, b);
+        ptx::wgmma_m64n128k16_bf16(d, a, b);
     else
-        ptx::wgmma_m64n256k16_fp16(d, a, b);
+        ptx::wgmma_m64n128k16_fp16(d, a, b);
 }
 
 /* An operand of 64 rows and 64 columns in shared memory, or such a part of one, as the A operand of 16 of its columns. */
@@ -51,7 +51,13 @@ struct LatentScores {
     float value[8][4];
 };
 struct LatentOutput {
+    /* What one matrix instruction adds to. V is given back in as many pieces, so that the next tile begins to come earlier. */
+    static constexpr int pieces = 2, piece_dims = latent_output_dims / pieces;
     float value[latent_output_dims / 8][4];
+
+    __device__ __forceinline__ float (&piece(int i))[piece_dims / 8][4] {
+        return reinterpret_cast<float(&)[piece_dims / 8][4]>(value[i * (piece_dims / 8)]);
+    }
 
     __device__ __forceinline__ void clear() {
 #pragma unroll
@@ -75,11 +81,14 @@ struct LatentOutput {
 struct LatentSquare {
     uint32_t operand[group_token_fragments][4];
 
-    /* Into shared memory: [row][64 columns]. `warp`: of the group. */
+    /* Into shared memory: [row][64 columns]; a fragment of them. `warp`: of the group. */
+    __device__ __forceinline__ void store(uint32_t square, int fragment, int warp, int lane) const {
+        ptx::stmatrix_x4(SquareRows::at(square, warp * 16 + lane % 16, fragment * 32 + lane / 16 * 16), operand[fragment]);
+    }
     __device__ __forceinline__ void store(uint32_t square, int warp, int lane) const {
 #pragma unroll
         for (int fragment = 0; fragment < group_token_fragments; ++fragment)
-            ptx::stmatrix_x4(SquareRows::at(square, warp * 16 + lane % 16, fragment * 32 + lane / 16 * 16), operand[fragment]);
+            store(square, fragment, warp, lane);
     }
 };
 
@@ -97,27 +106,35 @@ struct LatentQueryLine {
 /* Of K's line at `line`, the operand of step 0 to 3. */
 __device__ __forceinline__ uint64_t key_operand(uint32_t line, int step) { return ptx::swizzled_operand(line + step * 32); }
 
-/* Begins output += p V of a tile's 64 tokens; `values`: the first of the four lines of V. p: registers, or in shared memory. */
-template <int dtype>
-__device__ __forceinline__ void begin_latent_pv(LatentOutput &output, const LatentSquare &weights, uint32_t values) {
+/*
+ * Begins output += p V of a tile's 64 tokens, a piece of the output after the other, each as a group of its own; `values`: the first of the
+ * four lines of V. p: registers, or in shared memory.
+ */
+template <int dtype, class OperandOf>
+__device__ __forceinline__ void begin_latent_pv_pieces(LatentOutput &output, OperandOf weights, uint32_t values) {
+    constexpr int line_bytes = group_tokens * 128;
     values = ptx::computed_here(values); /* descriptors kept over the loop would take registers from it */
     ptx::wgmma_fence();
 #pragma unroll
-    for (int fragment = 0; fragment < group_token_fragments; ++fragment)
-        latent_output_mma<dtype>(output.value, weights.operand[fragment],
-                                 ptx::transposed_operand<group_tokens * 128>(values + fragment * (fragment_tokens * 128)));
-    ptx::wgmma_commit();
+    for (int piece = 0; piece < LatentOutput::pieces; ++piece) {
+        const uint32_t of_piece = values + piece * (LatentOutput::piece_dims / 64 * line_bytes);
+#pragma unroll
+        for (int fragment = 0; fragment < group_token_fragments; ++fragment)
+            latent_output_mma<dtype>(output.piece(piece), weights(fragment),
+                                     ptx::transposed_operand<line_bytes>(of_piece + fragment * (fragment_tokens * 128)));
+        ptx::wgmma_commit();
+    }
+}
+template <int dtype>
+__device__ __forceinline__ void begin_latent_pv(LatentOutput &output, const LatentSquare &weights, uint32_t values) {
+    begin_latent_pv_pieces<dtype>(
+        output, [&](int fragment) -> const uint32_t(&)[4] { return weights.operand[fragment]; }, values);
 }
 template <int dtype>
 __device__ __forceinline__ void begin_latent_pv(LatentOutput &output, uint32_t weights, uint32_t values) {
-    values = ptx::computed_here(values);
     weights = ptx::computed_here(weights);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int fragment = 0; fragment < group_token_fragments; ++fragment)
-        latent_output_mma<dtype>(output.value, SquareRows::operand(weights, 0, fragment),
-                                 ptx::transposed_operand<group_tokens * 128>(values + fragment * (fragment_tokens * 128)));
-    ptx::wgmma_commit();
+    begin_latent_pv_pieces<dtype>(
+        output, [&](int fragment) { return SquareRows::operand(weights, 0, fragment); }, values);
 }
 
 /* Rows of V that no row sees become zero: a weight of 0 does not help against NaN. By the 128 threads of a warpgroup, which then meet. */
@@ -161,59 +178,55 @@ struct LatentSoftmax {
         }
     }
 
-    /* What the references of this tile's scores are: those so far where no score exceeds them by far. */
-    struct Raised {
-        float reference[latent_lane_rows];
-    };
-    __device__ __forceinline__ Raised raised_by(const LatentScores &scores) const {
-        Raised raised;
+    /*
+     * Raises the references of rows in which a score, times `scale`, exceeds them by far. That is rare, and known without what the other lanes
+     * of a row have. No instruction that adds to the output is under way.
+     */
+    __device__ __forceinline__ void raise(const LatentScores &scores, float scale, LatentOutput &output) {
+        float largest[latent_lane_rows];
 #pragma unroll
         for (int i = 0; i < latent_lane_rows; ++i) {
-            float largest = -INFINITY;
+            largest[i] = -INFINITY;
 #pragma unroll
             for (int n = 0; n < 8; ++n)
-                largest = fmaxf(largest, fmaxf(scores.value[n][i * 2], scores.value[n][i * 2 + 1]));
+                largest[i] = fmaxf(largest[i], fmaxf(scores.value[n][i * 2], scores.value[n][i * 2 + 1]));
+            largest[i] *= scale;
+        }
+        if (!__any_sync(full_warp,
+                        largest[0] - reference[0] > rescale_threshold || largest[1] - reference[1] > rescale_threshold))
+            return;
+#pragma unroll
+        for (int i = 0; i < latent_lane_rows; ++i) {
 #pragma unroll
             for (int distance = 1; distance < 4; distance *= 2)
-                largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));
-            raised.reference[i] = largest - reference[i] > rescale_threshold ? largest : reference[i];
+                largest[i] = fmaxf(largest[i], __shfl_xor_sync(full_warp, largest[i], distance));
+            largest[i] = largest[i] - reference[i] > rescale_threshold ? largest[i] : reference[i];
         }
-        return raised;
+        move(largest, output);
     }
 
-    /* Weights of the scores by those references, and their sums, which `move_to` adds. */
+    /*
+     * Weights of the scores, times `scale`, and their sums; the weights go to `square` in shared memory, too. Products are rounded, as in
+     * `raise`: else the largest of huge scores would not be its own reference. `warp`: of the group.
+     */
     template <int dtype>
-    __device__ __forceinline__ void weigh(const LatentScores &scores, const Raised &raised, LatentSquare &weights,
-                                          float (&added)[latent_lane_rows]) const {
-        added[0] = added[1] = 0.f;
-#pragma unroll
-        for (int n = 0; n < 8; ++n) {
-#pragma unroll
-            for (int i = 0; i < latent_lane_rows; ++i) {
-                const float p0 = ptx::exp2_approx(scores.value[n][i * 2] - raised.reference[i]);
-                const float p1 = ptx::exp2_approx(scores.value[n][i * 2 + 1] - raised.reference[i]);
-                added[i] += p0 + p1;
-                weights.operand[n / 2][n % 2 * 2 + i] = Element<dtype>::pack(p0, p1);
-            }
-        }
-        /* Here, not where they are used: behind the wait for the instructions that run meanwhile. */
+    __device__ __forceinline__ void weigh(const LatentScores &scores, float scale, LatentSquare &weights, uint32_t square,
+                                          int warp, int lane) {
 #pragma unroll
         for (int fragment = 0; fragment < group_token_fragments; ++fragment) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-                weights.operand[fragment][i] = ptx::computed_here(weights.operand[fragment][i]);
+            for (int half = 0; half < 2; ++half) {
+                const float(&score)[4] = scores.value[fragment * 2 + half];
+#pragma unroll
+                for (int i = 0; i < latent_lane_rows; ++i) {
+                    const float p0 = ptx::exp2_approx(__fmul_rn(score[i * 2], scale) - reference[i]);
+                    const float p1 = ptx::exp2_approx(__fmul_rn(score[i * 2 + 1], scale) - reference[i]);
+                    sum[i] += p0 + p1;
+                    weights.operand[fragment][half * 2 + i] = Element<dtype>::pack(p0, p1);
+                }
+            }
+            weights.store(square, fragment, warp, lane);
         }
-#pragma unroll
-        for (int i = 0; i < latent_lane_rows; ++i)
-            added[i] = __uint_as_float(ptx::computed_here(__float_as_uint(added[i])));
-    }
-
-    /* No instruction that adds to the output is under way. */
-    __device__ __forceinline__ void move_to(const Raised &raised, const float (&added)[latent_lane_rows], LatentOutput &output) {
-        move({raised.reference[0], raised.reference[1]}, output);
-#pragma unroll
-        for (int i = 0; i < latent_lane_rows; ++i)
-            sum[i] += added[i];
     }
 
     /* Of a row's tokens in the warpgroup's tiles, in each of its four lanes. */
@@ -242,14 +255,16 @@ struct LatentSoftmax {
     }
 };
 
-/* From products to logits in base 2, as score.cuh has it. */
-__device__ __forceinline__ void scale_and_cap(LatentScores &scores, float scale, float cap) {
+/* From products to logits in base 2, as score.cuh has it: `scale`, then a soft cap, where there is one. */
+__device__ __forceinline__ void scale(LatentScores &scores, float scale) {
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
             scores.value[n][i] *= scale;
     }
+}
+__device__ __forceinline__ void cap(LatentScores &scores, float cap) {
     if (cap > 0.f) {
         const float cap_log2 = cap * log2_e, factor = __fdividef(1.f, cap_log2);
 #pragma unroll

@@ -184,16 +184,16 @@ inline void wgmma_m64n64k16_bf16(float (&d)[8][4], uint64_t a, uint64_t b, bool 
 inline void wgmma_m64n64k16_fp16(float (&d)[8][4], uint64_t a, uint64_t b, bool accumulates) {
     played_wgmma<played::float_from_fp16>(d, {nullptr, static_cast<uint32_t>(a)}, b, accumulates);
 }
-inline void wgmma_m64n256k16_bf16(float (&d)[32][4], const uint32_t (&a)[4], uint64_t b) {
+inline void wgmma_m64n128k16_bf16(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b) {
     played_wgmma<played::float_from_bf16>(d, {a, 0}, b, true);
 }
-inline void wgmma_m64n256k16_fp16(float (&d)[32][4], const uint32_t (&a)[4], uint64_t b) {
+inline void wgmma_m64n128k16_fp16(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b) {
     played_wgmma<played::float_from_fp16>(d, {a, 0}, b, true);
 }
-inline void wgmma_m64n256k16_bf16(float (&d)[32][4], uint64_t a, uint64_t b) {
+inline void wgmma_m64n128k16_bf16(float (&d)[16][4], uint64_t a, uint64_t b) {
     played_wgmma<played::float_from_bf16>(d, {nullptr, static_cast<uint32_t>(a)}, b, true);
 }
-inline void wgmma_m64n256k16_fp16(float (&d)[32][4], uint64_t a, uint64_t b) {
+inline void wgmma_m64n128k16_fp16(float (&d)[16][4], uint64_t a, uint64_t b) {
     played_wgmma<played::float_from_fp16>(d, {nullptr, static_cast<uint32_t>(a)}, b, true);
 }
 
