@@ -317,26 +317,18 @@ struct OutputRows {
     static __device__ __forceinline__ int row(int i, const Place &place) { return place.first_row() + i * 4 + place.lane() / 8; }
     static __device__ __forceinline__ int column(const Place &place) { return place.lane() % 8 * vector; }
 
-    /* What the rows of a thread's accumulators are multiplied by, as store_unit has it. With `stores_lse` their lse, too. */
+    /* What the rows of a thread's accumulators are multiplied by. With `stores_lse` their lse, too. */
     __device__ __forceinline__ void finish(const Slice &result, const Place &place, bool stores_lse,
                                            float (&scale)[tile::latent_lane_rows]) const {
-        const float output_scale =
-            (output.bmm2_scale_device != nullptr ? *output.bmm2_scale_device : output.bmm2_scale) * Format::v_scale;
+        const float output_scale = pipeline::output_scale<Format>(output);
 #pragma unroll
         for (int i = 0; i < tile::latent_lane_rows; ++i) {
             const int row = static_cast<int>(result.row(i));
-            float reference = result.reference[i], total = result.sum[i], weight = 1.f;
-            if (output.sinks != nullptr && row < live_rows) {
-                const float sink = output.sinks[rows.head(row)] * tile::log2_e;
-                const float common = tile::finite_reference(fmaxf(reference, sink));
-                weight = ptx::exp2_approx(reference - common);
-                total = total * weight + (sink == common ? 1.f : ptx::exp2_approx(sink - common));
-                reference = fmaxf(reference, sink);
-            }
-            const bool empty = total == 0.f;
-            scale[i] = empty ? 0.f : __fdividef(output_scale * weight, total);
+            const auto sink = [&] { return row < live_rows ? pipeline::sink_of(output, rows, row) : 0.f; };
+            const pipeline::FinishedRow finished(output, sink, result.reference[i], result.sum[i], output_scale);
+            scale[i] = finished.scale;
             if (stores_lse && output.lse != nullptr && place.lane() % 4 == 0 && row < live_rows)
-                output.lse[rows.lse_offset(output, row)] = empty ? -INFINITY : (reference + log2f(total)) * output.lse_factor;
+                output.lse[rows.lse_offset(output, row)] = finished.lse(output);
         }
     }
 
