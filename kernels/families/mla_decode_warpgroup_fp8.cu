@@ -267,7 +267,7 @@ __device__ __forceinline__ void load_query(const mla_decode_params &params, Work
     if (multiplies_bytes(params))
         work.byte_query.load(params, rows, live_rows, thread);
     else
-        factor = work.query.load(params, rows, live_rows, thread);
+        factor = work.query.load(params, rows, live_rows, thread, [] {});
     if (thread % Query::row_threads == 0)
         work.row_scale[thread / Query::row_threads] = tile::scale_log2(params.query) * Format::k_scale * factor;
     ptx::fence_async_proxy();

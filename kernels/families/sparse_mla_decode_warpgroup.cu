@@ -3,7 +3,7 @@
  * Sparse MLA decode with 64 rows in one pass over the rows that a query token names: sparse_mla_decode.cu's formula, schedule and contract,
  * with the matrix instructions of warpgroups, which sm_90a has. Schedule, by role:
  *
- *     producer warps    as in sparse_mla_decode.cu, tiles of 32 tokens
+ *     producer warps    three, as in sparse_mla_decode.cu, but with tiles of 32 tokens in turns
  *     announcer warp    likewise
  *     score warpgroup   scores of 64 tokens, two tiles, softmax, weights and scales of V to shared memory
  *     output warpgroups two, each with a half of the dims of V (tile/gathered_warpgroup.cuh)
@@ -11,19 +11,20 @@
  *
  * What they do with tokens i (time runs to the right); weights have two places:
  *
- *     score:     K i to registers, Q K | softmax, wait for the outputs of i - 2, weights i | Q K i+1 ...
- *     output:    wait for weights i    | V i to registers, p V, the tiles go back           | ...
+ *     score:     wait for the outputs of i - 2, K i to registers, Q K, scales of V | softmax, weights i | Q K i+1 ...
+ *     output:    wait for weights i | V i to registers, p V, the tiles go back | ...
  *
  * So the scores of i + 1 are computed beside the outputs of i. The tensor core takes 1152 clocks for the scores of 64 tokens, and 1024 for
- * their outputs; beside each other an H200 takes 3,100 for the scores and 2,600 for the outputs, and then 1,700 for the softmax and what
- * goes with it, beside which there is nothing to compute. The copies alone, of two producer warps, take 3,700. A unit takes some 10,000 before
- * its first tile, most of it for the queries, and 4,700 behind its last one.
+ * their outputs. The score warpgroup is what a tile waits for: hence two sums of scores, so that no block of K waits for the end of the one
+ * before it, and as little as can be between scores and weights: scales of V go to shared memory while scores are computed, sums of rows
+ * come from there and go back beside other things. Exponentials, 256 clocks, are most of what is left there. A unit took some 10,000 before
+ * its first tile, most of it for the queries, until the first ones were asked for ahead of the rows, and takes 4,700 behind its last one.
  *
  * Scales of V are multiplied with its elements, in bf16 (tile/gathered_warpgroup.cuh): with the weights, as sparse_mla_decode.cu has it, every
  * block of V would need a version of these, written and read, and they would have no second place.
  *
- * Registers: outputs have most of them. There is no room for the scores of a second block of K beside those of the first, nor for sums of
- * rows, which lie in shared memory, and the compiler spills some words of the other roles.
+ * Registers: outputs have most of them. Beside the scores there is no room for sums of rows, which lie in shared memory then, and the
+ * compiler spills some words of the other roles.
  *
  * Shared memory: struct SharedMemory below. Tiles have 32 tokens, not 64: a place is refilled as soon as the outputs have read half of their
  * tokens.
@@ -57,9 +58,9 @@ struct Traits {
     static constexpr int output_groups = 2, output_threads = output_groups * tile::group_threads;
     static constexpr int score_warp = output_groups * tile::group_warps; /* the first of its warpgroup */
     static constexpr int consumer_warps = score_warp + tile::group_warps, consumer_threads = consumer_warps * 32;
-    static constexpr int producer_warps = 2, announcer_warp = consumer_warps + producer_warps;
-    static constexpr int warps =
-        consumer_warps + tile::group_warps; /* the last one has nothing to do: warpgroups give registers */
+    static constexpr int producer_warps = 3, announcer_warp = consumer_warps + producer_warps;
+    static constexpr int warps = announcer_warp + 1;
+    static_assert(warps % tile::group_warps == 0, "warpgroups give registers");
     static constexpr int threads = warps * 32;
     /* Of all threads at the start; then of those in each role. */
     static constexpr int registers = 65536 / threads & -8;
@@ -68,7 +69,7 @@ struct Traits {
                       registers * (threads / tile::group_threads),
                   "registers of an SM");
 
-    static_assert(output_registers > registers && score_registers < registers && other_registers < registers,
+    static_assert(output_registers > registers && score_registers <= registers && other_registers < registers,
                   "which roles take registers and which give some, as the instructions have it");
 
     static constexpr int tile_tokens = 32, score_tokens = tile::group_tokens;
@@ -107,11 +108,12 @@ struct WorkMemory {
     tile::GroupReferences references;
     alignas(16) float row_scale[Traits::row_tile]; /* of the rows' products with K; at the end of their results */
     float statistics[Traits::row_tile][2];         /* reference and sum of the rows of a piece */
-    tile::SharedSoftmax of_thread[tile::group_threads];
+    tile::SharedSums sums;
     TokenNotes notes[Traits::weight_places];
     /* Of each place: one arrival of each warp that wrote it, or read it. */
     uint64_t published[Traits::weight_places], taken[Traits::weight_places];
-    pipeline::TileBits<stages, Traits::tile_tokens, Traits::producer_warps> bits;
+    uint64_t asked; /* one arrival of each output warp: the first queries are on their way */
+    pipeline::TileBits<stages, Traits::tile_tokens, 1> bits;
     pipeline::KvRingBarriers<stages, 1> barriers;
     pipeline::PieceQueue<tile::rows_alike> pieces;
     pipeline::Sequences sequences; /* for what is called rarely */
@@ -130,7 +132,7 @@ static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA
 
 using Ring = pipeline::KvRing<stages, tile_bytes, false, 1>;
 using Gather =
-    pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::bits), Traits::tile_tokens, Traits::producer_warps, 1>;
+    pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::bits), Traits::tile_tokens, 1, 1, Traits::producer_warps>;
 
 /* Named barriers: of the consumer warps, of the output warpgroups together, of the score warpgroup; 0 is __syncthreads. */
 enum : int { consumer_barrier = 1, output_barrier, score_barrier };
@@ -147,9 +149,8 @@ __device__ __forceinline__ tile::RowMap map_rows(const sparse_mla_decode_params 
 
 /* ----------------------------------------------------------------------------------------------------- the score warpgroup */
 
-/* Scores become logits in base 2, those of tokens that are missing -infinity. `seen`: of the warp's 16. */
-__device__ __forceinline__ void finish_scores(Scores &scores, const float (&row_scale)[tile::group_rows], float cap,
-                                              uint32_t seen, int lane) {
+/* Products become logits in base 2. */
+__device__ __forceinline__ void scale_scores(Scores &scores, const float (&row_scale)[tile::group_rows], int lane) {
 #pragma unroll
     for (int n = 0; n < tile::group_row_fragments; ++n) {
         const float2 factors = tile::of_rows(row_scale, n, lane);
@@ -157,10 +158,15 @@ __device__ __forceinline__ void finish_scores(Scores &scores, const float (&row_
         for (int i = 0; i < 4; ++i)
             scores.value[0][n][i] *= i % 2 == 0 ? factors.x : factors.y;
     }
+}
+
+/*
+ * What few tiles need: logits of tokens that are missing become -infinity, `seen`: of the warp's 16; and `cap` is their soft cap. Not
+ * inlined: what the loop jumps over, it waits for.
+ */
+__device__ __noinline__ void finish_scores(Scores &scores, float cap, uint32_t seen, int lane) {
     if (cap > 0.f)
         tile::soft_cap(scores, cap);
-    if (seen == 0xffffu)
-        return;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const bool is_there = (seen >> (lane / 4 + half * 8) & 1) != 0;
@@ -211,7 +217,7 @@ __device__ __forceinline__ void attend_scores(const sparse_mla_decode_params &pa
     const int end_token = __shfl_sync(tile::full_warp, unit.end_token, 0);
     for (; token < end_token; token += Traits::score_tokens) {
         Tokens tokens;
-        Scores scores, differences;
+        Scores scores, weights;
         ring.wait_full(pipeline::tensor_k);
         tokens.tile[0] = tokens.tile[1] = ring.tile(pipeline::tensor_k);
         tokens.seen[0] = work.bits.of(ring.stage());
@@ -224,22 +230,29 @@ __device__ __forceinline__ void attend_scores(const sparse_mla_decode_params &pa
             tokens.tile[1] = ring.tile(pipeline::tensor_k);
             tokens.seen[1] = work.bits.of(ring.stage());
         }
-        tile::group_latent_qk<Format>(scores, ptx::shared_address(&work.query), tokens.rows(place.warp()), place.lane());
-        const int lane = place.lane(), warp = place.warp(); /* anew: what is computed from them takes no registers above */
-        finish_scores(scores, work.row_scale, params.query.soft_cap, tokens.seen_by(warp), lane);
         pipeline::wait_for(work.taken[turn.place()], turn.parity() ^ 1);
         TokenNotes &notes = work.notes[turn.place()];
-        bool raises = tile::GroupSoftmax::subtract(scores, work.references, differences, lane);
+        tile::group_latent_qk<Format>(scores, ptx::shared_address(&work.query), tokens.rows(place.warp()), place.lane(),
+                                      [&] { tokens.copy_scales(notes.scales, place.thread()); });
+        const int lane = place.lane(), warp = place.warp(); /* anew: what is computed from them takes no registers above */
+        scale_scores(scores, work.row_scale, lane);
+        const float cap = params.query.soft_cap;
+        if (const uint32_t seen = tokens.seen_by(warp); pipeline::rarely(seen != 0xffffu || cap > 0.f)) {
+            Scores finished = scores; /* in memory, the others stay in registers */
+            finish_scores(finished, cap, seen, lane);
+            scores = finished;
+        }
+        tile::GroupSoftmax softmax;
+        work.sums.load(softmax, place.thread());
+        bool raises = tile::GroupSoftmax::weigh(scores, work.references, weights, lane);
         raises = ptx::named_barrier_any<tile::group_threads>(score_barrier, raises);
-        tile::GroupSoftmax &softmax = work.of_thread[place.thread()].softmax;
-        if (raises) {
+        if (pipeline::rarely(raises)) {
             softmax.raise(scores, work.references, warp, lane, score_barrier);
             if (place.thread() < tile::group_rows)
                 notes.shrink[place.thread()] = work.references.shrink[place.thread()];
-            (void)tile::GroupSoftmax::subtract(scores, work.references, differences, lane);
+            (void)tile::GroupSoftmax::weigh(scores, work.references, weights, lane);
         }
-        softmax.weigh<Format::matrix_dtype>(differences, ptx::shared_address(work.weights[turn.place()]), warp, lane);
-        tokens.copy_scales(notes.scales, place.thread());
+        softmax.add<Format::matrix_dtype>(weights, ptx::shared_address(work.weights[turn.place()]), warp, lane);
         if (place.thread() == 0) {
             notes.is_raised = raises;
             notes.has_second = has_second;
@@ -248,6 +261,7 @@ __device__ __forceinline__ void attend_scores(const sparse_mla_decode_params &pa
         __syncwarp();
         if (lane == 0)
             ptx::mbarrier_arrive(ptx::shared_address(&work.published[turn.place()]));
+        work.sums.store(softmax, place.thread());
         ++turn.number;
         first.release(pipeline::tensor_k, place.lane());
         if (has_second) {
@@ -264,11 +278,14 @@ __device__ __forceinline__ void consume_scores(const sparse_mla_decode_params &p
         const auto &announced = work.pieces.wait_named(number);
         if (announced.piece.end_of_work)
             break;
-        work.of_thread[place.thread()].softmax.clear(work.references, place.thread());
+        tile::GroupSoftmax softmax;
+        softmax.clear(work.references, place.thread());
+        work.sums.store(softmax, place.thread());
         meet_consumers(); /* Q is there */
         attend_scores(params, work, announced.rows, ring, place, turn);
+        work.sums.load(softmax, place.thread());
         auto &sums = work.references.largest; /* which nobody reads any more */
-        work.of_thread[place.thread()].softmax.store_statistics(
+        softmax.store_statistics(
             work.references, work.statistics, [&](int row, int warp) -> float & { return sums[warp][row]; }, place.thread(),
             score_barrier);
         meet_consumers(); /* the last weights have been taken; statistics are there */
@@ -281,10 +298,14 @@ __device__ __forceinline__ void consume_scores(const sparse_mla_decode_params &p
 
 /* Rows of Q into shared memory, by the output warpgroups. */
 __device__ __forceinline__ void load_query(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
-                                           const tile::RowMap &rows, int live_rows) {
+                                           const tile::RowMap &rows, int live_rows, bool is_first) {
     static_assert(Query::threads == Traits::output_threads, "all threads of the output warpgroups");
     const int thread = ptx::thread_index_here();
-    const float factor = work.query.load(params, rows, live_rows, thread);
+    const float factor = work.query.load(params, rows, live_rows, thread, [&] {
+        __syncwarp();
+        if (is_first && thread % 32 == 0)
+            ptx::mbarrier_arrive(ptx::shared_address(&work.asked));
+    });
     if (thread % Query::row_threads == 0)
         work.row_scale[thread / Query::row_threads] = tile::scale_log2(params.query) * Format::k_scale * factor;
     ptx::fence_async_proxy();
@@ -327,7 +348,7 @@ __device__ __forceinline__ void consume_output(const sparse_mla_decode_params &p
         const auto &announced = work.pieces.wait_named(number);
         if (announced.piece.end_of_work)
             break;
-        load_query(params, work, map_rows(params, announced.rows, announced.piece), announced.rows.live_rows);
+        load_query(params, work, map_rows(params, announced.rows, announced.piece), announced.rows.live_rows, number == 0);
         Output output;
         output.clear();
         meet_consumers(); /* Q is there */
@@ -355,11 +376,12 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
         schedule.issue_length_loads();
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         work.sequences = pipeline::Sequences(params.schedule);
-        Ring::initialise(work.barriers, Traits::producer_warps, Traits::consumer_warps);
+        Ring::initialise(work.barriers, 1, Traits::consumer_warps);
         for (int place = 0; place < Traits::weight_places; ++place) {
             ptx::mbarrier_init(ptx::shared_address(&work.published[place]), tile::group_warps);
             ptx::mbarrier_init(ptx::shared_address(&work.taken[place]), Traits::score_warp);
         }
+        ptx::mbarrier_init(ptx::shared_address(&work.asked), Traits::score_warp);
         work.pieces.initialise(Traits::consumer_threads);
         ptx::fence_mbarrier_init();
     }
@@ -380,7 +402,10 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
     if (warp == Traits::announcer_warp)
         pipeline::announce_query_tokens<Traits::row_tile>(params.schedule, schedule, work.pieces, lane);
     else if (warp < Traits::announcer_warp)
-        Gather(params.schedule, params.sparse, warp - Traits::consumer_warps, ring, work.bits).run(schedule, lane);
+        /* The first queries are asked for ahead of the first rows: all CTAs begin at once, and behind six tiles of each they come late. */
+        Gather(params.schedule, params.sparse, warp - Traits::consumer_warps, ring, work.bits).run(schedule, lane, [&] {
+            pipeline::wait_for(work.asked, 0);
+        });
 }
 
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {

@@ -2,8 +2,8 @@
 /*
  * token_gather.cuh: the pieces of sparse attention, whose units are query tokens: which one a piece is of, and some warps that fill the
  * ring with the rows that its ids name, a bulk copy for each. A copy takes a warp some 54 clocks, whatever its size, hence several
- * warps, each with its part of every tile. An id that names no row is not copied: of each tile the consumers are told which rows
- * there are, and whatever lies in place of the others is masked.
+ * warps, each with a part of a tile, or whole tiles in turns. An id that names no row is not copied: of each tile the consumers are told
+ * which rows there are, and whatever lies in place of the others is masked.
  */
 #pragma once
 
@@ -76,25 +76,36 @@ struct TileBits {
     __device__ __forceinline__ Whole of(uint32_t stage) const { return *reinterpret_cast<const Whole *>(part[stage]); }
 };
 
-template <class Format, class Ring, class Bits, int tile_tokens, int warps, int cluster_size>
+/* `warps` share a tile; `turns` of those take tiles in turns. */
+template <class Format, class Ring, class Bits, int tile_tokens, int warps, int cluster_size, int turns = 1>
 class TokenGather {
     static constexpr int warp_tokens = tile_tokens / warps;
     static_assert(warp_tokens <= 32, "a lane for each");
 
   public:
-    /* `warp`: of those that share the tiles. */
+    /* `warp`: of those that copy. */
     __device__ __forceinline__ TokenGather(const schedule_params &schedule, const sparse_params &params, int warp, Ring ring,
                                            Bits &bits)
-        : schedule_params_(schedule), params_(params), warp_(warp), ring_(ring), bits_(bits) {}
+        : schedule_params_(schedule), params_(params), warp_(warp % warps), ring_(ring), bits_(bits),
+          tiles_before_(warp / warps) {
+        ring_.advance(tiles_before_);
+    }
 
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
+        run(schedule, lane, [] {});
+    }
+    /* may_copy(): returns once the first copy may be made; the ids are on their way then. */
+    template <class MayCopy>
+    __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane, MayCopy may_copy) {
         schedule.begin();
         /* Two tiles ahead: where memory is busy, one tile is over before the ids come. */
         Batch batch = next(schedule, lane), second = next(schedule, lane);
+        if (!batch.end_of_work)
+            may_copy();
         while (!batch.end_of_work) {
             const Batch upcoming = next(schedule, lane);
             load_tile(batch.id, lane);
-            ring_.advance();
+            ring_.advance(turns);
             batch = second;
             second = upcoming;
         }
@@ -107,7 +118,12 @@ class TokenGather {
     };
 
     __device__ __forceinline__ Batch next(SplitSchedule<cluster_size> &schedule, int lane) {
-        while (column_ >= end_column_) {
+        while (column_ >= end_column_ || (turns > 1 && tiles_before_ > 0)) {
+            if (column_ < end_column_) {
+                column_ += tile_tokens;
+                --tiles_before_;
+                continue;
+            }
             const Piece piece = schedule.next();
             if (piece.end_of_work)
                 return {true, -1};
@@ -120,6 +136,7 @@ class TokenGather {
         const int own = column_ + warp_ * warp_tokens + lane;
         const int id = lane < warp_tokens && own < end_column_ ? ids_[own] : -1;
         column_ += tile_tokens;
+        tiles_before_ = turns - 1;
         return {false, id};
     }
 
@@ -147,6 +164,7 @@ class TokenGather {
     Ring ring_;
     Bits &bits_;
     int column_ = 0, end_column_ = 0; /* of the piece's */
+    int tiles_before_;                /* of other warps, before the next one of this warp */
     const int32_t *ids_ = nullptr;
 };
 

@@ -32,10 +32,13 @@ struct GroupPlace {
         group =
             __shfl_sync(tile::full_warp, thread / tile::group_threads, 0); /* alike for all lanes, as the compiler then knows */
     }
-    /* Kept, they would take registers. */
-    __device__ __forceinline__ int lane() const { return ptx::thread_index_here() % 32; }
-    __device__ __forceinline__ int warp() const { return ptx::thread_index_here() / 32 % tile::group_warps; }
-    __device__ __forceinline__ int thread() const { return ptx::thread_index_here() % tile::group_threads; }
+    /* Kept, they would take registers. Of a number that is not negative, as the compiler has to know: what comes of them is shorter. */
+    __device__ __forceinline__ int lane() const { return thread_here() % 32; }
+    __device__ __forceinline__ int warp() const { return thread_here() / 32 % tile::group_warps; }
+    __device__ __forceinline__ int thread() const { return thread_here() % tile::group_threads; }
+
+  private:
+    static __device__ __forceinline__ uint32_t thread_here() { return ptx::thread_index_here(); }
 };
 
 /* Until a barrier in shared memory has completed the phase of that parity. */

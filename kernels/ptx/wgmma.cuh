@@ -92,6 +92,11 @@ __device__ __forceinline__ uint32_t computed_here(uint32_t value) {
     return value;
 }
 
+/* The same operand, of whose address the compiler does not know how it came about: to go on from it is one addition. */
+__device__ __forceinline__ uint64_t operand_computed_here(uint64_t operand) {
+    return operand >> 32 << 32 | computed_here(static_cast<uint32_t>(operand));
+}
+
 /* What was written to shared memory, by this thread, is there for matrix instructions and copies, once they are told. PTX ISA 9.7.13.4. */
 __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

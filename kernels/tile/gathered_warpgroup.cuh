@@ -66,32 +66,53 @@ struct ScaledValues {
     }
 };
 
-/* Of the lane's tokens, l/4 and 8 further of the fragment at `rows`, what block `block` is multiplied by. */
+/* Of the lane's tokens, l/4 and 8 further of the fragment at `rows`, the scale of a block, no smaller than 2^-60: others are divided by it. */
 template <class Format>
 __device__ __forceinline__ void load_block_scales(float (&scales)[2], uint32_t rows, int block, int lane) {
     const uint32_t row = rows + (lane >> 2) * Format::row_bytes;
-    scales[0] = Format::block_scale(row, block);
-    scales[1] = Format::block_scale(row + 8 * Format::row_bytes, block);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const float scale = Format::block_scale(row + half * 8 * Format::row_bytes, block);
+        scales[half] = fabsf(scale) < 0x1p-60f ? 0x1p-60f : scale; /* NaN stays */
+    }
+}
+
+/* Of both tokens. */
+__device__ __forceinline__ void multiply_tokens(ScoreFragment<1, group_row_fragments> &scores, const float (&factors)[2]) {
+#pragma unroll
+    for (int n = 0; n < group_row_fragments; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            scores.value[0][n][i] *= factors[i / 2];
+    }
 }
 
 /*
- * scores^T = K Q^T of mixed rows whose blocks have scales. `rows`: of the warp's 16 tokens. While a pair of steps is on its way, the next
- * is converted, and the one after that read. A block is complete before it is added, and the next begins: there are no registers for two.
+ * scores^T = K Q^T of mixed rows whose blocks have scales. `rows`: of the warp's 16 tokens. There are two sums, which take turns:
+ *
+ *     even    ((rope / s0 + block 0) s0 / s2 + block 2) s2
+ *     odd     (block 1 s1 / s3 + block 3) s3
+ *
+ * While one of them is multiplied, the other's instructions are on their way, and while a pair of steps is, the next one is converted, and the
+ * one after that read: the tensor core waits for nothing before the end. meanwhile(): called once, with matrix instructions on their way.
  */
-template <Mixed Format>
+template <Mixed Format, class Meanwhile>
 __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragments> &scores, uint32_t query, uint32_t rows,
-                                                int lane) {
-    static_assert(Format::has_block_scales, "a format whose blocks have scales");
-    constexpr int together = 2, block_steps = Format::latent_steps / latent_blocks;
-    static_assert(block_steps % together == 0 && (Format::steps - Format::latent_steps) % together == 0, "pairs of steps");
-    uint32_t keys[3][together][4], chunks[4];
-    query = ptx::computed_here(query); /* descriptors kept over the loop would take registers from it */
+                                                int lane, Meanwhile meanwhile) {
+    static_assert(Format::has_block_scales && latent_blocks == 4, "a format whose blocks have scales");
+    constexpr int together = 2, sets = 3, rope_steps = Format::steps - Format::latent_steps;
+    constexpr int block_steps = Format::latent_steps / latent_blocks;
+    static_assert(block_steps % together == 0 && rope_steps % together == 0, "pairs of steps");
+    constexpr int order[latent_blocks] = {1, 0, 3, 2};
+    ScoreFragment<1, group_row_fragments> odd;
+    uint32_t keys[sets][together][4], chunks[4];
+    const uint64_t queries = ptx::operand_computed_here(ptx::swizzled_operand(query));
     const TokenFragments<Format, fragment_tokens, 1> tokens(0, fragment_tokens, false, lane);
     const typename Format::Latent::KeyReader latent(rows, tokens, 0, lane);
     typename Format::Rope::KeyReader rope(rows + Format::rope_byte, tokens, 0, lane);
-    latent.load(chunks, 0);
+    latent.load(chunks, order[0] * block_steps / together);
 #pragma unroll
-    for (int step = 0; step < Format::steps - Format::latent_steps; step += together) {
+    for (int step = 0; step < rope_steps; step += together) {
         uint32_t(&operands)[together][4] = keys[step / together];
 #pragma unroll
         for (int i = 0; i < together; ++i)
@@ -99,43 +120,56 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
         ptx::wgmma_fence();
 #pragma unroll
         for (int i = 0; i < together; ++i)
-            group_mma<Format::Rope::matrix_dtype>(scores.value[0], operands[i],
-                                                  OperandRows<group_rows>::operand(query, 0, Format::latent_steps + step + i),
-                                                  step + i > 0);
+            group_mma<Format::Rope::matrix_dtype>(
+                scores.value[0], operands[i], OperandRows<group_rows>::operand_behind(queries, Format::latent_steps + step + i),
+                step + i > 0);
         ptx::wgmma_commit();
     }
 #pragma unroll
-    for (int block = 0; block < latent_blocks; ++block) {
-        ScoreFragment<1, group_row_fragments> of_block;
-        float scales[2] = {}; /* as gcc wants it: the last steps bring them */
+    for (int number = 0; number < Format::latent_steps; number += together) {
+        const int turn = number / block_steps, of_block = number % block_steps, step = order[turn] * block_steps + of_block;
+        ScoreFragment<1, group_row_fragments> &sum = turn % 2 == 0 ? odd : scores;
+        uint32_t(&operands)[together][4] = keys[(number + rope_steps) / together % sets];
 #pragma unroll
-        for (int i = 0; i < block_steps; i += together) {
-            const int step = block * block_steps + i;
-            uint32_t(&operands)[together][4] = keys[(step / together + 2) % 3]; /* Rope has the others in the beginning */
+        for (int i = 0; i < together; ++i)
+            latent.convert(operands[i], chunks, i);
+        if (const int next = number + together; next < Format::latent_steps)
+            latent.load(chunks, (order[next / block_steps] * block_steps + next % block_steps) / together);
+        ptx::wgmma_wait_but<1>();
+        ptx::wgmma_fence();
 #pragma unroll
-            for (int j = 0; j < together; ++j)
-                latent.convert(operands[j], chunks, j);
-            if (step + together < Format::latent_steps)
-                latent.load(chunks, step / together + 1);
-            if (i + together == block_steps)
-                load_block_scales<Format>(scales, rows, block, lane);
-            ptx::wgmma_wait_but<1>();
-            ptx::wgmma_fence();
+        for (int i = 0; i < together; ++i)
+            group_mma<Format::Latent::matrix_dtype>(sum.value[0], operands[i],
+                                                    OperandRows<group_rows>::operand_behind(queries, step + i),
+                                                    turn > 0 || of_block + i > 0);
+        ptx::wgmma_commit();
+        if (of_block == together * 2 && turn < latent_blocks - 1) { /* all of the other sum are done */
+            float factors[2], before[2] = {1.f, 1.f};
+            load_block_scales<Format>(factors, rows, order[turn + 1], lane);
+            if (turn > 0)
+                load_block_scales<Format>(before, rows, order[turn - 1], lane);
 #pragma unroll
-            for (int j = 0; j < together; ++j)
-                group_mma<Format::Latent::matrix_dtype>(of_block.value[0], operands[j],
-                                                        OperandRows<group_rows>::operand(query, 0, step + j), i + j > 0);
-            ptx::wgmma_commit();
+            for (int half = 0; half < 2; ++half)
+                factors[half] = __fdividef(before[half], factors[half]);
+            ScoreFragment<1, group_row_fragments> &other = turn % 2 == 0 ? scores : odd;
+            ptx::accumulator_is_ready(other.value[0]);
+            multiply_tokens(other, factors);
         }
-        ptx::wgmma_wait();
-        ptx::accumulator_is_ready(scores.value[0]);
-        ptx::accumulator_is_ready(of_block.value[0]);
+        if (number == block_steps)
+            meanwhile();
+    }
+    float scales[2], of_odd[2];
+    load_block_scales<Format>(of_odd, rows, order[2], lane);
+    load_block_scales<Format>(scales, rows, order[3], lane);
+    ptx::wgmma_wait();
+    ptx::accumulator_is_ready(scores.value[0]);
+    ptx::accumulator_is_ready(odd.value[0]);
+    multiply_tokens(scores, scales);
 #pragma unroll
-        for (int n = 0; n < group_row_fragments; ++n) {
+    for (int n = 0; n < group_row_fragments; ++n) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i)
-                scores.value[0][n][i] = fmaf(of_block.value[0][n][i], scales[i / 2], scores.value[0][n][i]);
-        }
+        for (int i = 0; i < 4; ++i)
+            scores.value[0][n][i] = fmaf(odd.value[0][n][i], of_odd[i / 2], scores.value[0][n][i]);
     }
 }
 
@@ -220,7 +254,7 @@ __device__ __forceinline__ void group_latent_pv(OutputFragment<4, group_row_frag
                                                 uint64_t seen, int group, int warp, int lane, TileOf tile_of) {
     constexpr int block_steps = 2, steps = latent_blocks / 2 * block_steps;
     uint32_t values[3][4], chunks[4], tile = 0;
-    weights = ptx::computed_here(weights);
+    const uint64_t operands = ptx::operand_computed_here(ptx::swizzled_operand(weights));
     const auto load = [&](int fragment, int step) {
         if (step == 0) {
             tile = tile_of(fragment);
@@ -249,7 +283,7 @@ __device__ __forceinline__ void group_latent_pv(OutputFragment<4, group_row_frag
             load(next / steps, next % steps);
         ptx::wgmma_wait_but<1>();
         ptx::wgmma_fence();
-        group_mma<Format::matrix_dtype>(output.value[step], operand, OperandRows<group_rows>::operand(weights, 0, fragment),
+        group_mma<Format::matrix_dtype>(output.value[step], operand, OperandRows<group_rows>::operand_behind(operands, fragment),
                                         true);
         ptx::wgmma_commit();
     }

@@ -27,11 +27,15 @@ struct OperandQuery {
     static constexpr int steps = Format::steps, row_threads = 4, threads = group_rows * row_threads;
     alignas(1024) uint16_t line[steps / 4][group_rows][64];
 
-    /* By `threads` threads together; rows from `live_rows` on are zeros. Returns what products of the thread's row are to be multiplied by. */
-    template <class Params>
-    __device__ __forceinline__ float load(const Params &params, const RowMap &rows, int live_rows, int thread) {
+    /*
+     * By `threads` threads together; rows from `live_rows` on are zeros. Returns what products of the thread's row are to be multiplied by.
+     * asked(): called once the thread's copies are on their way.
+     */
+    template <class Params, class Asked>
+    __device__ __forceinline__ float load(const Params &params, const RowMap &rows, int live_rows, int thread, Asked asked) {
         const int row = thread / row_threads, first_step = thread % row_threads;
         copy(params, rows, row, row < live_rows, first_step);
+        asked();
         ptx::wait_for_copies();
         const float multiplier =
             params.query.dtype == KERNEL_DTYPE_BF16 ? power_of_two(fp16_exponent(largest_of(row, first_step))) : 1.f;

@@ -49,6 +49,11 @@ struct OperandRows {
         return ptx::swizzled_operand(operand + byte / line_bytes * line_stride_bytes + first_row * line_bytes +
                                      byte % line_bytes);
     }
+    /* The same, counted from the operand of the first row's first step. */
+    static __device__ __forceinline__ uint64_t operand_behind(uint64_t first, int step) {
+        const int byte = step * 32;
+        return ptx::operand_behind(first, byte / line_bytes * line_stride_bytes + byte % line_bytes);
+    }
 };
 
 /* Eight rows of Q, which a warp has loaded, into shared memory. */
@@ -174,10 +179,24 @@ struct GroupSoftmax {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 differences.value[0][n][i] = scores.value[0][n][i] - (i % 2 == 0 ? reference.x : reference.y);
-                largest = fmaxf(largest, differences.value[0][n][i]);
             }
+            const float(&of_four)[4] = differences.value[0][n]; /* not one after the other: each would wait for the one before */
+            largest = fmaxf(largest, fmaxf(fmaxf(of_four[0], of_four[1]), fmaxf(of_four[2], of_four[3])));
         }
         return largest > rescale_threshold;
+    }
+
+    /* The same, and at once what they are without that: the weights. */
+    static __device__ __forceinline__ bool weigh(const Scores &scores, const GroupReferences &references, Scores &weights,
+                                                 int lane) {
+        const bool exceeds = subtract(scores, references, weights, lane);
+#pragma unroll
+        for (int n = 0; n < group_row_fragments; ++n) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                weights.value[0][n][i] = ptx::exp2_approx(weights.value[0][n][i]);
+        }
+        return exceeds;
     }
 
     /* By all warps, where one of their scores exceeds: no score is above the references then. The output is to follow, shrink_output. */
@@ -213,7 +232,23 @@ struct GroupSoftmax {
         }
     }
 
-    /* The weights of the warp's tokens into shared memory, [row][64 tokens], as the B operand of pv. */
+    /* The weights of the warp's tokens into shared memory, [row][64 tokens], as the B operand of pv, and to the sums. */
+    template <int dtype>
+    __device__ __forceinline__ void add(const Scores &p, uint32_t weights, int warp, int lane) {
+#pragma unroll
+        for (int n = 0; n < group_row_fragments; n += 2) {
+            float pair[2][4];
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+#pragma unroll
+                for (int j = 0; j < 4; ++j)
+                    pair[i][j] = p.value[0][n + i][j];
+            }
+            add_to_sums(pair, n);
+            store<dtype>(pair, weights, n, warp, lane);
+        }
+    }
+    /* From differences. */
     template <int dtype>
     __device__ __forceinline__ void weigh(const Scores &differences, uint32_t weights, int warp, int lane) {
 #pragma unroll
@@ -265,6 +300,12 @@ struct GroupSoftmax {
 #pragma unroll
             for (int j = 0; j < 4; ++j)
                 p[i][j] = ptx::exp2_approx(differences.value[0][n + i][j]);
+        }
+        add_to_sums(p, n);
+    }
+    __device__ __forceinline__ void add_to_sums(const float (&p)[2][4], int n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
             sum[n + i][0] += p[i][0] + p[i][2];
             sum[n + i][1] += p[i][1] + p[i][3];
         }
@@ -283,10 +324,26 @@ struct GroupSoftmax {
     }
 };
 
-/* One in shared memory, where registers are needed for something else. A word more: those of neighbouring threads lie in different banks. */
-struct SharedSoftmax {
-    GroupSoftmax softmax;
-    float padding;
+/* A warpgroup's sums in shared memory, for where registers are needed for something else. */
+struct SharedSums {
+    float4 of_pair[group_row_fragments / 2][group_threads];
+
+    __device__ __forceinline__ void load(GroupSoftmax &softmax, int thread) const {
+#pragma unroll
+        for (int n = 0; n < group_row_fragments; n += 2) {
+            const float4 sums = of_pair[n / 2][thread];
+            softmax.sum[n][0] = sums.x;
+            softmax.sum[n][1] = sums.y;
+            softmax.sum[n + 1][0] = sums.z;
+            softmax.sum[n + 1][1] = sums.w;
+        }
+    }
+    __device__ __forceinline__ void store(const GroupSoftmax &softmax, int thread) {
+#pragma unroll
+        for (int n = 0; n < group_row_fragments; n += 2)
+            of_pair[n / 2][thread] =
+                make_float4(softmax.sum[n][0], softmax.sum[n][1], softmax.sum[n + 1][0], softmax.sum[n + 1][1]);
+    }
 };
 
 /* What the references that were raised last make of the output so far. */

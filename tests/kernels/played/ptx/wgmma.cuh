@@ -34,6 +34,7 @@ void wgmma_wait_but() {
 template <int columns>
 void accumulator_is_ready(float (&)[columns][4]) {}
 inline uint32_t computed_here(uint32_t value) { return value; }
+inline uint64_t operand_computed_here(uint64_t operand) { return operand; }
 inline void fence_async_proxy() {}
 
 /* Elements of an operand of shared memory that lie behind each other, of a line swizzled by 128 bytes. */
