@@ -15,7 +15,7 @@
  *                     page_stream.cuh gives the boxes of a piece and their pages, one batch of 32 ahead; one 5-D copy per box
  *                     into the ring (producer.cuh, kv_ring.cuh), across pieces, so that short units keep the memory queue full.
  *                     With pages of any size several for K and for V, a copy per row (row_gather.cuh);
- *                     with NVFP4 one more, for scales that no copy of a box can bring (scale_gather.cuh)
+ *                     with NVFP4 one or two more, for scales that no copy of a box can bring (scale_gather.cuh)
  *     announcer warp  walks the same schedule and hands each piece to the consumers (piece_queue.cuh), with what every row of it
  *                     sees (describe_rows.cuh): what they alone need to know of a piece holds up no copy
  *     consumer warps  tile by tile: qk, scale, mask, softmax, pv (attention.cuh); teams of warps take turns at the tiles, a
@@ -61,6 +61,7 @@
 #include "pipeline/tile_walk.cuh"
 #include "pipeline/warp_fold.cuh"
 #include "pipeline/worker_fold.cuh"
+#include "ptx/registers.cuh"
 #include "tile/attention.cuh"
 #include "tile/rotation.cuh"
 #include "tile/row_map.cuh"
@@ -153,9 +154,18 @@ struct Traits {
     static constexpr int gather_warps = variant::target_sm == 90 ? most_gather_warps : (most_gather_warps + 1) / 2;
     static constexpr int box_warps = reads_ahead || (long_steps && variant::target_sm == 90) ? 2 : 1;
     static constexpr int tensor_warps = gathers_rows ? gather_warps : box_warps;
-    static constexpr int scale_warp = consumer_warps + 2 * tensor_warps;
-    static constexpr int announcer_warp = scale_warp + has_scales;
-    static constexpr int threads = (announcer_warp + 1) * 32;
+    /* For operands that are made while the tensor core reads those before. What moves registers are warpgroups: idle warps fill the last. */
+    static constexpr bool moves_registers = long_steps && has_scales && !has_options && variant::target_sm == 90;
+    static constexpr int scale_warps = !has_scales ? 0 : moves_registers ? 2 : 1; /* two need fewer registers each */
+    static constexpr int first_scale_warp = consumer_warps + 2 * tensor_warps;
+    static constexpr int announcer_warp = first_scale_warp + scale_warps;
+    static constexpr int idle_warps = moves_registers ? 3 - announcer_warp % 4 : 0;
+    static constexpr int threads = (announcer_warp + 1 + idle_warps) * 32;
+    static constexpr int consumer_registers = 168, other_registers = 88;
+    static_assert(!moves_registers || (consumer_warps % 4 == 0 &&
+                                       consumer_registers * consumer_threads + other_registers * (threads - consumer_threads) <=
+                                           (65536 / threads & -8) * threads),
+                  "registers of an SM");
     static constexpr int tokens_per_warp = tile_tokens / token_warps;
     static constexpr int box_tokens = gathers_rows ? tile::fragment_tokens : tile_tokens; /* at most, that count as one */
     static constexpr int token_fragments = tokens_per_warp / tile::fragment_tokens;
@@ -184,7 +194,8 @@ using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::t
                                     Traits::usual_stages>;
 using RowGather = pipeline::RowGather<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size, Votes,
                                       Traits::has_offsets>;
-using ScaleGather = pipeline::ScaleGather<Format, Ring, Traits::tile_tokens, TileLayout::rows_bytes, Traits::cluster_size>;
+using ScaleGather = pipeline::ScaleGather<Format, Ring, Traits::tile_tokens, TileLayout::rows_bytes, Traits::cluster_size,
+                                          std::max(Traits::scale_warps, 1)>;
 
 using KeyRotation = tile::KeyRotation<Format, Traits::head_dim, Traits::consumer_threads>;
 using QueryRotation = tile::QueryRotation<Format, Traits::head_dim, Traits::consumer_threads, Traits::token_fragments,
@@ -473,13 +484,13 @@ __device__ __forceinline__ void clear_tiles(SharedMemory &shared) {
         ptx::store_shared_zeros(ptx::shared_address(shared.tiles) + byte);
 }
 
-/* Producer warp number `producer`: those that bring K's rows, those that bring V's, the one that brings scales. */
+/* Producer warp number `producer`: those that bring K's rows, those that bring V's, those that bring scales. */
 __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedule &schedule, const void *map,
                                         pipeline::Tensor tensor, int producer, const Ring &ring, Votes &votes, int lane) {
     if constexpr (Traits::has_scales) {
-        if (producer == 2 * Traits::tensor_warps) {
+        if (producer >= 2 * Traits::tensor_warps) {
             if (gathers_scales(params))
-                ScaleGather(params, ring).run(schedule, lane);
+                ScaleGather(params, producer - 2 * Traits::tensor_warps, ring).run(schedule, lane);
             return;
         }
     }
@@ -537,13 +548,17 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
 
     const Ring ring(shared.barriers, shared.tiles);
     if (is_consumer) {
+        if constexpr (Traits::moves_registers)
+            ptx::take_registers<Traits::consumer_registers>();
         consume(params, shared, ring, warp, lane);
         return;
     }
+    if constexpr (Traits::moves_registers)
+        ptx::give_registers<Traits::other_registers>();
     if (warp == Traits::announcer_warp)
         pipeline::announce<Traits::has_options, Traits::tile_tokens, Traits::teams>(params.schedule, params.query, schedule,
                                                                                     shared.pieces, lane);
-    else
+    else if (Traits::idle_warps == 0 || warp < Traits::announcer_warp)
         produce(params, schedule, map, tensor, producer, ring, shared.votes, lane);
     pipeline::meet_cluster<Traits::cluster_size>();
 }

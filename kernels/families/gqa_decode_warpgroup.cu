@@ -28,6 +28,7 @@
 #include "pipeline/skip_votes.cuh"
 #include "pipeline/tile_walk.cuh"
 #include "pipeline/worker_fold.cuh"
+#include "ptx/registers.cuh"
 #include "tile/row_map.cuh"
 #include "tile/warpgroup.cuh"
 #include "variant.cuh"

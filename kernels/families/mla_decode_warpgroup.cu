@@ -11,8 +11,7 @@
  *                     in a cluster first to the CTA that owns them (accumulator_exchange.cuh)
  *
  * Warpgroup a has tile i, b has tile i + 1. The weights p of a tile are operands of both: its warpgroup has them in registers, the other
- * one reads them from shared memory. A step of one, while the other is half a step away (time runs to the right; K1: the last line of K and
- * the half of V that comes first, K2: the other half):
+ * one reads them from shared memory. A step of one, the other half a step away (time runs to the right; K1: K's last line, first half of V):
  *
  *     a:  Q K1(i) | p(i-1) V(i-1) | Q K2(i) | softmax i, store p(i) | p(i) V(i) | Q K1(i+2) | p(i+1) V(i+1)
  *     b:  softmax i - 1, store p(i-1) | p(i-1) V(i-1) | Q K1(i+1)   | p(i) V(i) | Q K2(i+1) | softmax i + 1, store p(i+1)
@@ -23,8 +22,8 @@
  * and a tile that all rows see has a body to itself.
  *
  * Two tiles fit shared memory, so a tile's place is refilled in parts, as soon as its readers are done: a's half of V(i) behind p(i) V(i)
- * of a, b's half behind that of b, each piece by piece of the output, and Q K(i+2) takes them in that order. What was read last takes longest
- * to come back, so p(i) V(i) of b goes before half of Q K(i+1): later, or behind all of it with the softmax under it, an H200 took longer.
+ * of a, b's behind that of b, each piece by piece, and Q K(i+2) takes them in that order. What was read last takes longest to come back, so
+ * p(i) V(i) of b goes before half of Q K(i+1): later, or behind all of it with the softmax under it, an H200 took longer.
  *
  * Shared memory: struct SharedMemory below. p stands where the last line of Q was, which warps keep in registers.
  */
@@ -42,6 +41,7 @@
 #include "pipeline/producer.cuh"
 #include "pipeline/skip_votes.cuh"
 #include "ptx/async_copy.cuh"
+#include "ptx/registers.cuh"
 #include "tile/latent_warpgroup.cuh"
 #include "tile/row_map.cuh"
 #include "variant.cuh"

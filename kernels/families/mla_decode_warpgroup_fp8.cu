@@ -35,6 +35,7 @@
 #include "pipeline/skip_votes.cuh"
 #include "pipeline/transposed_store.cuh"
 #include "pipeline/weight_turns.cuh"
+#include "ptx/registers.cuh"
 #include "tile/gathered_warpgroup.cuh"
 #include "tile/operand_query.cuh"
 #include "tile/row_map.cuh"

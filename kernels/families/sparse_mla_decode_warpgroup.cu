@@ -38,6 +38,7 @@
 #include "pipeline/token_gather.cuh"
 #include "pipeline/transposed_store.cuh"
 #include "pipeline/weight_turns.cuh"
+#include "ptx/registers.cuh"
 #include "tile/gathered_warpgroup.cuh"
 #include "tile/operand_query.cuh"
 #include "tile/row_map.cuh"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scale_gather.cuh: the warp that brings the scales of all tiles, of K and of V, where those of a page's tokens do not lie side by side
+ * scale_gather.cuh: the warps that bring the scales of all tiles, of K and of V, where those of a page's tokens do not lie side by side
  * (else they come with the rows: producer.cuh): a few bytes a token, too small for copies that one thread issues at a time, so every
  * lane copies those of its own tokens.
  */
@@ -16,22 +16,23 @@
 
 namespace pipeline {
 
-/* `rows_bytes`: of a tile, before its scales. */
-template <class Format, class Ring, int tile_tokens, int rows_bytes, int cluster_size>
+/* `rows_bytes`: of a tile, before its scales. `warps`: that share every tile, each with as many of its tokens. */
+template <class Format, class Ring, int tile_tokens, int rows_bytes, int cluster_size, int warps>
 class ScaleGather {
-    using Stream = RowStream<cluster_size, tile_tokens, tile_tokens, 2>;
+    static constexpr int warp_tokens = tile_tokens / warps;
+    using Stream = RowStream<cluster_size, tile_tokens, warp_tokens, 2>;
     using Batch = typename Stream::Batch;
 
   public:
-    static constexpr int arrivals = 32; /* on the barrier of a tile: every lane's */
+    static constexpr int arrivals = warps * 32; /* on the barrier of a tile: every lane's */
 
-    __device__ __forceinline__ ScaleGather(const gqa_decode_params &params, Ring ring)
-        : params_(params), scale_bytes_(params.query.head_dim / 16), ring_(ring) {}
+    __device__ __forceinline__ ScaleGather(const gqa_decode_params &params, int warp, Ring ring)
+        : params_(params), scale_bytes_(params.query.head_dim / 16), first_(warps > 1 ? warp * warp_tokens : 0), ring_(ring) {}
 
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
         schedule.begin();
         /* Interleaved scales of four tokens are one block of V's; those of K come along. */
-        Stream stream(params_.schedule, schedule, 0, params_.v_scales_interleaved != 0 ? 4 : 1);
+        Stream stream(params_.schedule, schedule, first_, params_.v_scales_interleaved != 0 ? 4 : 1);
         Batch batch = stream.next();
         while (!batch.end_of_work) {
             const Batch upcoming = stream.next();
@@ -54,7 +55,7 @@ class ScaleGather {
                 continue;
             const bool exists = static_cast<uint32_t>(row.page[tensor]) < static_cast<uint32_t>(params_.num_pages);
             const uint8_t *const from = row_address(source, exists ? row.page[tensor] : 0, batch.kv_head, row.in_page);
-            copy(ring_.tile(tensor) + rows_bytes, i * 32 + lane, from, exists,
+            copy(ring_.tile(tensor) + rows_bytes, first_ + i * 32 + lane, from, exists,
                  tensor == tensor_v && params_.v_scales_interleaved);
         }
         ptx::mbarrier_arrive_after_copies(ring_.full_barrier(tensor));
@@ -79,6 +80,7 @@ class ScaleGather {
 
     const gqa_decode_params &params_;
     const int scale_bytes_;
+    const int first_; /* of a tile's tokens, this warp's */
     Ring ring_;
 };
 

@@ -52,19 +52,6 @@ __device__ __forceinline__ uint64_t operand_behind(uint64_t operand, uint32_t by
     return uint64_t{high} << 32 | low; /* addresses of shared memory have 18 bits: nothing is carried */
 }
 
-/*
- * Registers of each of a warpgroup's threads from here on, a multiple of 8; taking waits until others have given as many. PTX ISA
- * 9.7.19.5 "setmaxnreg".
- */
-template <int registers>
-__device__ __forceinline__ void give_registers() {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
-}
-template <int registers>
-__device__ __forceinline__ void take_registers() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
-}
-
 /* What this thread has written to registers is there for the instructions that follow. */
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

@@ -18,11 +18,6 @@ uint64_t transposed_operand(uint32_t address) {
 }
 inline uint64_t operand_behind(uint64_t operand, uint32_t bytes) { return operand + bytes; }
 
-template <int registers>
-void give_registers() {}
-template <int registers>
-void take_registers() {}
-
 inline void wgmma_fence() {}
 inline void wgmma_commit() {}
 inline void wgmma_wait() { played::warp_waits_for_matrices(); }
