@@ -12,14 +12,14 @@
  *
  * What they do with tile i (time runs to the right); weights have two places:
  *
- *     score:     K i to registers, Q K i | softmax i, wait for the outputs of i - 2, weights i | Q K i+1 ...
+ *     score:     K i to registers, Q K i, the outputs of i - 2 are there | softmax i, weights i | Q K i+1 ...
  *     output:    ... p V i-2             | V i-1 to registers, p V, the tile goes back         | ...
  *
  * The tensor core takes 1152 clocks for the scores of a tile, and 1024 for its outputs. Weights are published when the scores of the next tile
- * are there: their outputs are then computed beside the softmax, beside which the tensor core would have nothing to do. Published at once,
- * a launch of 128 x 4,096 tokens and 128 heads took 282 us on an H200, not 265. Scores of e4m3 with e4m3 take 576 clocks, and nothing is converted for
- * them: such a launch took 218, not 257. A unit takes some 10,000 clocks before its first tile, most of it for the queries, and 5,000 behind its
- * last one.
+ * are there, or all but a pair of steps of those that are converted: their outputs are then computed beside the softmax, beside which the
+ * tensor core would have nothing to do. Published at once, a launch of 128 x 4,096 tokens and 128 heads took 282 us on an H200, not 265.
+ * Scores of e4m3 with e4m3 take 576 clocks, and nothing is converted for them: such a launch took 218, not 257. A unit takes some 10,000
+ * clocks before its first tile, most of it for the queries, and 5,000 behind its last one.
  *
  * Shared memory: struct SharedMemory below.
  */
@@ -89,11 +89,11 @@ using ValueTokens = tile::TokenFragments<Format, Traits::tile_tokens, tile::grou
 using TileTokens = tile::WarpTokens<Traits::row_tile, Traits::tile_tokens>;
 using WarpTokens = tile::WarpTokens<Traits::row_tile, tile::fragment_tokens>;
 
-/* What output warpgroups are told of a tile beside its weights. */
+/* What output warpgroups are told of a tile beside its weights: of most tiles that they are not rare, and no more. */
 struct TileNotes {
+    bool is_rare, is_raised;
     uint64_t seen;                  /* a bit for each token that a row sees */
     float shrink[Traits::row_tile]; /* of the outputs before it, where references were raised */
-    bool is_raised;
 };
 
 /* All but the tiles. */
@@ -176,8 +176,43 @@ __device__ __forceinline__ void publish(WorkMemory<stages> &work, const Turn &ne
 }
 
 /*
+ * What few tiles need, those that a row does not see all of, or that raise references, and any with a soft cap: from products to weights, and
+ * notes of it. Not inlined: what the loop jumps over, it waits for. `scores`: products, then weights; they and `softmax` come through memory.
+ */
+__device__ __noinline__ void weigh_rare(const mla_decode_params &params, WorkMemory<stages> &work,
+                                        const tile::UnitRows<Traits::row_tile> &unit, int token, TileNotes &notes, Scores &scores,
+                                        tile::GroupSoftmax &softmax) {
+    const Place place(ptx::thread_index_here());
+    const int lane = place.lane(), warp = place.warp();
+    Scores logits = scores;
+    scale_and_cap(logits, work.row_scale, params.query.soft_cap, lane);
+    uint64_t seen = ~uint64_t{0};
+    const TileTokens tokens{unit, unit.are_alike, token, unit.end_token, unit.common};
+    if (!tokens.all_visible()) {
+        tile::mask(logits, WarpTokens{unit, unit.are_alike, token + warp * tile::fragment_tokens, unit.end_token, unit.common}, 0,
+                   lane);
+        seen = tokens.seen_by_any();
+    }
+    bool raises = tile::GroupSoftmax::weigh(logits, work.references, scores, lane);
+    raises = ptx::named_barrier_any<tile::group_threads>(score_barrier, raises);
+    if (raises) {
+        softmax.raise(logits, work.references, warp, lane, score_barrier);
+        if (place.thread() < tile::group_rows)
+            notes.shrink[place.thread()] = work.references.shrink[place.thread()];
+        (void)tile::GroupSoftmax::weigh(logits, work.references, scores, lane);
+    }
+    if (place.thread() == 0) {
+        notes.seen = seen;
+        notes.is_raised = raises;
+    }
+}
+
+/*
  * Scores and weights of all rows over the piece's tiles. What is alike for all lanes comes from where the compiler knows that: matrix
- * instructions in what it takes for a divergent path are serialised.
+ * instructions in what it takes for a divergent path are serialised. And what is read of shared memory for the softmax is read while the last
+ * scores are computed, or before the loop: it answers late while matrix instructions run. But references come behind: registers would not
+ * suffice, and keep the weights before from being published behind what does not need references. Weights are computed as most tiles have
+ * them; then the warps vote whether one of them has seen that this tile is another.
  */
 template <bool bytes>
 __device__ __forceinline__ void attend_scores(const mla_decode_params &params, WorkMemory<stages> &work,
@@ -185,43 +220,46 @@ __device__ __forceinline__ void attend_scores(const mla_decode_params &params, W
                                               tile::GroupSoftmax &softmax, Turn &turn) {
     int token = __shfl_sync(tile::full_warp, unit.first_token, 0);
     const int end_token = __shfl_sync(tile::full_warp, unit.end_token, 0);
+    const int first_plain = __shfl_sync(tile::full_warp, unit.common.first, 0);
+    const int end_plain = __shfl_sync(tile::full_warp, params.query.soft_cap > 0.f ? 0 : unit.common.end, 0);
+    tile::GroupRowValues factors, references;
+    if constexpr (bytes) /* rows have none of their own */
+        factors.fill(__shfl_sync(tile::full_warp, work.row_scale[0], 0));
     bool is_waiting = false; /* what is to be published */
     for (; token < end_token; token += Traits::tile_tokens) {
-        Scores scores, differences;
+        Scores scores, weights;
+        const auto meanwhile = [&] {
+            if (!bytes && is_waiting)
+                publish(work, turn.before(), place.lane());
+            pipeline::wait_for(work.taken[turn.place()], turn.parity() ^ 1);
+            if constexpr (!bytes)
+                factors.load(work.row_scale, place.lane());
+        };
         ring.wait_full(pipeline::tensor_k);
         if constexpr (bytes)
-            tile::group_byte_qk<Format>(scores, ptx::shared_address(&work.byte_query), ring.tile(pipeline::tensor_k));
+            tile::group_byte_qk<Format>(scores, ptx::shared_address(&work.byte_query), ring.tile(pipeline::tensor_k), meanwhile);
         else
             tile::group_latent_qk<Format, Traits::tile_tokens>(
                 scores, ptx::shared_address(&work.query), ring.tile(pipeline::tensor_k), place.warp() * tile::fragment_tokens,
-                params.schedule.box_tokens, place.lane());
+                params.schedule.box_tokens, place.lane(), meanwhile);
+        if (bytes && is_waiting)
+            publish(work, turn.before(), place.lane());
+        references.load(work.references.reference, place.lane());
         ring.release(pipeline::tensor_k, place.lane());
-        const int lane = place.lane(), warp = place.warp(); /* anew: what is computed from them takes no registers above */
-        if (is_waiting)
-            publish(work, turn.before(), lane);
-        scale_and_cap(scores, work.row_scale, params.query.soft_cap, lane);
-        uint64_t seen = ~uint64_t{0};
-        const TileTokens tokens{unit, unit.are_alike, token, unit.end_token, unit.common};
-        if (!tokens.all_visible()) {
-            tile::mask(scores,
-                       WarpTokens{unit, unit.are_alike, token + warp * tile::fragment_tokens, unit.end_token, unit.common}, 0,
-                       lane);
-            seen = tokens.seen_by_any();
+        TileNotes &notes = work.notes[turn.place()];
+        bool is_rare = token < first_plain || token + Traits::tile_tokens > end_plain;
+        is_rare |= tile::GroupSoftmax::weigh(scores, factors, references, weights);
+        is_rare = ptx::named_barrier_any<tile::group_threads>(score_barrier, is_rare);
+        if (is_rare) {
+            Scores finished = scores; /* in memory, the others stay in registers */
+            tile::GroupSoftmax raised = softmax;
+            weigh_rare(params, work, unit, token, notes, finished, raised);
+            weights = finished;
+            softmax = raised;
         }
-        pipeline::wait_for(work.taken[turn.place()], turn.parity() ^ 1);
-        bool raises = tile::GroupSoftmax::subtract(scores, work.references, differences, lane);
-        raises = ptx::named_barrier_any<tile::group_threads>(score_barrier, raises);
-        if (raises) {
-            softmax.raise(scores, work.references, warp, lane, score_barrier);
-            if (place.thread() < tile::group_rows)
-                work.notes[turn.place()].shrink[place.thread()] = work.references.shrink[place.thread()];
-            (void)tile::GroupSoftmax::subtract(scores, work.references, differences, lane);
-        }
-        softmax.weigh<Format::matrix_dtype>(differences, ptx::shared_address(work.weights[turn.place()]), warp, lane);
-        if (place.thread() == 0) {
-            work.notes[turn.place()].seen = seen;
-            work.notes[turn.place()].is_raised = raises;
-        }
+        softmax.add<Format::matrix_dtype>(weights, ptx::shared_address(work.weights[turn.place()]), place.warp(), place.lane());
+        if (place.thread() == 0)
+            notes.is_rare = is_rare;
         ptx::fence_async_proxy();
         __syncwarp();
         is_waiting = true;
@@ -280,19 +318,23 @@ __device__ __forceinline__ void attend_output(const mla_decode_params &params, W
                                               Output &output, Turn &turn) {
     const int in_tiles = (unit.end_token - unit.first_token + Traits::tile_tokens - 1) / Traits::tile_tokens;
     for (int tiles = __shfl_sync(tile::full_warp, in_tiles, 0); tiles > 0; --tiles) {
+        uint32_t chunks[2][4];
+        const ValueTokens tokens(0, params.schedule.box_tokens, false, place.lane());
+        ring.wait_full(pipeline::tensor_k);
+        tile::load_first_values(chunks, ring.tile(pipeline::tensor_k), tokens, place.group, place.warp(), place.lane());
         pipeline::wait_for(work.published[turn.place()], turn.parity());
         const TileNotes &notes = work.notes[turn.place()];
-        if (__any_sync(tile::full_warp, notes.is_raised))
-            tile::shrink_output(output, notes.shrink, place.lane());
         const uint32_t weights = ptx::shared_address(work.weights[turn.place()]);
-        const ValueTokens tokens(0, params.schedule.box_tokens, false, place.lane());
         const auto tile_of = [&](int) { return ring.tile(pipeline::tensor_k); };
-        if (!__any_sync(tile::full_warp, notes.seen != ~uint64_t{0}))
-            tile::group_latent_pv<false>(output, weights, tokens, tile::UnscaledValues(), 0, place.group, place.warp(),
+        if (!__any_sync(tile::full_warp, notes.is_rare)) {
+            tile::group_latent_pv<false>(output, weights, chunks, tokens, tile::UnscaledValues(), 0, place.group, place.warp(),
                                          place.lane(), tile_of);
-        else
-            tile::group_latent_pv<true>(output, weights, tokens, tile::UnscaledValues(), notes.seen, place.group, place.warp(),
-                                        place.lane(), tile_of);
+        } else {
+            if (__any_sync(tile::full_warp, notes.is_raised))
+                tile::shrink_output(output, notes.shrink, place.lane());
+            tile::group_latent_pv<true>(output, weights, chunks, tokens, tile::UnscaledValues(), notes.seen, place.group,
+                                        place.warp(), place.lane(), tile_of);
+        }
         ring.release(pipeline::tensor_k, place.lane());
         if (place.lane() == 0)
             ptx::mbarrier_arrive(ptx::shared_address(&work.taken[turn.place()]));

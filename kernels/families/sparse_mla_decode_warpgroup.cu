@@ -332,7 +332,9 @@ __device__ __forceinline__ void attend_output(WorkMemory<stages> &work, const ti
             }
             return ring.tile(pipeline::tensor_k);
         };
-        tile::group_latent_pv<false>(output, ptx::shared_address(work.weights[turn.place()]), tokens,
+        uint32_t chunks[2][4];
+        tile::load_first_values(chunks, ring.tile(pipeline::tensor_k), tokens, place.group, place.warp(), place.lane());
+        tile::group_latent_pv<false>(output, ptx::shared_address(work.weights[turn.place()]), chunks, tokens,
                                      tile::ScaledValues(notes.scales), 0, place.group, place.warp(), place.lane(), tile_of);
         ring.release(pipeline::tensor_k, place.lane());
         ring.advance();

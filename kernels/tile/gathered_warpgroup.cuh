@@ -175,50 +175,56 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
 
 /*
  * scores^T = K Q^T of rows of one format, of the warp's 16 tokens of a tile from `first_token` on. While a pair of steps is on its way, the next
- * is converted, and the one after that read.
+ * is converted, and the two after that read: shared memory answers late. meanwhile(): called once, while the last pair is on its way.
  */
-template <class Format, int tile_tokens>
+template <class Format, int tile_tokens, class Meanwhile>
 __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragments> &scores, uint32_t query, uint32_t k_tile,
-                                                int first_token, int box_tokens, int lane) {
+                                                int first_token, int box_tokens, int lane, Meanwhile meanwhile) {
     constexpr int together = 2;
     static_assert(Format::steps % together == 0 && Format::pair_steps == together, "pairs of steps");
-    uint32_t keys[3][together][4], chunks[4];
-    query = ptx::computed_here(query); /* descriptors kept over the loop would take registers from it */
+    constexpr int pairs = Format::steps / together;
+    uint32_t keys[3][together][4], chunks[2][4];
+    const uint64_t queries = ptx::operand_computed_here(ptx::swizzled_operand(query));
     const TokenFragments<Format, tile_tokens, 1> tokens(first_token, box_tokens, false, lane);
     const typename Format::KeyReader reader(k_tile, tokens, 0, lane);
-    reader.load(chunks, 0);
+    reader.load(chunks[0], 0);
+    reader.load(chunks[1], 1);
 #pragma unroll
-    for (int step = 0; step < Format::steps; step += together) {
-        uint32_t(&operands)[together][4] = keys[step / together % 3];
+    for (int pair = 0; pair < pairs; ++pair) {
+        const int step = pair * together;
+        uint32_t(&operands)[together][4] = keys[pair % 3];
 #pragma unroll
         for (int i = 0; i < together; ++i)
-            reader.convert(operands[i], chunks, i);
-        if (step + together < Format::steps)
-            reader.load(chunks, step / together + 1);
+            reader.convert(operands[i], chunks[pair % 2], i);
+        if (pair + 2 < pairs)
+            reader.load(chunks[pair % 2], pair + 2);
         ptx::wgmma_wait_but<1>();
         ptx::wgmma_fence();
 #pragma unroll
         for (int i = 0; i < together; ++i)
-            group_mma<Format::matrix_dtype>(scores.value[0], operands[i], OperandRows<group_rows>::operand(query, 0, step + i),
-                                            step + i > 0);
+            group_mma<Format::matrix_dtype>(scores.value[0], operands[i],
+                                            OperandRows<group_rows>::operand_behind(queries, step + i), step + i > 0);
         ptx::wgmma_commit();
     }
+    ptx::wgmma_wait_but<1>();
+    meanwhile();
     ptx::wgmma_wait();
     ptx::accumulator_is_ready(scores.value[0]);
 }
 
 /*
  * The same of e4m3 with e4m3, which the tensor core multiplies as they are: of a tile whose lines have all of its tokens. Its sums have few
- * digits (ptx/wgmma.cuh), hence two, of half of the dims each.
+ * digits (ptx/wgmma.cuh), hence two, of half of the dims each. meanwhile(): called once, while the last steps are on their way.
  */
-template <class Format>
-__device__ __forceinline__ void group_byte_qk(ScoreFragment<1, group_row_fragments> &scores, uint32_t query, uint32_t k_tile) {
+template <class Format, class Meanwhile>
+__device__ __forceinline__ void group_byte_qk(ScoreFragment<1, group_row_fragments> &scores, uint32_t query, uint32_t k_tile,
+                                              Meanwhile meanwhile) {
     constexpr int steps = Format::row_bytes / 32, line_bytes = Format::Rows::line_bytes,
                   line_stride_bytes = group_tokens * line_bytes;
     static_assert(line_bytes == 64 && steps % 2 == 0, "lines of two steps");
     ScoreFragment<1, group_row_fragments> second;
-    const uint64_t keys = ptx::short_swizzled_operand(ptx::computed_here(k_tile));
-    const uint64_t queries = ptx::short_swizzled_operand(ptx::computed_here(query));
+    const uint64_t keys = ptx::operand_computed_here(ptx::short_swizzled_operand(k_tile));
+    const uint64_t queries = ptx::operand_computed_here(ptx::short_swizzled_operand(query));
     ptx::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
@@ -227,6 +233,7 @@ __device__ __forceinline__ void group_byte_qk(ScoreFragment<1, group_row_fragmen
                                   ptx::operand_behind(queries, bytes), step % (steps / 2) > 0);
     }
     ptx::wgmma_commit();
+    meanwhile();
     ptx::wgmma_wait();
     ptx::accumulator_is_ready(scores.value[0]);
     ptx::accumulator_is_ready(second.value[0]);
@@ -243,35 +250,47 @@ __device__ __forceinline__ constexpr int value_step(int group, int warp, int i) 
     return (group * 2 + i / 2) * (latent_block_dims / 16) + warp * 2 + i % 2;
 }
 
+/* The first chunks of V that group_latent_pv converts, a fragment's; they may be read before the weights are there. */
+template <class Format, int tile_tokens, int fragments>
+__device__ __forceinline__ void load_first_values(uint32_t (&chunks)[2][4], uint32_t tile,
+                                                  const TokenFragments<Format, tile_tokens, fragments> &tokens, int group,
+                                                  int warp, int lane) {
+    const typename Format::ValueReader reader(tile, tokens, 0, lane, value_step(group, warp, 0));
+    reader.load(chunks[0], 0);
+    reader.load(chunks[1], value_step(0, 0, 2) / 2);
+}
+
 /*
- * output^T += V^T p^T of 64 tokens, whose weights lie at `weights`. tile_of(fragment): where their rows lie that `tokens` counts from, or
- * nothing more is read of the fragments before: called once for each. `scales`: UnscaledValues, or ScaledValues. While two steps are on
- * their way, the next is converted. `masked`: tokens that are not in `seen` count as zeros. Ends when all is added.
+ * output^T += V^T p^T of 64 tokens, whose weights lie at `weights`. `chunks`: of load_first_values. tile_of(fragment): where their rows lie
+ * that `tokens` counts from, or nothing more is read of the fragments before: called once for each. `scales`: UnscaledValues, or
+ * ScaledValues. While two steps are on their way, the next is converted, and those a fragment further are read. `masked`: tokens that
+ * are not in `seen` count as zeros. Ends when all is added.
  */
 template <bool masked, class Format, int tile_tokens, int fragments, class Scales, class TileOf>
 __device__ __forceinline__ void group_latent_pv(OutputFragment<4, group_row_fragments> &output, uint32_t weights,
+                                                uint32_t (&chunks)[2][4],
                                                 const TokenFragments<Format, tile_tokens, fragments> &tokens, Scales scales,
                                                 uint64_t seen, int group, int warp, int lane, TileOf tile_of) {
     constexpr int block_steps = 2, steps = latent_blocks / 2 * block_steps;
-    uint32_t values[3][4], chunks[4], tile = 0;
+    uint32_t values[3][4], tile = 0;
     const uint64_t operands = ptx::operand_computed_here(ptx::swizzled_operand(weights));
     const auto load = [&](int fragment, int step) {
-        if (step == 0) {
+        if (step == 0)
             tile = tile_of(fragment);
-            scales.load(group, fragment, lane);
-        }
         const typename Format::ValueReader reader(tile, tokens, fragment % fragments, lane, value_step(group, warp, 0));
-        reader.load(chunks, value_step(0, 0, step) / block_steps);
+        reader.load(chunks[step / block_steps], value_step(0, 0, step) / block_steps);
     };
-    load(0, 0);
+    tile = tile_of(0);
 #pragma unroll
     for (int number = 0; number < group_token_fragments * steps; ++number) {
         const int fragment = number / steps, step = number % steps;
         uint32_t(&operand)[4] = values[number % 3];
+        if (step == 0)
+            scales.load(group, fragment, lane);
         if constexpr (requires { scales.pair; })
-            Format::ValueReader::convert(operand, chunks, step, scales.pair[step / block_steps]);
+            Format::ValueReader::convert(operand, chunks[step / block_steps], step, scales.pair[step / block_steps]);
         else
-            Format::ValueReader::convert(operand, chunks, step);
+            Format::ValueReader::convert(operand, chunks[step / block_steps], step);
         if constexpr (masked) {
             const VisibleHalves visible(static_cast<uint32_t>(seen >> (fragment * fragment_tokens)), lane);
             operand[0] &= visible.low;
@@ -279,7 +298,7 @@ __device__ __forceinline__ void group_latent_pv(OutputFragment<4, group_row_frag
             operand[2] &= visible.high;
             operand[3] &= visible.high;
         }
-        if (const int next = number + 1; next % block_steps == 0 && next < group_token_fragments * steps)
+        if (const int next = number + 1 - block_steps + steps; next % block_steps == 0 && next < group_token_fragments * steps)
             load(next / steps, next % steps);
         ptx::wgmma_wait_but<1>();
         ptx::wgmma_fence();

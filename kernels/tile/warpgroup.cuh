@@ -150,6 +150,25 @@ __device__ __forceinline__ float2 of_rows(const float (&values)[group_rows], int
     return *reinterpret_cast<const float2 *>(&values[row_of(0, n, 0, lane)]);
 }
 
+/* What stands in shared memory for each row, of the lane's: two of each fragment. */
+struct GroupRowValues {
+    float value[group_row_fragments][2];
+
+    __device__ __forceinline__ void load(const float (&values)[group_rows], int lane) {
+#pragma unroll
+        for (int n = 0; n < group_row_fragments; ++n) {
+            const float2 of_lane = of_rows(values, n, lane);
+            value[n][0] = of_lane.x;
+            value[n][1] = of_lane.y;
+        }
+    }
+    __device__ __forceinline__ void fill(float same) {
+#pragma unroll
+        for (int n = 0; n < group_row_fragments; ++n)
+            value[n][0] = value[n][1] = same;
+    }
+};
+
 /* The running softmax of a warpgroup's rows: references of all warps, sums of each warp's own tokens. */
 struct GroupSoftmax {
     using Scores = ScoreFragment<1, group_row_fragments>;
@@ -197,6 +216,27 @@ struct GroupSoftmax {
                 weights.value[0][n][i] = ptx::exp2_approx(weights.value[0][n][i]);
         }
         return exceeds;
+    }
+
+    /*
+     * The same of products, which `factors` make logits, and with what was read of the references before. What a factor makes of a product is
+     * rounded: else the largest of huge scores would not be its own reference.
+     */
+    static __device__ __forceinline__ bool weigh(const Scores &products, const GroupRowValues &factors,
+                                                 const GroupRowValues &references, Scores &weights) {
+        float largest = -INFINITY;
+#pragma unroll
+        for (int n = 0; n < group_row_fragments; ++n) {
+            float differences[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                differences[i] = __fmul_rn(products.value[0][n][i], factors.value[n][i % 2]) - references.value[n][i % 2];
+            largest = fmaxf(largest, fmaxf(fmaxf(differences[0], differences[1]), fmaxf(differences[2], differences[3])));
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                weights.value[0][n][i] = ptx::exp2_approx(differences[i]);
+        }
+        return largest > rescale_threshold;
     }
 
     /* By all warps, where one of their scores exceeds: no score is above the references then. The output is to follow, shrink_output. */
