@@ -109,6 +109,15 @@ static void a_launch_gets_one_map_and_both_parts_of_the_query(void **state) {
     }
 }
 
+static struct problem bf16_batch(int32_t heads, int32_t batch_size, int32_t tokens) {
+    struct problem problem = checked_problem(heads, 1, LIBDECODE_DTYPE_BF16);
+    libdecode_problem given = problem.given;
+    given.batch_size = batch_size;
+    given.max_seq_len = tokens;
+    assert_int_equal(problem_check(&given, &problem), LIBDECODE_OK);
+    return problem;
+}
+
 /* bf16 on an H200, us, all kernels in turns: the one that is predicted to be the fastest is so, or nearly. */
 static void the_fastest_kernel_is_predicted(void **state) {
     (void)state;
@@ -128,11 +137,7 @@ static void the_fastest_kernel_is_predicted(void **state) {
     libdecode_device device = {.struct_size = sizeof device};
     assert_int_equal(libdecode_device_preset("H200", &device), LIBDECODE_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct problem problem = checked_problem(cases[i].heads, 1, LIBDECODE_DTYPE_BF16);
-        libdecode_problem given = problem.given;
-        given.batch_size = cases[i].batch_size;
-        given.max_seq_len = cases[i].tokens;
-        assert_int_equal(problem_check(&given, &problem), LIBDECODE_OK);
+        struct problem problem = bf16_batch(cases[i].heads, cases[i].batch_size, cases[i].tokens);
         double least_us = 1e9;
         int64_t least_ns = INT64_MAX;
         size_t predicted = 0;
@@ -177,11 +182,7 @@ static void the_fastest_cluster_of_64_rows_is_predicted(void **state) {
     libdecode_device device = {.struct_size = sizeof device};
     assert_int_equal(libdecode_device_preset("H200", &device), LIBDECODE_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct problem problem = checked_problem(cases[i].heads, 1, LIBDECODE_DTYPE_BF16);
-        libdecode_problem given = problem.given;
-        given.batch_size = cases[i].batch_size;
-        given.max_seq_len = 4096;
-        assert_int_equal(problem_check(&given, &problem), LIBDECODE_OK);
+        struct problem problem = bf16_batch(cases[i].heads, cases[i].batch_size, 4096);
         double least_us = 1e9, chosen_us = 0;
         int64_t least_ns = INT64_MAX;
         for (size_t k = 0; k < SIZES; k++) {
