@@ -233,6 +233,7 @@ __device__ __forceinline__ void attend_scores(const sparse_mla_decode_params &pa
         }
         pipeline::wait_for(work.taken[turn.place()], turn.parity() ^ 1);
         TokenNotes &notes = work.notes[turn.place()];
+        tile::clear_blocks_without_scale<Format>(tokens.rows(place.warp()), place.lane());
         tile::group_latent_qk<Format>(scores, ptx::shared_address(&work.query), tokens.rows(place.warp()), place.lane(),
                                       [&] { tokens.copy_scales(notes.scales, place.thread()); });
         const int lane = place.lane(), warp = place.warp(); /* anew: what is computed from them takes no registers above */

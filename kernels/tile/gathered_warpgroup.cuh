@@ -66,7 +66,10 @@ struct ScaledValues {
     }
 };
 
-/* Of the lane's tokens, l/4 and 8 further of the fragment at `rows`, the scale of a block, no smaller than 2^-60: others are divided by it. */
+/*
+ * Of the lane's tokens, l/4 and 8 further of the fragment at `rows`, the scale of a block, no smaller than 2^-60: others are divided by it.
+ * Where it is 0, so are the block's elements (clear_blocks_without_scale).
+ */
 template <class Format>
 __device__ __forceinline__ void load_block_scales(float (&scales)[2], uint32_t rows, int block, int lane) {
     const uint32_t row = rows + (lane >> 2) * Format::row_bytes;
@@ -75,6 +78,41 @@ __device__ __forceinline__ void load_block_scales(float (&scales)[2], uint32_t r
         const float scale = Format::block_scale(row + half * 8 * Format::row_bytes, block);
         scales[half] = fabsf(scale) < 0x1p-60f ? 0x1p-60f : scale; /* NaN stays */
     }
+}
+
+/* Its elements become zeros, but for NaN. */
+template <class Format>
+__device__ __noinline__ void clear_block(uint32_t row, int block) {
+    const uint32_t first = row + block * latent_block_dims;
+#pragma unroll 1
+    for (int byte = 0; byte < latent_block_dims; byte += 16) {
+        uint32_t words[4];
+        ptx::load_shared(words, first + byte);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const uint32_t is_nan = ((words[i] & 0x7f7f7f7fu) + 0x01010101u) >> 7 & 0x01010101u; /* 0x7f and 0xff */
+            words[i] &= is_nan * 0xffu;
+        }
+        ptx::store_shared(first + byte, words);
+    }
+}
+
+/*
+ * Blocks whose scale is 0 become zeros, of the warp's 16 tokens at `rows`: as K their scale counts as another (load_block_scales); as V
+ * they are multiplied by 0 then as before. Every lane looks at two of a token's scales.
+ */
+template <Mixed Format>
+__device__ __forceinline__ void clear_blocks_without_scale(uint32_t rows, int lane) {
+    const uint32_t row = rows + (lane >> 1) * Format::row_bytes;
+    const int first = (lane & 1) * 2;
+    const bool is_zero[] = {Format::block_scale(row, first) == 0.f, Format::block_scale(row, first + 1) == 0.f};
+    if (!__any_sync(full_warp, is_zero[0] || is_zero[1]))
+        return;
+    if (is_zero[0])
+        clear_block<Format>(row, first);
+    if (is_zero[1])
+        clear_block<Format>(row, first + 1);
+    __syncwarp();
 }
 
 /* Of both tokens. */

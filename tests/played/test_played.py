@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One kernel that was compiled for the processor: test_played.py COMMAND WRITE_PLAYED KERNEL.so CASE,CASE...: check must pass on each."""
+"""One kernel that was compiled for the processor: test_played.py COMMAND WRITE_PLAYED KERNEL.so CASE,CASE...: check must pass on each.
+
+CASE:N is the case with the data of seed N.
+"""
 
 import json
 import os
@@ -17,7 +20,8 @@ with tempfile.TemporaryDirectory() as folder:
     environment = {**os.environ, "LIBDECODE_BUNDLE_ONLY": "1", "LIBDECODE_BUNDLE_PATH": str(bundle),
                    "HOST_GPU_KERNELS": str(kernel.parent), "HOST_GPU_CAPABILITY": target}
     for number, case in enumerate(cases):
-        pick = ["--case", case] if case != "merge" else []
+        case, _, seed = case.partition(":")
+        pick = ["--case", case, "--seed", seed or "1"] if case != "merge" else []
         result = subprocess.run([command, "check", name, *pick, "--repeat", "2", "--json"], capture_output=True, text=True,
                                 env={**environment, "HOST_GPU_SEED": str(number)}, check=False)
         print(case, result.stdout if result.returncode else "passed", result.stderr, flush=True)
