@@ -179,13 +179,12 @@ __device__ __forceinline__ void publish(WorkMemory<stages> &work, const Turn &ne
  * What few tiles need, those that a row does not see all of, or that raise references, and any with a soft cap: from products to weights, and
  * notes of it. Not inlined: what the loop jumps over, it waits for. `scores`: products, then weights; they and `softmax` come through memory.
  */
-__device__ __noinline__ void weigh_rare(const mla_decode_params &params, WorkMemory<stages> &work,
-                                        const tile::UnitRows<Traits::row_tile> &unit, int token, TileNotes &notes, Scores &scores,
-                                        tile::GroupSoftmax &softmax) {
+__device__ __noinline__ void weigh_rare(float cap, WorkMemory<stages> &work, const tile::UnitRows<Traits::row_tile> &unit,
+                                        int token, TileNotes &notes, Scores &scores, tile::GroupSoftmax &softmax) {
     const Place place(ptx::thread_index_here());
     const int lane = place.lane(), warp = place.warp();
     Scores logits = scores;
-    scale_and_cap(logits, work.row_scale, params.query.soft_cap, lane);
+    scale_and_cap(logits, work.row_scale, cap, lane);
     uint64_t seen = ~uint64_t{0};
     const TileTokens tokens{unit, unit.are_alike, token, unit.end_token, unit.common};
     if (!tokens.all_visible()) {
@@ -253,7 +252,7 @@ __device__ __forceinline__ void attend_scores(const mla_decode_params &params, W
         if (is_rare) {
             Scores finished = scores; /* in memory, the others stay in registers */
             tile::GroupSoftmax raised = softmax;
-            weigh_rare(params, work, unit, token, notes, finished, raised);
+            weigh_rare(params.query.soft_cap, work, unit, token, notes, finished, raised);
             weights = finished;
             softmax = raised;
         }
