@@ -259,8 +259,8 @@ typedef enum libdecode_sf_layout {
 /* What a row of MLA's KV cache is made of. */
 typedef enum libdecode_kv_row_format {
     LIBDECODE_KV_ROW_PLAIN = 0, /* head_dim elements of kv_dtype */
-    /* FlashMLA's FP8 rows of 656 bytes: 512 e4m3, 4 float32 scales (of 128 each, below 2^58; as K, but for 0, 2^-60 at least counts), 64
-     * bf16. As K products are not rounded; as V they may be bf16, as FlashMLA has them. kv_dtype e4m3, head_dim 576; strides count bytes */
+    /* FlashMLA's FP8 rows of 656 bytes: 512 e4m3, 4 float32 scales (of 128 each, below 2^58; as K smaller ones than 2^-60 may count as that, 0 as
+     * 0), 64 bf16. As K products are not rounded; as V they may be bf16, as FlashMLA has them. kv_dtype e4m3, head_dim 576; strides count bytes */
     LIBDECODE_KV_ROW_FP8_SCALED_656 = 1,
     /* 352 bytes: 512 e2m1, 64 e4m3, 32 e4m3 scales of 16 e2m1 each; that of block b is number 8 * (b % 4) + b / 4. kv_dtype nvfp4,
      * head_dim 576; strides count elements of half a byte, so a dense row has 704 */
