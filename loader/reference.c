@@ -249,19 +249,30 @@ static double pair_products(const double *a, const double *b, size_t half) {
     return sum;
 }
 
-/* What a kernel's rounding is measured by. `shrink` is what the sums so far have just been multiplied by. */
-static void attend_squares(const struct operation *operation, size_t row, double shrink, double weight) {
+/* Of the V row at hand. NaN counts for nothing. */
+static double largest_value(const struct operation *operation) {
+    double largest = 0;
+    for (size_t d = 0; d < operation->v_dim; d++)
+        largest = fabs(operation->scratch.v_row[d]) > largest ? fabs(operation->scratch.v_row[d]) : largest;
+    return largest;
+}
+
+/*
+ * What a kernel's rounding is measured by. `shrink` is what the sums so far have just been multiplied by, `largest` that of the V row:
+ * once for all query rows, as beside it the loop below would take several times as long.
+ */
+static void attend_squares(const struct operation *operation, size_t row, double shrink, double weight, double largest) {
     const struct scratch *scratch = &operation->scratch;
     size_t v_dim = operation->v_dim;
-    double *squares = scratch->squares + row * v_dim, largest = scratch->row_largest[row];
+    double *squares = scratch->squares + row * v_dim;
+    const double shrink_square = shrink * shrink;
 
     for (size_t d = 0; d < v_dim; d++) {
-        double value = scratch->v_row[d], part = weight * value;
-        squares[d] = squares[d] * (shrink * shrink) + part * part;
-        largest = fabs(value) > largest ? fabs(value) : largest;
+        double part = weight * scratch->v_row[d];
+        squares[d] = squares[d] * shrink_square + part * part;
     }
-    scratch->row_largest[row] = largest;
-    scratch->row_squares[row] = scratch->row_squares[row] * (shrink * shrink) + weight * weight;
+    scratch->row_largest[row] = largest > scratch->row_largest[row] ? largest : scratch->row_largest[row];
+    scratch->row_squares[row] = scratch->row_squares[row] * shrink_square + weight * weight;
     scratch->row_tokens[row]++;
     if (operation->rotates || operation->rounds_sums) {
         const double turned = pair_products(scratch->query + row * operation->qk_dim, scratch->k_row, operation->qk_dim / 2);
@@ -286,7 +297,7 @@ static double logit_of(const struct operation *operation, const struct sequence 
 }
 
 /* One KV token enters one query row. A NaN logit leaves the maximum alone and makes the sums NaN. */
-static void attend(const struct operation *operation, size_t row, double logit) {
+static void attend(const struct operation *operation, size_t row, double logit, double largest) {
     const struct scratch *scratch = &operation->scratch;
     size_t v_dim = operation->v_dim;
     double *accumulated = scratch->accumulated + row * v_dim, shrink = 1;
@@ -303,7 +314,7 @@ static void attend(const struct operation *operation, size_t row, double logit) 
         accumulated[d] += weight * scratch->v_row[d];
     scratch->row_sum[row] += weight;
     if (scratch->squares != NULL)
-        attend_squares(operation, row, shrink, weight);
+        attend_squares(operation, row, shrink, weight, largest);
 }
 
 /* -------------------------------------------------------------------------------------------------------- results */
@@ -398,9 +409,10 @@ static void decode_sequence(const struct operation *operation, const struct sequ
         load_kv_row(operation, sequence, &operation->v, token.index, scratch->v_row);
         if (operation->rotates)
             rotate(operation, token.position, scratch->k_row);
+        const double largest = scratch->squares != NULL ? largest_value(operation) : 0;
         for (size_t row = 0; row < (size_t)sequence->q_len * group_size; row++)
             if (scratch->visible[row / group_size])
-                attend(operation, row, logit_of(operation, sequence, row, token));
+                attend(operation, row, logit_of(operation, sequence, row, token), largest);
     }
     for (size_t row = 0; row < (size_t)sequence->q_len * group_size; row++)
         finish_row(operation, sequence, row);
