@@ -260,6 +260,12 @@ __device__ __forceinline__ bool asks_rope(const gqa_decode_params &params) {
     return Traits::computes_rope && pipeline::rarely(params.query.rotates != 0);
 }
 
+/* And no other option. Kernels that convert in registers have none left for a loop of its own. */
+__device__ __forceinline__ bool asks_rope_alone(const gqa_decode_params &params) {
+    return Traits::turns_query && !Traits::converts && params.query.rotates != 0 && params.query.alibi_slopes == nullptr &&
+           !(params.query.soft_cap > 0.f || params.query.skip_factor > 0.f);
+}
+
 /* What a consumer warp keeps over a piece. */
 struct ConsumerState {
     tile::QueryFragment<Format, Traits::row_fragments> query;
@@ -306,13 +312,6 @@ __device__ __forceinline__ auto rotated_rows(const gqa_decode_params &params, co
                              place.first_row, announced.rows.live_rows,   params.schedule.position_stride.value};
 }
 
-/* Of the first tile that this warp takes of a piece. */
-__device__ __forceinline__ int first_token(const AnnouncedPiece &announced, const Place &place, Ring ring) {
-    return TileWalk(announced.rows, announced.first_team, place.team, ring)
-        .tokens<Traits::tokens_per_warp>(place.first_token())
-        .first_token;
-}
-
 /* What few launches ask for. */
 [[maybe_unused]] __device__ __forceinline__ void bend(const gqa_decode_params &params, Scores &scores, const Tokens &tokens,
                                                       const Place &place, int lane) {
@@ -337,11 +336,14 @@ __device__ __forceinline__ void add_values(const Ring &ring, const Tokens &token
 /*
  * Attention of this warp's rows over its tokens of the piece's tiles. Where tiles may be passed over, V of a tile comes a trip to memory
  * after the votes about it, so the scores of the next one are computed first, if there are places for both in the ring, and registers.
+ * `only_rope`: as asks_rope_alone says; what the loop would then jump over is left out.
  */
+template <bool only_rope>
 __device__ __forceinline__ void attend(const gqa_decode_params &params, const AnnouncedPiece &piece, const RowScales &scales,
                                        Ring &ring, Votes &votes, const TokenFragments &fragments, const Rotation &rotation,
                                        const Place &place, ConsumerState &state, int lane) {
-    const bool may_skip = Traits::skips && params.query.skip_factor > 0.f;
+    const bool may_skip = !only_rope && Traits::skips && params.query.skip_factor > 0.f;
+    const bool has_rope = only_rope || asks_rope(params);
     const tile::UnitRows<Traits::row_tile> &rows = piece.rows;
     Ring ring_behind = ring;
     TileWalk walk(rows, piece.first_team, place.team, ring), behind(rows, piece.first_team, place.team, ring_behind);
@@ -356,11 +358,11 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const An
         const Tokens tokens = walk.tokens<Traits::tokens_per_warp>(place.first_token());
         bool wanted = tokens.any_visible();
         Scores scores;
-        if (asks_rope(params) && !is_first)
+        if (has_rope && !is_first)
             rotation.turn(state.turned, state.query, rotated_rows(params, piece, place), tokens.first_token,
                           ptx::thread_index_here() % 32);
         ring.wait_full(pipeline::tensor_k);
-        if (wanted && asks_rope(params))
+        if (wanted && has_rope)
             rotation.scores(scores, state.query, ring.tile(pipeline::tensor_k), fragments, params.query.head_dim / 2,
                             tokens.first_token, (tokens.first_token + (lane >> 2)) * params.schedule.position_stride.value, lane);
         else if (wanted)
@@ -368,7 +370,7 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const An
         ring.release(pipeline::tensor_k, lane);
         if (wanted) {
             tile::scale(scores, scales);
-            if constexpr (Traits::has_options)
+            if constexpr (Traits::has_options && !only_rope)
                 bend(params, scores, tokens, place, lane);
             if (!tokens.all_visible())
                 tile::mask(scores, tokens, place.first_row, lane);
@@ -390,19 +392,11 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const An
         catch_up();
 }
 
-/* The page ceiling's: every tile is given back as it came. */
-__device__ __forceinline__ void release_tiles(const AnnouncedPiece &piece, Ring &ring, const Place &place, int lane) {
-    for (TileWalk walk(piece.rows, piece.first_team, place.team, ring); walk.has_tile(); walk.next()) {
-        for (const pipeline::Tensor tensor : {pipeline::tensor_k, pipeline::tensor_v}) {
-            ring.wait_full(tensor);
-            ring.release(tensor, lane);
-        }
-    }
-}
-
 __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int warp, int lane) {
     const Place place(warp);
     const TokenFragments fragments(place.first_token(), params.schedule.box_tokens, params.v_scales_interleaved != 0, lane);
+    if (asks_rope(params)) /* while the first piece is looked for */
+        shared.rotation.begin_tables(params.query, params.schedule.position_stride.value, threadIdx.x);
     pipeline::meet_cluster<Traits::cluster_size>();
     for (uint32_t number = 0;; ++number) {
         const auto &announced = shared.pieces.wait_named(number);
@@ -412,7 +406,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
             break;
         if (variant::only_copies) {
             shared.pieces.wait_described(number);
-            release_tiles(announced, ring, place, lane);
+            pipeline::release_tiles(TileWalk(announced.rows, announced.first_team, place.team, ring), ring, lane);
             shared.pieces.pop(number);
             continue;
         }
@@ -422,11 +416,14 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
             state.query.load_unrotated(params.query, row_map(params, announced), place.first_row, unit.live_rows,
                                        ptx::thread_index_here() % 32);
             if (number == 0)
-                shared.rotation.prepare(params.query, params.schedule.position_stride.value, threadIdx.x,
-                                        [] { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); });
+                shared.rotation.complete_tables(params.schedule.position_stride.value, threadIdx.x,
+                                                [] { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); });
             shared.pieces.wait_described(number);
+            Ring ahead = ring; /* from the first tile of this warp's on */
+            const TileWalk walk(unit, announced.first_team, place.team, ahead);
             shared.rotation.begin(state.turned, state.query, rotated_rows(params, announced, place),
-                                  first_token(announced, place, ring), ptx::thread_index_here() % 32);
+                                  walk.tokens<Traits::tokens_per_warp>(place.first_token()).first_token,
+                                  ptx::thread_index_here() % 32);
         } else {
             /* Its addresses in the row anew for every piece: kept from piece to piece they would take registers from the loop over tiles. */
             state.query.load(params.query, row_map(params, announced), place.first_row, unit.live_rows,
@@ -436,7 +433,10 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         shared.pieces.wait_described(number);
         state.softmax.clear();
         state.output.clear();
-        attend(params, announced, scales, ring, shared.votes, fragments, shared.rotation, place, state, lane);
+        if (asks_rope_alone(params))
+            attend<true>(params, announced, scales, ring, shared.votes, fragments, shared.rotation, place, state, lane);
+        else
+            attend<false>(params, announced, scales, ring, shared.votes, fragments, shared.rotation, place, state, lane);
 
         /* Anew: kept over the loop they would take registers from it. */
         number = announced.number;

@@ -2,6 +2,7 @@
 /* tile_walk.cuh: a consumer warp on its way over the tiles of a piece: those of its team, in order, and their places in the ring. */
 #pragma once
 
+#include "pipeline/kv_ring.cuh"
 #include "tile/unit_rows.cuh"
 
 namespace pipeline {
@@ -45,5 +46,16 @@ class TileWalk {
     Ring &ring_;
     int token_; /* the first of the tile */
 };
+
+/* Every tile is given back as it came. `ring`: that of the walk. */
+template <class Walk, class Ring>
+__device__ __forceinline__ void release_tiles(Walk walk, const Ring &ring, int lane) {
+    for (; walk.has_tile(); walk.next()) {
+        for (const Tensor tensor : {tensor_k, tensor_v}) {
+            ring.wait_full(tensor);
+            ring.release(tensor, lane);
+        }
+    }
+}
 
 } // namespace pipeline

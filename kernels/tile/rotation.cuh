@@ -3,7 +3,8 @@
  * rotation.cuh: what a kernel does about RoPE: nothing (NoRotation), turn keys by their positions (KeyRotation, attention.cuh), or the
  * query for every few tiles and keys by what they lie behind their beginning (QueryRotation, turned_query.cuh). Lies in shared memory:
  *
- *     prepare   by the threads that read it; `synchronise` is a barrier of theirs
+ *     begin_tables      what a launch turns by, by the threads that read it, before the first unit is known
+ *     complete_tables   the rest of it, while the first query is on its way; `synchronise` is a barrier of theirs
  *     State     what a warp keeps from tile to tile
  *     begin     rows of the query that load_unrotated (query.cuh) has left, for the warp's tokens of a tile from `first_token` on
  *     turn      the same, once they were for the tile before
@@ -34,8 +35,9 @@ struct RotatedRows {
 struct NoRotation {
     struct State {};
 
+    __device__ __forceinline__ void begin_tables(const query_params &, uint32_t, int) {}
     template <class Synchronise>
-    __device__ __forceinline__ void prepare(const query_params &, uint32_t, int, Synchronise) {}
+    __device__ __forceinline__ void complete_tables(uint32_t, int, Synchronise) {}
     template <class Query, class Rows>
     __device__ __forceinline__ void begin(State &, Query &, const Rows &, int, int) const {}
     template <class Query, class Rows>
@@ -44,15 +46,12 @@ struct NoRotation {
     __device__ __forceinline__ void scores(Scores &, const Query &, uint32_t, const Tokens &, int, int, uint32_t, int) const {}
 };
 
-/* `threads`: that prepare it, here and below. */
+/* `threads`: that fill tables, here and below. */
 template <int head_dim, int threads>
 struct PairFrequencies {
-    template <class Synchronise>
-    __device__ __forceinline__ void prepare(const query_params &query, uint32_t position_stride, int thread,
-                                            Synchronise synchronise) {
+    __device__ __forceinline__ void fill(const query_params &query, uint32_t position_stride, int thread) {
         fill_rope_frequencies(of_pair, head_dim / 2, query.head_dim / 2, query.rope_frequency, query.rope_ratio, position_stride,
                               thread, threads);
-        synchronise();
     }
 
     RopeFrequency of_pair[head_dim / 2];
@@ -62,10 +61,12 @@ template <class Format, int head_dim, int threads>
 struct KeyRotation {
     struct State {};
 
+    __device__ __forceinline__ void begin_tables(const query_params &query, uint32_t position_stride, int thread) {
+        frequencies.fill(query, position_stride, thread);
+    }
     template <class Synchronise>
-    __device__ __forceinline__ void prepare(const query_params &query, uint32_t position_stride, int thread,
-                                            Synchronise synchronise) {
-        frequencies.prepare(query, position_stride, thread, synchronise);
+    __device__ __forceinline__ void complete_tables(uint32_t, int, Synchronise synchronise) {
+        synchronise();
     }
     template <class Query, class Rows>
     __device__ __forceinline__ void begin(State &, Query &query, const Rows &rows, int, int lane) const {
@@ -87,13 +88,15 @@ struct KeyRotation {
 template <class Format, int head_dim, int threads, int token_fragments, int row_fragments, int step_tokens, int tiles>
 struct QueryRotation {
     using State = TurnedQuery<Format, row_fragments>;
-    /* What turning them has rounded until a query is loaded again is a 2^-17 of it at the most. */
+    /* Turns are right to 2^-20.5 (PTX ISA 9.7.3.19 "sin"), so what is left of a query until it is loaded again to 2^-16.5. */
     static constexpr int renewal_turns = 64;
 
+    __device__ __forceinline__ void begin_tables(const query_params &query, uint32_t position_stride, int thread) {
+        frequencies.fill(query, position_stride, thread);
+    }
     template <class Synchronise>
-    __device__ __forceinline__ void prepare(const query_params &query, uint32_t position_stride, int thread,
-                                            Synchronise synchronise) {
-        frequencies.prepare(query, position_stride, thread, synchronise);
+    __device__ __forceinline__ void complete_tables(uint32_t position_stride, int thread, Synchronise synchronise) {
+        synchronise();
         turns.template fill<threads>(frequencies.of_pair, position_stride, step_tokens * position_stride, thread);
         synchronise();
     }

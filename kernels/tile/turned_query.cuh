@@ -32,26 +32,39 @@ class Turns {
   public:
     using Turn = typename Element<Format::matrix_dtype>::Turn;
 
-    /* By all threads that read it, with a barrier behind it. `frequencies`: complete. `tile_positions`: from a tile of a warp to its next. */
+    /*
+     * By all threads that read it, with a barrier behind it. `frequencies`: complete. `tile_positions`: from a tile of a warp to its next.
+     * In few instructions, as what runs once is fetched as it runs: a thread stays with its two pairs of dims, whose turns it adds up.
+     */
     template <int num_threads>
     __device__ __forceinline__ void fill(const RopeFrequency *frequencies, uint32_t position_stride, uint32_t tile_positions,
                                          int thread) {
-        static_assert(key_entries % num_threads == 0, "as many for every thread");
-#pragma unroll 2
-        for (int first = 0; first < key_entries; first += num_threads) {
-            const int entry = first + thread;
-            const int lane = entry & 31, step = (entry >> 5) % Format::steps, eights_of_all = (entry >> 5) / Format::steps;
-            const int tile = eights_of_all / (token_fragments * 2), eights = eights_of_all % (token_fragments * 2);
-            const uint32_t positions = ((lane >> 2) + eights * 8) * position_stride + tile * tile_positions;
-            float cosine[2], sine[2];
+        constexpr int columns = Format::steps * 32, teams = num_threads > columns ? num_threads / columns : 1;
+        static_assert(num_threads % columns == 0 || columns % num_threads == 0, "as many for every thread");
+#pragma unroll 1
+        for (int column = thread % columns; column < columns; column += num_threads) {
+            const int lane = column & 31, step = column >> 5;
+            uint32_t first[2], of_eight[2], of_tile[2]; /* turns */
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                const float angle = radians(frequency(frequencies, step, i, lane).turn(positions));
-                sine[i] = ptx::sine_approx(angle);
-                cosine[i] = ptx::cosine_approx(angle);
+                const RopeFrequency &its = frequency(frequencies, step, i, lane);
+                first[i] = its.turn((lane >> 2) * position_stride);
+                of_eight[i] = its.turn(8 * position_stride);
+                of_tile[i] = its.turn(tile_positions);
             }
-            keys_[tile][eights / 2][step][eights % 2 / of_16_bytes][lane][eights % of_16_bytes] =
-                Turn(cosine, sine, Format::rotation_scale);
+#pragma unroll 1
+            for (int number = thread / columns; number < tiles * token_fragments; number += teams) {
+                const int tile = number / token_fragments, fragment = number % token_fragments;
+#pragma unroll
+                for (int eight = 0; eight < 2; ++eight) {
+                    float cosine[2], sine[2];
+#pragma unroll
+                    for (int i = 0; i < 2; ++i)
+                        approximate(first[i] + (fragment * 2 + eight) * of_eight[i] + tile * of_tile[i], cosine[i], sine[i]);
+                    keys_[tile][fragment][step][eight / of_16_bytes][lane][eight % of_16_bytes] =
+                        Turn(cosine, sine, Format::rotation_scale);
+                }
+            }
         }
         for (int entry = thread; entry < Format::steps * 8; entry += num_threads) {
             const int step = entry / 8, lane = entry / 2 % 4, i = entry % 2;
@@ -71,8 +84,11 @@ class Turns {
     }
 
   private:
-    static constexpr int key_entries = tiles * token_fragments * 2 * Format::steps * 32;
-
+    static __device__ __forceinline__ void approximate(uint32_t turn, float &cosine, float &sine) {
+        const float angle = radians(turn);
+        cosine = ptx::cosine_approx(angle);
+        sine = ptx::sine_approx(angle);
+    }
     static __device__ __forceinline__ const RopeFrequency &frequency(const RopeFrequency *frequencies, int step, int i,
                                                                      int lane) {
         return frequencies[Format::rotated_dim(step, lane) + i * Format::rotated_neighbour];
