@@ -26,11 +26,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "packaging/
 import libdecode
 from libdecode.abi import DTYPE_BF16, DTYPE_E4M3, DTYPE_FP16, DTYPE_NVFP4, KV_HND, KV_NHD, SF_LINEAR, SF_V_INTERLEAVE4
 
+from pytorch_elements import E2M1_VALUES, check_e4m3, decode, e4m3_decode, half_units, nearest, nvfp4_decode, unswizzled
+
 NAMES = {DTYPE_BF16: "bf16", DTYPE_FP16: "fp16", DTYPE_E4M3: "e4m3", DTYPE_NVFP4: "nvfp4"}
 TORCH = {DTYPE_BF16: torch.bfloat16, DTYPE_FP16: torch.float16, DTYPE_E4M3: torch.uint8, DTYPE_NVFP4: torch.uint8}
 ELEMENTS_OF_16_BYTES = {DTYPE_BF16: 8, DTYPE_FP16: 8, DTYPE_E4M3: 16, DTYPE_NVFP4: 32}
-FRACTION_BITS = {DTYPE_BF16: 7, DTYPE_FP16: 10, DTYPE_E4M3: 3}
-MIN_EXPONENT = {DTYPE_BF16: -126, DTYPE_FP16: -14, DTYPE_E4M3: -6}
 # (query, KV, out): every combination that the operation defines
 DTYPES = [(query, kv, out) for kv in NAMES for query in NAMES for out in NAMES
           if query != DTYPE_NVFP4 and (kv not in (DTYPE_BF16, DTYPE_FP16) or query == kv)
@@ -41,39 +41,6 @@ PAGE_SIZES = [1, 2, 4, 8, 16, 16, 16, 32, 64, 64, 128, 256, 512, 1024]
 POISON_ID = 2**31 - 1
 ROUNDING_SLACK = 1e-6  # float64 against float64: far below a unit in the last place, far above 2^-53
 NO_KERNEL = (libdecode.UnsupportedError, libdecode.NotInBundleError)
-E2M1_VALUES = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
-
-
-def e4m3_decode(codes):
-    return codes.view(torch.float8_e4m3fn).double()
-
-
-def check_e4m3():
-    """PyTorch's e4m3 against the textbook formula: the two sides must not share a mistake."""
-    code = torch.arange(256)
-    exponent, fraction = (code >> 3) & 15, (code & 7).double() / 8
-    value = torch.where(exponent == 0, 2.0**-6 * fraction, 2.0 ** (exponent.double() - 7) * (1 + fraction))
-    value = torch.where(code & 127 == 127, math.nan, torch.where(code >= 128, -value, value))
-    theirs = e4m3_decode(code.to(torch.uint8))
-    assert torch.equal(theirs.nan_to_num(1e9), value.nan_to_num(1e9)), "PyTorch's e4m3 is another format"
-
-
-def nvfp4_decode(raw, sf):
-    """[..., D/2] bytes, even elements in the low nibble, and [..., D/16] scales: [..., D] values."""
-    codes = torch.stack([raw & 15, raw >> 4], -1).flatten(-2)
-    return E2M1_VALUES.to(raw.device)[codes.long()] * e4m3_decode(sf).repeat_interleave(16, -1)
-
-
-def decode(dtype, raw, sf=None):
-    if dtype == DTYPE_NVFP4:
-        return nvfp4_decode(raw, sf)
-    return e4m3_decode(raw) if dtype == DTYPE_E4M3 else raw.double()
-
-
-def unswizzled(scales, rows, columns):
-    """128x4 tiles back into a matrix: a tile is 32 rows of 16 bytes, 4 for each of the rows r, r + 32, r + 64, r + 96."""
-    tiles = scales.view(rows // 128, columns // 4, 32, 4, 4)
-    return tiles.permute(0, 3, 2, 1, 4).reshape(rows, columns)
 
 
 @dataclasses.dataclass
@@ -293,21 +260,6 @@ def kernel_tolerance(case, expected, bmm2):
     walk += turned[..., None] * (expected.spread * bmm2 + expected.weight[..., None] * expected.out.abs())
     lse = 2 * scores + 2.0**-22 * expected.lse.abs().nan_to_num(posinf=0) + turned / math.log(2)
     return (unit_roundoff + scores) * expected.out.abs() + walk, lse
-
-
-def half_units(actual, expected, dtype, tolerance):
-    """By how much more than the tolerance they differ, in halves of the unit in the last place: rounding gives at most 1."""
-    fraction_bits, min_exponent = (23, -126) if dtype is None else (FRACTION_BITS[dtype], MIN_EXPONENT[dtype])
-    exponent = torch.frexp(expected.abs() + tolerance)[1].double() - 1
-    half = 2.0 ** (exponent.clamp(min=min_exponent) - fraction_bits - 1)
-    same = actual == expected  # infinities
-    return torch.where(same, torch.zeros_like(expected), ((actual - expected).abs() - tolerance) / half)
-
-
-def nearest(values, numbers):
-    """The nearest of sorted `numbers` for each value, the lower of two."""
-    index = torch.bucketize(values, (numbers[1:] + numbers[:-1]) / 2)
-    return numbers[index]
 
 
 def nvfp4_error(case, codes, scales, expected, tolerance):
