@@ -66,7 +66,8 @@ void check_turns(double theta, uint32_t stride) {
     query.head_dim = head_dim;
     query.rope_frequency = 1. / static_cast<double>(two_pi);
     query.rope_ratio = std::pow(theta, -2. / head_dim);
-    rotation.prepare(query, stride, 0, [] {});
+    rotation.begin_tables(query, stride, 0);
+    rotation.complete_tables(stride, 0, [] {});
     const auto angle = [&](int pair, long double positions) {
         return std::pow(static_cast<long double>(theta), -2.0L * pair / head_dim) * positions;
     };
