@@ -296,7 +296,7 @@ static double logit_of(const struct operation *operation, const struct sequence 
     return logit;
 }
 
-/* One KV token enters one query row. A NaN logit leaves the maximum alone and makes the sums NaN. */
+/* One KV token enters one query row. A NaN logit leaves the maximum alone and makes the sums NaN. `largest`: of its V row. */
 static void attend(const struct operation *operation, size_t row, double logit, double largest) {
     const struct scratch *scratch = &operation->scratch;
     size_t v_dim = operation->v_dim;

@@ -419,7 +419,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
                 shared.rotation.complete_tables(params.schedule.position_stride.value, threadIdx.x,
                                                 [] { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); });
             shared.pieces.wait_described(number);
-            Ring ahead = ring; /* from the first tile of this warp's on */
+            Ring ahead = ring; /* a walk advances the ring that it is given */
             const TileWalk walk(unit, announced.first_team, place.team, ahead);
             shared.rotation.begin(state.turned, state.query, rotated_rows(params, announced, place),
                                   walk.tokens<Traits::tokens_per_warp>(place.first_token()).first_token,

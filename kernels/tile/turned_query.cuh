@@ -39,7 +39,7 @@ class Turns {
     template <int num_threads>
     __device__ __forceinline__ void fill(const RopeFrequency *frequencies, uint32_t position_stride, uint32_t tile_positions,
                                          int thread) {
-        constexpr int columns = Format::steps * 32, teams = num_threads > columns ? num_threads / columns : 1;
+        constexpr int columns = Format::steps * 32, column_threads = num_threads > columns ? num_threads / columns : 1;
         static_assert(num_threads % columns == 0 || columns % num_threads == 0, "as many for every thread");
 #pragma unroll 1
         for (int column = thread % columns; column < columns; column += num_threads) {
@@ -53,7 +53,7 @@ class Turns {
                 of_tile[i] = its.turn(tile_positions);
             }
 #pragma unroll 1
-            for (int number = thread / columns; number < tiles * token_fragments; number += teams) {
+            for (int number = thread / columns; number < tiles * token_fragments; number += column_threads) {
                 const int tile = number / token_fragments, fragment = number % token_fragments;
 #pragma unroll
                 for (int eight = 0; eight < 2; ++eight) {
