@@ -23,34 +23,35 @@
  *         pv          warp = some of the dims of V                        out of the tile that K was read from; gives it back
  *
  *     of 16 rows two teams of four warps take turns at the tiles: while one waits, the other computes. Of 32 rows one team of eight
- *     at a unit's end partial.cuh: columns of the warps change hands and the teams' sums fold, then the cluster's, then those of the
- *     workers that share the unit
+ *     at a unit's end partial.cuh: the teams' sums fold, then the cluster's, then those of the workers that share the unit, all in the
+ *     registers and in the places where mma left them
  *
  * A tile is computed in half the time in which it comes, where all SMs read bf16. Memory answers an SM in the order in which it was
- * asked, so queries are asked for before KV; but not where all but the newest rows were promised to be final (history.cuh): then KV is
- * read while the kernel ahead still runs, which makes the query. Passes over one request run beside each other, on workers of one group,
+ * asked, so the producer asks for the first queries before KV; but not where all but the newest rows were promised to be final
+ * (history.cuh): then KV is read while the kernel ahead still runs, which makes the query. Passes over one request run beside each other, on workers of one group,
  * so that all but one read the L2 cache (loader/families/mla_decode.c).
  *
  * Shared memory: struct SharedMemory below. Tiles first: the copy engine's swizzle wants them 1024-byte aligned. What a unit needs at
- * its beginning (query), during its tiles (scores) and at its end (columns) takes turns in one place.
+ * its beginning (query), during its tiles (scores) and at its end (team_fold) takes turns in one place.
  */
 #include <algorithm>
 #include <cstddef>
 #include <type_traits>
 
 #include "abi.h"
+#include "pipeline/accumulator_fold.cuh"
 #include "pipeline/cluster_exchange.cuh"
-#include "pipeline/epilogue.cuh"
 #include "pipeline/first_query.cuh"
+#include "pipeline/fragment_exchange.cuh"
+#include "pipeline/fragment_slice.cuh"
+#include "pipeline/fragment_store.cuh"
 #include "pipeline/history.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/page_stream.cuh"
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/producer.cuh"
 #include "pipeline/skip_votes.cuh"
-#include "pipeline/team_columns.cuh"
 #include "pipeline/tile_walk.cuh"
-#include "pipeline/worker_fold.cuh"
 #include "tile/latent_query.cuh"
 #include "tile/row_map.cuh"
 #include "tile/team_attention.cuh"
@@ -84,14 +85,6 @@ struct Traits {
     static constexpr int warp_rows = row_tile / team_warps;
     static constexpr int warp_steps = v_dim / 16 / team_warps;   /* over the dims of V */
     static constexpr int query_rows = row_tile / consumer_warps; /* that a warp loads */
-    /*
-     * Columns change hands at a unit's end in blocks, every warp with some of each: as few as shared memory has room for beside the tiles
-     * and what a cluster exchanges, since a block takes as long as its barriers.
-     */
-    static constexpr int block_columns = teams == 1 ? 128 : cluster_size == 1 ? v_dim : 256;
-    static constexpr int block_steps = std::min(std::max(block_columns / 16 / team_warps, Format::pair_steps), warp_steps);
-    /* Of these a thread takes some vectors at a time: beside the output of 32 rows registers have room for few. */
-    static constexpr int taken_columns = std::min(teams == 1 ? 128 : v_dim, block_steps * 16 * team_warps);
     static constexpr int most_stages = 8;
     /* Beside the output of 32 rows, and the scores, registers hold no queries. */
     static constexpr bool keeps_query = row_tile == 16;
@@ -103,6 +96,7 @@ using KeyTokens = tile::TokenFragments<Format, Traits::tile_tokens, Traits::toke
 using ValueTokens = tile::TokenFragments<Format, Traits::tile_tokens, Traits::tile_tokens / tile::fragment_tokens>;
 using Tokens = tile::WarpTokens<Traits::row_tile, Traits::tile_tokens>;
 using SharedQuery = tile::LatentQuery<Format, Traits::row_tile>;
+using SentQuery = tile::SentLatentQuery<SharedQuery, Traits::row_tile>;
 using Steps = tile::DimSteps<Format, Traits::dim_groups>;
 using Query =
     std::conditional_t<Traits::keeps_query, tile::LatentQueryFragment<Format, Traits::row_tile, Traits::dim_groups, Steps>,
@@ -113,15 +107,14 @@ using Weights = tile::SharedWeights<Traits::row_tile, Traits::tile_tokens>;
 using Output = tile::OutputFragment<Traits::warp_steps, Traits::row_tile / 8>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
 
-constexpr int cta_columns = Traits::v_dim / Traits::cluster_size; /* that a CTA of a cluster folds and stores */
-using Columns = pipeline::TeamColumns<Format, Traits::row_tile, Traits::teams, Traits::team_warps, Traits::block_steps>;
-using BlockSlice = pipeline::Slice<Traits::row_tile, Traits::taken_columns, Traits::consumer_threads>;
-using ClusterSlice = pipeline::Slice<Traits::row_tile, cta_columns, Traits::consumer_threads>;
-constexpr bool has_cluster = Traits::cluster_size > 1;
-using Result = std::conditional_t<has_cluster, ClusterSlice, BlockSlice>;
-using Exchange = pipeline::ClusterExchange<BlockSlice, Result, Traits::row_tile, cta_columns, Traits::cluster_size>;
-constexpr int record_blocks = has_cluster ? 1 : Traits::v_dim / Traits::taken_columns;
-using WorkerFold = pipeline::WorkerFold<Result, record_blocks>;
+/* What a thread has of its CTA's result, and what it has of the columns that its CTA folds and stores. */
+constexpr int pairs = Traits::warp_steps / Traits::teams * (Traits::row_tile / 8) * 2, own_pairs = pairs / Traits::cluster_size;
+constexpr int vector_width = std::min(own_pairs * 2, 4);
+using Whole = pipeline::FragmentSlice<Format, Traits::row_tile, pairs, Traits::consumer_threads, vector_width>;
+using Own = pipeline::FragmentSlice<Format, Traits::row_tile, own_pairs, Traits::consumer_threads, vector_width>;
+using TeamFold = pipeline::TeamFold<Whole, Traits::teams>;
+using Exchange = pipeline::FragmentExchange<Whole, Own, Traits::cluster_size>;
+using WorkerFold = pipeline::AccumulatorFold<Own, 1>;
 
 struct Nothing {};
 
@@ -129,9 +122,12 @@ struct Nothing {};
 template <int stages>
 struct WorkMemory {
     union { /* one after the other */
-        std::conditional_t<Traits::keeps_query, SharedQuery, Nothing> passing_query;
+        struct {
+            SentQuery sent_query;
+            std::conditional_t<Traits::keeps_query, SharedQuery, Nothing> query;
+        } passing;
         alignas(16) Scores scores[Traits::teams];
-        Columns columns;
+        TeamFold team_fold;
     };
     std::conditional_t<Traits::keeps_query, Nothing, SharedQuery> staying_query;
     Weights weights[Traits::teams];
@@ -139,10 +135,12 @@ struct WorkMemory {
     float statistics[Traits::teams][Traits::row_tile][2]; /* reference and sum of the rows of a piece */
     Exchange exchange;
     pipeline::KvRingBarriers<stages, 1> barriers;
+    alignas(8) uint64_t query_sent; /* one arrival, and the bytes of the first unit's queries */
     pipeline::PieceQueue<Traits::row_tile> pieces;
     pipeline::Sequences sequences; /* for what is called rarely */
 
-    __device__ __forceinline__ SharedQuery &query() { return one_of(passing_query, staying_query); }
+    __device__ __forceinline__ SharedQuery &query() { return one_of(passing.query, staying_query); }
+    __device__ __forceinline__ SentQuery &sent_query() { return passing.sent_query; }
 
   private:
     static __device__ __forceinline__ SharedQuery &one_of(SharedQuery &query, Nothing &) { return query; }
@@ -168,17 +166,12 @@ using Ring = pipeline::KvRing<stages, TileLayout::bytes, false, 1>;
 using TileWalk = pipeline::TileWalk<Traits::row_tile, Traits::tile_tokens, Traits::teams, Traits::keeps_query, Ring>;
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, Traits::cluster_size, pipeline::NoVotes>;
 
-/*
- * Of every cluster size as much, so that one workspace serves all of them: all columns in one block, and the counts of as many blocks as
- * there ever are.
- */
-using WholeRecord = pipeline::WorkerRecord<pipeline::Slice<Traits::row_tile, Traits::v_dim, Traits::consumer_threads>>;
-constexpr size_t record_bytes = sizeof(WholeRecord) + 4 * Traits::consumer_warps * sizeof(uint32_t);
-static_assert(record_blocks * sizeof(WorkerFold::Record) <= record_bytes, "the record that the contract announces");
+/* Of every cluster size as much, so that one workspace serves all of them. */
+constexpr size_t record_bytes = sizeof(pipeline::AccumulatorFold<Whole, 1>::Record);
+static_assert(sizeof(WorkerFold::Record) <= record_bytes, "the record that the contract announces");
 
-/* Named barriers: of the consumer warps, of these and the producer, and from there on of each team; 0 is __syncthreads. */
-constexpr int consumer_barrier = 1, query_barrier = 2, team_barrier = 3;
-constexpr int query_barrier_threads = Traits::consumer_threads + 32;
+/* Named barriers: of the consumer warps, and from there on of each team; 0 is __syncthreads. */
+constexpr int consumer_barrier = 1, team_barrier = 2;
 
 __device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
 __device__ __forceinline__ void meet_team(int team) { ptx::named_barrier<Traits::team_threads>(team_barrier + team); }
@@ -200,6 +193,18 @@ struct Place {
     __device__ __forceinline__ int first_query_row() const { return (team * Traits::team_warps + warp) * Traits::query_rows; }
 };
 
+/* Where this warp's columns are: of its team's half of the steps, those of its turns. */
+struct OutputSteps {
+    int team, warp;
+
+    __device__ __forceinline__ int operator()(int i) const {
+        using WarpSteps = tile::DimSteps<Format, Traits::team_warps>;
+        return WarpSteps(warp).first + WarpSteps::further(team * (Traits::warp_steps / Traits::teams) + i);
+    }
+};
+
+using UnitStore = pipeline::FragmentStore<Format, Own, tile::RowMap, OutputSteps, (Traits::cluster_size > 1)>;
+
 /* What a consumer warp keeps over a piece. */
 struct ConsumerState {
     Query query;
@@ -208,27 +213,41 @@ struct ConsumerState {
 };
 
 /* Not where KV is read while the kernel ahead, whose query this is, still runs. */
-__device__ __forceinline__ bool sends_query_first(const mla_decode_params &params) {
+__device__ __forceinline__ bool sends_first_query(const mla_decode_params &params) {
     return !pipeline::is_history_final(params.schedule);
 }
 
 /*
- * The unit's queries, by way of shared memory; complete before scores take their place. Those of the first unit are sent for before the
- * producer sends for KV, behind all of which they would come.
+ * The first unit's queries as they are, ahead of its KV, behind all of which they would come: by the producer warp, which knows the unit
+ * first.
  */
+__device__ __forceinline__ void send_query(const mla_decode_params &params, WorkMemory<stages> &work, const Schedule &schedule,
+                                           const pipeline::Piece &piece, int lane) {
+    const pipeline::QueryTokens query(schedule.sequences(), piece.request);
+    const tile::RowMap rows(params.schedule.group_size, query.first, piece.kv_head, piece.row_pass * Traits::row_tile);
+    work.sent_query().send(params, rows, pipeline::live_rows<Traits::row_tile>(params.schedule, query, piece),
+                           ptx::shared_address(&work.query_sent), lane);
+}
+
+/* The unit's queries, by way of shared memory; complete before scores take their place. */
 __device__ __forceinline__ void load_query(const mla_decode_params &params, WorkMemory<stages> &work,
                                            const tile::UnitRows<Traits::row_tile> &unit, const pipeline::Piece &piece,
-                                           bool is_first, const Place &place, ConsumerState &state, int lane) {
+                                           bool was_sent, const Place &place, ConsumerState &state, int lane) {
     const tile::RowMap rows(params.schedule.group_size, unit.first_query_token, piece.kv_head, piece.row_pass * Traits::row_tile);
     const float scale = tile::scale_log2(params.query) * Format::k_scale;
     SharedQuery::Vectors vectors[Traits::query_rows];
+    if (was_sent) {
+        while (!ptx::mbarrier_try_wait(ptx::shared_address(&work.query_sent), 0)) {
+        }
+    }
 #pragma unroll
     for (int r = 0; r < Traits::query_rows; ++r) {
         const int row = place.first_query_row() + r;
-        SharedQuery::fetch(params, rows, row, row < unit.live_rows, lane, vectors[r]);
+        if (was_sent)
+            work.sent_query().fetch(params, row, row < unit.live_rows, lane, vectors[r]);
+        else
+            SharedQuery::fetch(params, rows, row, row < unit.live_rows, lane, vectors[r]);
     }
-    if (is_first && sends_query_first(params))
-        ptx::named_barrier_arrive<query_barrier_threads>(query_barrier);
 #pragma unroll
     for (int r = 0; r < Traits::query_rows; ++r) {
         const int row = place.first_query_row() + r;
@@ -271,25 +290,18 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, WorkMemo
     }
 }
 
-/* What a CTA has of a piece, the columns from `first_column` on: stored, or left for the workers that share the unit. */
-template <class FoldedSlice>
-__device__ __forceinline__ void hand_over(const mla_decode_params &params,
-                                          const pipeline::AnnouncedPiece<Traits::row_tile> &announced, int block,
-                                          int first_column, FoldedSlice &result) {
+__device__ __forceinline__ UnitStore prepare_store(const mla_decode_params &params,
+                                                   const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Own &own,
+                                                   const Place &place) {
     const pipeline::Piece &piece = announced.piece;
-    const bool is_part = piece.num_parts > 1;
-    if (is_part && !WorkerFold(params.records, piece, block).run(result))
-        return;
     const tile::RowMap rows(params.schedule.group_size, announced.rows.first_query_token, piece.kv_head,
                             piece.row_pass * Traits::row_tile);
-    pipeline::store_unit<Format>(params.output, rows, result, first_column, params.v_head_dim);
-    if (is_part)
-        WorkerFold(params.records, piece, block).clear(result);
+    const bool stores_lse = cluster_rank() == 0 && place.team == 0 && place.warp == 0;
+    return {params.output, rows, own, params.v_head_dim, stores_lse, OutputSteps{place.team, place.warp}};
 }
 
-/* The sums of all warps change hands, block by block. */
-template <class Exchange>
-__device__ __forceinline__ void finish(const mla_decode_params &params, WorkMemory<stages> &work, Exchange &exchange,
+/* The sums of all warps, folded: stored, or left for the workers that share the unit, whose last one stores it. */
+__device__ __forceinline__ void finish(const mla_decode_params &params, WorkMemory<stages> &work,
                                        const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const ConsumerState &state) {
     const int rank = cluster_rank(), lane = ptx::thread_index_here() % 32;
     const Place place(ptx::thread_index_here() / 32);
@@ -299,29 +311,24 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, WorkMemo
         statistics[0] = state.softmax.reference;
         statistics[1] = sum;
     }
-    if (Traits::teams > 1)
-        meet_consumers(); /* the other team is done with its scores */
-#pragma unroll 1
-    for (int first_column = 0; first_column < Traits::v_dim; first_column += Traits::taken_columns) {
-        const int block = first_column / Columns::block_columns, of_block = first_column % Columns::block_columns;
-        if (of_block == 0)
-            work.columns.template put<consumer_barrier, Traits::consumer_threads>(block, state.output, place.team, place.warp,
-                                                                                  lane);
-        BlockSlice own(announced.rows.live_rows);
-        work.columns.take(of_block, work.statistics, announced.first_team, own);
-        if constexpr (has_cluster) {
-            if (first_column == 0)
-                exchange.begin(own, announced.number);
-            exchange.push(own, first_column, rank);
-        } else {
-            hand_over(params, announced, first_column / Traits::taken_columns, first_column, own);
-        }
+    meet_consumers(); /* and the scores of both teams are done with */
+    Whole whole(announced.rows.live_rows);
+    work.team_fold.template run<consumer_barrier>(state.output, work.statistics, place.team, whole);
+
+    Own own(announced.rows.live_rows, rank * own_pairs);
+    const auto store = work.exchange.template run<consumer_barrier>(whole, own, rank, announced.number, announced.piece.is_last,
+                                                                    [&] { return prepare_store(params, announced, own, place); });
+    constexpr int together = Own::per_thread < 4 ? 4 / Own::per_thread : 1; /* more code to fetch than that takes longer */
+    const bool is_part = announced.piece.num_parts > 1;
+    WorkerFold fold(params.records, announced.piece, 0);
+    if (is_part) {
+        fold.leave(own);
+        if (!fold.take_if_last<together>(own, fold.count(own.thread)))
+            return;
     }
-    if constexpr (has_cluster) {
-        Result result(announced.rows.live_rows);
-        exchange.template finish<consumer_barrier>(result, rank, announced.number, announced.piece.is_last);
-        hand_over(params, announced, 0, rank * cta_columns, result);
-    }
+    store.run(own);
+    if (is_part)
+        fold.clear(own);
 }
 
 __device__ __forceinline__ void consume(const mla_decode_params &params, SharedMemory &shared, Ring ring) {
@@ -334,17 +341,18 @@ __device__ __forceinline__ void consume(const mla_decode_params &params, SharedM
         if (announced.piece.end_of_work)
             break;
         if (number > 0)
-            meet_consumers(); /* the columns of the piece before have been taken */
+            meet_consumers(); /* what teams passed of the piece before has been taken */
         /* Anew for every piece: kept from piece to piece they would take registers from its end. */
         const int lane = ptx::thread_index_here() % 32;
         const Place place(ptx::thread_index_here() / 32);
         ConsumerState state;
-        load_query(params, work, announced.rows, announced.piece, number == 0, place, state, lane);
+        const bool was_sent = number == 0 && sends_first_query(params);
+        load_query(params, work, announced.rows, announced.piece, was_sent, place, state, lane);
         work.pieces.wait_described(number);
         state.softmax.clear();
         state.output.clear();
         attend(params, work, announced, ring, place, state, lane);
-        finish(params, work, work.exchange, announced, state);
+        finish(params, work, announced, state);
         number = announced.number;
         work.pieces.pop(number);
     }
@@ -369,6 +377,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         work.sequences = pipeline::Sequences(params.schedule);
         Ring::initialise(work.barriers, 1, Traits::team_warps);
+        ptx::mbarrier_init(ptx::shared_address(&work.query_sent), 1);
         work.pieces.initialise(Traits::consumer_threads);
         work.exchange.initialise();
         ptx::fence_mbarrier_init();
@@ -388,10 +397,11 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         pipeline::announce<false, Traits::tile_tokens, Traits::teams>(params.schedule, params.query, schedule, work.pieces, lane);
     } else {
         pipeline::NoVotes votes;
-        Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes).run(schedule, lane, [&] {
-            if (sends_query_first(params))
-                ptx::named_barrier<query_barrier, query_barrier_threads>();
-        });
+        Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes)
+            .run(schedule, lane, [&](const pipeline::Piece &first) {
+                if (sends_first_query(params))
+                    send_query(params, work, schedule, first, lane);
+            });
     }
     pipeline::meet_cluster<Traits::cluster_size>();
 }
@@ -408,7 +418,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .query_dtypes = Format::converts_query ? 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3
                                            : 1u << Traits::dtype,
     .kv_dtype = Traits::dtype,
-    .out_dtypes = pipeline::out_dtypes<Format, Result>,
+    .out_dtypes = pipeline::out_dtypes<Format, Own>,
     .head_dim = Traits::head_dim,
     .row_tile = Traits::row_tile,
     .tile_tokens = Traits::tile_tokens,

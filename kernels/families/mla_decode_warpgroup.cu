@@ -3,8 +3,7 @@
  * MLA decode with 64 rows in one pass over the latent rows: mla_decode.cu's formula, schedule and contract, with the matrix instructions of
  * warpgroups, which sm_90a has. Schedule, by role:
  *
- *     producer warp   as in mla_decode.cu, but a tile comes in parts (pipeline/part_ring.cuh)
- *     announcer warp  likewise
+ *     producer warp   as in mla_decode.cu, but a tile comes in parts (pipeline/part_ring.cuh); the announcer warp likewise
  *     consumer warps  two warpgroups, a seesaw: each has half of the columns of out, and computes the scores of every other tile
  *                     (tile/latent_warpgroup.cuh)
  *     at a unit's end from the registers: 64 columns of a warp's rows after the other, into out, or into records (accumulator_fold.cuh);
@@ -16,14 +15,13 @@
  *     a:  Q K1(i) | p(i-1) V(i-1) | Q K2(i) | softmax i, store p(i) | p(i) V(i) | Q K1(i+2) | p(i+1) V(i+1)
  *     b:  softmax i - 1, store p(i-1) | p(i-1) V(i-1) | Q K1(i+1)   | p(i) V(i) | Q K2(i+1) | softmax i + 1, store p(i+1)
  *
- * So matrix instructions of one run under the softmax of the other. There is one place for p: who reads p(i-1) from it is who stores
- * p(i) in it, behind. References go with p: the softmax of tile i begins with those of tile i - 1, and each warpgroup's output
- * follows them. Every softmax waits for the one before it, so what is between its scores and p counts twice: it is short (LatentSoftmax),
- * and a tile that all rows see has a body to itself.
+ * So matrix instructions of one run under the softmax of the other. There is one place for p: who reads p(i-1) stores p(i) there, behind.
+ * References go with p: the softmax of tile i begins with those of tile i - 1, and each warpgroup's output follows them. Every softmax
+ * waits for the one before it, so it counts twice: it is short (LatentSoftmax), and a tile that all rows see has a body to itself.
  *
  * Two tiles fit shared memory, so a tile's place is refilled in parts, as soon as its readers are done: a's half of V(i) behind p(i) V(i)
- * of a, b's behind that of b, each piece by piece, and Q K(i+2) takes them in that order. What was read last takes longest to come back, so
- * p(i) V(i) of b goes before half of Q K(i+1): later, or behind all of it with the softmax under it, an H200 took longer.
+ * of a, b's behind that of b, piece by piece, and Q K(i+2) takes them in that order. What was read last comes back last: so p(i) V(i) of b
+ * goes before half of Q K(i+1): an H200 took longer with all of that before it, or behind it.
  *
  * Shared memory: struct SharedMemory below. p stands where the last line of Q was, which warps keep in registers.
  */
@@ -67,7 +65,6 @@ struct Traits {
     static constexpr int warps =
         consumer_warps + tile::group_warps; /* the last two have nothing to do: warpgroups give registers */
     static constexpr int threads = warps * 32;
-    /* Of all threads at the start; then of those that compute, and of the others. */
     static constexpr int registers = 65536 / threads & -8, consumer_registers = 216, other_registers = 72;
     static_assert(consumer_registers * consumer_threads + other_registers * (threads - consumer_threads) <= registers * threads,
                   "registers of an SM");
@@ -104,8 +101,8 @@ static_assert(sizeof(Exchange::Message[Traits::cluster_size]) <= sizeof SharedMe
 constexpr int shared_bytes = offsetof(SharedMemory, sequences) + sizeof(pipeline::Sequences);
 static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA");
 
-constexpr int consumer_barrier =
-    1; /* named barrier of the consumer warps; 0 is __syncthreads, from 2 on one for each warpgroup */
+/* Named barriers: of the consumer warps, from 2 on of each warpgroup, of the consumers and the producer; 0 is __syncthreads. */
+constexpr int consumer_barrier = 1, query_barrier = 2 + Traits::groups, query_barrier_threads = Traits::consumer_threads + 32;
 
 __device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
 
@@ -140,11 +137,11 @@ struct ConsumerState {
 };
 
 /*
- * Rows of Q into shared memory, zeros where they are not live. All copies of a thread, 16 bytes each of one row, are on their way at a time:
- * a trip to memory for every few of them would be most of what a short unit takes.
+ * Rows of Q into shared memory, zeros where they are not live, with all copies of a thread, 16 bytes each of one row, on their way at a time.
+ * The first unit's are sent for ahead of KV, behind a ring full of which they would come.
  */
 __device__ __forceinline__ void load_query(const mla_decode_params &params, SharedMemory &shared, const tile::RowMap &rows,
-                                           int live_rows) {
+                                           int live_rows, bool is_first) {
     constexpr int vector = 8, row_threads = Traits::consumer_threads / Traits::row_tile;
     static_assert(Traits::head_dim % (vector * row_threads) == 0, "as many copies for every thread");
     const int row = ptx::thread_index_here() / row_threads;
@@ -157,6 +154,8 @@ __device__ __forceinline__ void load_query(const mla_decode_params &params, Shar
     for (int dim = ptx::thread_index_here() % row_threads * vector; dim < Traits::head_dim; dim += row_threads * vector)
         ptx::copy_async<16>(tile::SquareRows::at(query, row, dim * 2), (dim < params.query_dim ? of_row : rope) + dim,
                             row < live_rows);
+    if (is_first)
+        ptx::named_barrier_arrive<query_barrier_threads>(query_barrier);
     ptx::wait_for_copies();
     ptx::fence_async_proxy();
 }
@@ -509,7 +508,7 @@ __device__ __forceinline__ void consume(const mla_decode_params &params, SharedM
             return tile::RowMap(params.schedule.group_size, announced.rows.first_query_token, piece.kv_head,
                                 piece.row_pass * Traits::row_tile);
         };
-        load_query(params, shared, row_map(), announced.rows.live_rows);
+        load_query(params, shared, row_map(), announced.rows.live_rows, number == 0);
         const Place place(ptx::thread_index_here());
         ConsumerState state;
         meet_consumers(); /* Q is there */
@@ -564,7 +563,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         pipeline::announce<false, Traits::tile_tokens, 1>(params.schedule, params.query, schedule, shared.pieces, lane);
     } else if (warp == Traits::producer_warp) {
         pipeline::NoVotes votes;
-        Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes).run(schedule, lane);
+        Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes)
+            .run(schedule, lane, [](const pipeline::Piece &) { ptx::named_barrier<query_barrier, query_barrier_threads>(); });
     }
     pipeline::meet_cluster<Traits::cluster_size>();
 }

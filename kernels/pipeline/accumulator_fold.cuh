@@ -60,7 +60,15 @@ struct AccumulatorSlice {
         }
     }
 
-    /* Adds another partial. `words`: of each vector, and among them the statistics of each row. */
+    /* Adds other partials, the first `count` of `together`. `words`: of each vector, and among them the statistics of each row. */
+    template <int together, class Words>
+    __device__ __forceinline__ void fold(const Words (&words)[together][per_thread], int count) {
+#pragma unroll
+        for (int k = 0; k < together; ++k) {
+            if (k < count)
+                fold(words[k]);
+        }
+    }
     template <class Words>
     __device__ __forceinline__ void fold(const Words (&words)[per_thread]) {
 #pragma unroll
@@ -126,6 +134,11 @@ class AccumulatorFold {
     template <int together>
     __device__ __forceinline__ void take(S &result) {
         take<together, false>(result, [] { return true; });
+    }
+    /* The same, if `counted` says that this warp came last; else nothing changes. The count is on its way together with the first parts. */
+    template <int together>
+    __device__ __forceinline__ bool take_if_last(S &result, uint32_t counted) {
+        return take<together, false>(result, [&] { return came_last(counted, result.thread); });
     }
     /*
      * The same with this piece's part as `result` has it, which was not left: if `counted`, before it would have been, says that this warp
@@ -212,8 +225,8 @@ class AccumulatorFold {
                         __trap();
                     load(first + k, result.thread, words[k]);
                 }
-                result.fold(words[k]);
             }
+            result.fold(words, parts_ - first);
         }
         return true;
     }

@@ -49,12 +49,18 @@ __device__ __forceinline__ bool asks_places(const query_params &query_rows) {
     return query_rows.alibi_slopes != nullptr || query_rows.rotates != 0;
 }
 
+/* Of a unit's rows, those that are query heads. */
+template <int row_tile>
+__device__ __forceinline__ int live_rows(const schedule_params &params, const QueryTokens &query, const Piece &piece) {
+    return min(max(query.count * static_cast<int>(params.group_size.value) - piece.row_pass * row_tile, 0), row_tile);
+}
+
 /* By one lane: which query tokens the rows of a unit are, which a consumer needs first, to load them; and that little. */
 template <int row_tile>
 __device__ __forceinline__ void name_rows(const schedule_params &params, const QueryTokens &query, const Piece &piece,
                                           tile::UnitRows<row_tile> &rows) {
     rows.first_query_token = query.first;
-    rows.live_rows = min(max(query.count * static_cast<int>(params.group_size.value) - piece.row_pass * row_tile, 0), row_tile);
+    rows.live_rows = live_rows<row_tile>(params, query, piece);
     const int box_shift = __ffs(params.box_tokens) - 1;
     rows.first_token = piece.first_box << box_shift;
     rows.end_token = min(piece.end_token, piece.end_box << box_shift);

@@ -47,10 +47,10 @@ class Producer {
           reads_ahead_(usual_stages == Ring::num_stages || is_history_final(params)), votes_(votes) {}
 
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
-        run(schedule, lane, [] {});
+        run(schedule, lane, [](const Piece &) {});
     }
 
-    /* `before_first_copy` is called once, where there is anything to copy. */
+    /* before_first_copy(first piece) is called once, where there is anything to copy. */
     template <class BeforeFirstCopy>
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane, BeforeFirstCopy before_first_copy) {
         if (!reads_ahead_ && warp_ > 0)
@@ -60,7 +60,7 @@ class Producer {
         const int boxes_per_tile = tile_tokens >> (__ffs(params_.box_tokens) - 1);
         PageBatch batch = stream.next();
         if (!batch.piece.end_of_work)
-            before_first_copy();
+            before_first_copy(batch.piece);
         for (uint32_t pieces = 0; !batch.piece.end_of_work;) {
             if constexpr (requires { requires Ring::lends_tiles; }) { /* at the end of the piece before */
                 if (batch.first_box == batch.piece.first_box && pieces++ > 0)

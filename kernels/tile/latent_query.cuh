@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "abi.h"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/matrix.cuh"
 #include "ptx/memory.cuh"
@@ -104,6 +105,20 @@ struct LatentQuery : PitchedQueryRows<row_tile, Format::steps * 16> {
         uint32_t pairs[lane_vectors][vector / 2] = {};
     };
 
+    static __device__ __forceinline__ bool is_fp8(const query_params &query) {
+        return Format::converts_query && query.dtype == KERNEL_DTYPE_E4M3;
+    }
+    static __device__ __forceinline__ uint32_t element_bytes(const query_params &query) { return is_fp8(query) ? 1 : 2; }
+    static __device__ __forceinline__ void load_fp8(const uint8_t *from, uint32_t (&pairs)[vector / 2]) {
+        uint32_t packed[2];
+        load_words(from, packed);
+#pragma unroll
+        for (int word = 0; word < 2; ++word) {
+            pairs[word * 2] = ptx::fp16x2_from_e4m3x2_low(packed[word]);
+            pairs[word * 2 + 1] = ptx::fp16x2_from_e4m3x2_high(packed[word]);
+        }
+    }
+
     /* Row `r`, by one warp; zeros where it is not live. Returns what products of it are to be multiplied by. */
     template <class Params>
     __device__ __forceinline__ float load(const Params &params, const RowMap &rows, int r, bool is_live, int lane) {
@@ -128,19 +143,13 @@ struct LatentQuery : PitchedQueryRows<row_tile, Format::steps * 16> {
             const bool is_rope = dim >= params.query_dim;
             const void *const from = is_rope ? params.query_rope : query.rows;
             const int64_t element = is_rope ? first_rope + dim - params.query_dim : first + dim;
-            if (Format::converts_query && query.dtype == KERNEL_DTYPE_E4M3) {
-                uint32_t packed[2];
-                load_words(static_cast<const uint8_t *>(from) + element, packed);
-#pragma unroll
-                for (int word = 0; word < 2; ++word) {
-                    pairs[i][word * 2] = ptx::fp16x2_from_e4m3x2_low(packed[word]);
-                    pairs[i][word * 2 + 1] = ptx::fp16x2_from_e4m3x2_high(packed[word]);
-                }
-            } else {
+            if (is_fp8(query))
+                load_fp8(static_cast<const uint8_t *>(from) + element, pairs[i]);
+            else
                 load_words(static_cast<const uint16_t *>(from) + element, pairs[i]);
-            }
         }
     }
+
     /* and to shared memory. */
     __device__ __forceinline__ float put(const query_params &query, int r, Vectors &vectors, int lane) {
         uint32_t(&pairs)[lane_vectors][vector / 2] = vectors.pairs;
@@ -159,7 +168,7 @@ struct LatentQuery : PitchedQueryRows<row_tile, Format::steps * 16> {
     template <class Params>
     static __device__ __forceinline__ void prefetch(const Params &params, const RowMap &rows, int live_rows, int thread,
                                                     int threads) {
-        const bool is_e4m3 = Format::converts_query && params.query.dtype == KERNEL_DTYPE_E4M3;
+        const bool is_e4m3 = is_fp8(params.query);
         const int line_dims = is_e4m3 ? 128 : 64, lines = (head_dim + line_dims - 1) / line_dims;
         for (int i = thread; i < live_rows * lines; i += threads) {
             const int r = i / lines, dim = (i - r * lines) * line_dims;
@@ -239,6 +248,60 @@ struct LatentQuery : PitchedQueryRows<row_tile, Format::steps * 16> {
                 pairs[i][j] = pack((i * 32 + lane) * vector, low(pairs[i][j]) * multiplier, high(pairs[i][j]) * multiplier);
         }
         return multiplier;
+    }
+};
+
+/*
+ * The rows as they are, on their way to LatentQuery: copied by one warp, fetched by those that put them there. Lies in shared memory: the
+ * dims before query_dim of all rows, then the others.
+ */
+template <class Query, int row_tile>
+struct SentLatentQuery {
+    alignas(16) uint8_t bytes[row_tile * Query::head_dim * 2];
+
+    /* The bytes complete on `barrier`, and one arrival. A copy takes as long as its instruction, so rows without gaps are one. */
+    template <class Params>
+    __device__ __forceinline__ void send(const Params &params, const RowMap &rows, int live_rows, uint32_t barrier, int lane) {
+        const query_params &query = params.query;
+        const int dim = params.query_dim, rope_dim = Query::head_dim - dim, heads = params.schedule.group_size.value;
+        const uint32_t element_bytes = Query::element_bytes(query);
+        const bool is_dense =
+            query.head_stride == dim && query.token_stride == heads * dim &&
+            (rope_dim == 0 || (params.query_rope_head_stride == rope_dim && params.query_rope_token_stride == heads * rope_dim));
+        const int copied_rows = is_dense ? live_rows : 1;
+        for (int r = is_dense ? 0 : lane; r < live_rows; r += is_dense ? live_rows : 32) {
+            if (is_dense && lane > 0)
+                break;
+            const uint32_t to = ptx::shared_address(bytes);
+            ptx::copy_bulk(to + r * dim * element_bytes,
+                           static_cast<const uint8_t *>(query.rows) + rows.query_offset(query, r) * element_bytes,
+                           copied_rows * dim * element_bytes, barrier);
+            const int64_t rope = rows.token(r) * params.query_rope_token_stride + rows.head(r) * params.query_rope_head_stride;
+            if (rope_dim > 0)
+                ptx::copy_bulk(to + (row_tile * dim + r * rope_dim) * element_bytes,
+                               static_cast<const uint8_t *>(params.query_rope) + rope * element_bytes,
+                               copied_rows * rope_dim * element_bytes, barrier);
+        }
+        if (lane == 0)
+            ptx::mbarrier_arrive_expect_tx(barrier, live_rows * Query::head_dim * element_bytes);
+    }
+
+    /* As Query::fetch, once the bytes are complete. */
+    template <class Params>
+    __device__ __forceinline__ void fetch(const Params &params, int r, bool is_live, int lane,
+                                          typename Query::Vectors &ret) const {
+        const int query_dim = params.query_dim, rope_dim = Query::head_dim - query_dim;
+#pragma unroll
+        for (int i = 0; i < Query::lane_vectors; ++i) {
+            const int dim = (i * 32 + lane) * Query::vector;
+            if (!is_live || dim >= Query::head_dim)
+                continue;
+            const int element = dim < query_dim ? r * query_dim + dim : row_tile * query_dim + r * rope_dim + dim - query_dim;
+            if (Query::is_fp8(params.query))
+                Query::load_fp8(bytes + element, ret.pairs[i]);
+            else
+                load_words(bytes + element * 2, ret.pairs[i]);
+        }
     }
 };
 

@@ -42,19 +42,22 @@ __device__ __forceinline__ int64_t swizzled_scale(int64_t row, int column, int c
     return tile * 512 + row % 32 * 16 + row % 128 / 32 * 4 + column % 4;
 }
 
-/* `width` neighbouring columns of a row; lanes that hold the rest of a block are neighbours and call together. */
-template <int width, class Rows>
+/* `width` neighbouring columns of a row; lanes that hold the rest of a block, every lane_stride-th, call together. */
+template <int width, int lane_stride = 1, class Rows>
 __device__ __forceinline__ void store_nvfp4(const output_params &output, const Rows &rows, int row, int column, int head_dim,
                                             const float (&value)[width]) {
     constexpr uint32_t lanes = block_dims / width;
-    const uint32_t lane = threadIdx.x % 32, mask = ((1u << lanes) - 1u) << (lane / lanes * lanes);
+    static_assert(lane_stride == 1 || lanes * lane_stride == 32, "neighbours, or lanes of the whole warp");
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t mask = lane_stride == 1 ? ((1u << lanes) - 1u) << (lane / lanes * lanes)
+                                           : UINT32_MAX / ((1u << lane_stride) - 1u) << lane % lane_stride;
     float largest = 0.f;
 #pragma unroll
     for (int j = 0; j < width; ++j)
         largest = ptx::max_or_nan(largest, fabsf(value[j]));
 #pragma unroll
     for (uint32_t distance = 1; distance < lanes; distance *= 2)
-        largest = ptx::max_or_nan(largest, __shfl_xor_sync(mask, largest, static_cast<int>(distance)));
+        largest = ptx::max_or_nan(largest, __shfl_xor_sync(mask, largest, static_cast<int>(distance * lane_stride)));
 
     const uint32_t scale_code = ptx::pack_e4m3(divide(output.scale_factor * largest, 6.f, 1.f / 6.f), 0.f) & 0xffu;
     const float block_scale = ptx::float_from_fp16_low(ptx::fp16x2_from_e4m3x2_low(scale_code));

@@ -200,6 +200,7 @@ inline long long __double_as_longlong(double value) { return std::bit_cast<long 
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
 inline void sincospif(float x, float *sine, float *cosine) {
     *sine = static_cast<float>(std::sin(x * 3.141592653589793));
     *cosine = static_cast<float>(std::cos(x * 3.141592653589793));

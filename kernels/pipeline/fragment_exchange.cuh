@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fragment_exchange.cuh: level 2 of partial.cuh, as cluster_exchange.cuh, for results that lie in registers as mma left them
+ * (FragmentSlice): every thread hands the pairs that another CTA of the cluster owns to the thread of its place there, and folds its own.
+ */
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "pipeline/fragment_slice.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
+
+namespace pipeline {
+
+/*
+ * Lies in shared memory. `Whole`: what a thread has of its CTA's result; `Own`: the pairs of it that the CTA owns. A round is one piece.
+ * Barriers keep rounds apart as in ClusterExchange.
+ */
+template <class Whole, class Own, int cluster_size>
+struct FragmentExchange {
+    static constexpr int rows = Own::rows, threads = Own::threads;
+    static_assert(Whole::per_thread == Own::per_thread * cluster_size && cluster_size <= threads / 32);
+    struct Message {
+        float output[Own::per_thread][threads][Own::width];
+        float statistics[rows][2]; /* reference and sum */
+    };
+    alignas(16) Message receive[cluster_size];
+    float says_consumed[cluster_size]; /* their values mean nothing */
+    alignas(8) uint64_t received;
+    alignas(8) uint64_t consumed;
+
+    __device__ __forceinline__ void initialise() {
+        ptx::mbarrier_init(ptx::shared_address(&received), 1);
+        ptx::mbarrier_init(ptx::shared_address(&consumed), 1);
+    }
+
+    /*
+     * Sends every pair to the CTA that owns it, and folds those that arrive here into `own`. After the last round nothing more is on its
+     * way to this CTA, so it may end. What is its own a thread leaves for itself: what CTAs send each other is most of the time that this
+     * takes, some 13 bytes a clock. Returns what `meanwhile` returns, which is called while they are on their way.
+     */
+    template <int barrier_id, class Meanwhile>
+    __device__ __forceinline__ auto run(const Whole &whole, Own &own, uint32_t rank, uint32_t round, bool is_last_round,
+                                        Meanwhile meanwhile) {
+        if (round > 0)
+            wait(&consumed, round - 1);
+        if (whole.thread == 0) {
+            ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&received), sizeof receive - sizeof receive[0].output);
+            ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&consumed), sizeof says_consumed);
+        }
+        send(whole, rank);
+        const auto prepared = meanwhile();
+        wait(&received, round);
+        fold(own);
+        if (is_last_round)
+            return prepared;
+        ptx::named_barrier<barrier_id, threads>();
+        if (whole.thread < cluster_size)
+            ptx::store_async(ptx::map_shared_rank(ptx::shared_address(&says_consumed[rank]), whole.thread), {0.f},
+                             ptx::map_shared_rank(ptx::shared_address(&consumed), whole.thread));
+        return prepared;
+    }
+
+  private:
+    __device__ __forceinline__ void send(const Whole &whole, uint32_t rank) {
+        const uint32_t warp = whole.thread / 32, row = whole.statistics_row();
+        const uint32_t message = ptx::shared_address(receive[rank].output[0][whole.thread]);
+        const uint32_t barrier = ptx::shared_address(&received);
+#pragma unroll
+        for (uint32_t owner = 0; owner < cluster_size; ++owner) {
+            const uint32_t there = ptx::map_shared_rank(message, owner), its_barrier = ptx::map_shared_rank(barrier, owner);
+#pragma unroll
+            for (int i = 0; i < Own::per_thread; ++i) {
+                const auto &value = whole.value[owner * Own::per_thread + i];
+                if (owner != rank)
+                    ptx::store_async(there + i * sizeof receive[0].output[0], value, its_barrier);
+                else
+                    keep(receive[rank].output[i][whole.thread], value);
+            }
+        }
+        if (warp < cluster_size && whole.thread % 32 < rows)
+            ptx::store_async(ptx::map_shared_rank(ptx::shared_address(receive[rank].statistics[row]), warp),
+                             {whole.reference[0], whole.sum[0]}, ptx::map_shared_rank(barrier, warp));
+    }
+
+    static __device__ __forceinline__ void keep(float (&to)[Own::width], const float (&value)[Own::width]) {
+#pragma unroll
+        for (int j = 0; j < Own::width; ++j)
+            to[j] = value[j];
+    }
+
+    __device__ __forceinline__ void fold(Own &own) const {
+        const uint32_t row = own.statistics_row();
+        float largest = receive[0].statistics[row][0];
+#pragma unroll
+        for (int k = 1; k < cluster_size; ++k)
+            largest = fmaxf(largest, receive[k].statistics[row][0]);
+        const float common = tile::finite_reference(largest);
+        own.clear();
+        own.reference[0] = largest;
+#pragma unroll
+        for (int k = 0; k < cluster_size; ++k) {
+            const float weight = ptx::exp2_approx(receive[k].statistics[row][0] - common);
+            own.sum[0] += weight * receive[k].statistics[row][1];
+            float weights[Own::thread_rows];
+            own.spread(weight, weights);
+#pragma unroll
+            for (int pair = 0; pair < Own::pairs; ++pair) {
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    own.at(pair, e) += receive[k].output[pair * 2 / Own::width][own.thread][pair * 2 % Own::width + e] *
+                                       weights[Own::row_number(pair, e)];
+            }
+        }
+    }
+
+    static __device__ __forceinline__ void wait(uint64_t *barrier, uint32_t round) {
+        while (!ptx::mbarrier_try_wait_cluster(ptx::shared_address(barrier), round & 1u)) {
+        }
+    }
+};
+
+/* A cluster of one CTA has nothing to exchange. */
+template <class Whole, class Own>
+struct FragmentExchange<Whole, Own, 1> {
+    __device__ __forceinline__ void initialise() {}
+    template <int barrier_id, class Meanwhile>
+    __device__ __forceinline__ auto run(const Whole &whole, Own &own, uint32_t, uint32_t, bool, Meanwhile meanwhile) {
+        own.reference[0] = whole.reference[0];
+        own.sum[0] = whole.sum[0];
+#pragma unroll
+        for (int i = 0; i < Own::per_thread; ++i) {
+#pragma unroll
+            for (int j = 0; j < Own::width; ++j)
+                own.value[i][j] = whole.value[i][j];
+        }
+        return meanwhile();
+    }
+};
+
+} // namespace pipeline

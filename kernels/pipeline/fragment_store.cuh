@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fragment_store.cuh: the epilogue, as epilogue.cuh has it, of results that lie in registers as mma left them (FragmentSlice). */
+#pragma once
+
+#include <cstdint>
+
+#include "pipeline/epilogue.cuh"
+#include "pipeline/fragment_slice.cuh"
+#include "ptx/matrix.cuh"
+#include "tile/output.cuh"
+
+namespace pipeline {
+
+/*
+ * A finished unit's columns, as this thread has of them, into out, and lse by one warp. step_of(i): which 16 columns the thread's i-th step
+ * is, counted from its CTA's first. With `ahead` all that this takes beside the result is computed, and asked for, when the object is made:
+ * while the result is on its way.
+ */
+template <class Format, class S, class Rows, class StepOf, bool ahead>
+class FragmentStore {
+  public:
+    __device__ __forceinline__ FragmentStore(const output_params &output, const Rows &rows, const S &result, int head_dim,
+                                             bool stores_lse, StepOf step_of)
+        : output_(output), rows_(rows), head_dim_(head_dim), lane_(result.thread % 32), live_rows_(result.live_rows),
+          stores_lse_(stores_lse && output.lse != nullptr && lane_ < S::rows && result.statistics_row() < result.live_rows),
+          step_of_(step_of) {
+        if constexpr (ahead) {
+            prepared_ = Prepared(*this, result);
+            ptx::compute_here(prepared_.output_scale);
+            ptx::compute_here(prepared_.sink);
+#pragma unroll
+            for (int i = 0; i < stored_rows; ++i)
+                ptx::compute_here(prepared_.element[i]);
+        }
+    }
+
+    __device__ __forceinline__ void run(const S &result) const {
+        const Prepared prepared = ahead ? prepared_ : Prepared(*this, result);
+        const FinishedRow finished(
+            output_, [&] { return prepared.sink; }, result.reference[0], result.sum[0], prepared.output_scale);
+        if (stores_lse_)
+            output_.lse[rows_.lse_offset(output_, result.statistics_row())] = finished.lse(output_);
+        float factor[S::thread_rows];
+        result.spread(finished.scale, factor);
+        if constexpr (S::pairs_are_columns)
+            store_columns(result, factor, prepared.element);
+        else
+            store_rows(result, factor, prepared.element);
+    }
+
+  private:
+    /* Pairs of rows become pairs of columns: lane l then has row l / 4 of eight, and of these columns 2 (l % 4) and the next. */
+    static constexpr int stored_rows = S::pairs_are_columns ? S::thread_rows : S::fragments;
+
+    struct Prepared {
+        float output_scale, sink = 0.f; /* of the lane's row */
+        int64_t element[stored_rows];   /* of out, where the row begins */
+
+        Prepared() = default;
+        __device__ __forceinline__ Prepared(const FragmentStore &store, const S &result)
+            : output_scale(pipeline::output_scale<Format>(store.output_)) {
+            const int its_row = result.statistics_row();
+            if (store.output_.sinks != nullptr && its_row < store.live_rows_)
+                sink = sink_of(store.output_, store.rows_, its_row);
+#pragma unroll
+            for (int i = 0; i < stored_rows; ++i)
+                element[i] = store.rows_.output_offset(store.output_, store.stored_row(result, i));
+        }
+    };
+
+    __device__ __forceinline__ int stored_row(const S &result, int i) const {
+        return S::pairs_are_columns ? result.row(i) : (result.first_fragment() + i) * 8 + lane_ / 4;
+    }
+    __device__ __forceinline__ int column(const S &result, int pair, int half, int of_lane) const {
+        return Format::output_dim(step_of_((result.first_pair + pair) / 2 / S::row_fragments), half, of_lane);
+    }
+
+    __device__ __forceinline__ void store_rows(const S &result, const float (&factor)[S::thread_rows],
+                                               const int64_t (&element)[stored_rows]) const {
+#pragma unroll
+        for (int pair = 0; pair < S::pairs; ++pair) {
+            const int n = pair / 2 % S::fragments, half = (result.first_pair + pair) % 2;
+            const uint32_t word = ptx::movmatrix_trans(
+                tile::pack_output(output_.dtype, result.at(pair, 0) * factor[n * 2], result.at(pair, 1) * factor[n * 2 + 1]));
+            if (stored_row(result, n) < live_rows_)
+                *reinterpret_cast<uint32_t *>(static_cast<uint16_t *>(output_.rows) + element[n] +
+                                              column(result, pair, half, lane_ % 4 * 8)) = word;
+        }
+    }
+
+    /* One dtype after the other, and not one pair: so no instruction is fetched for another one. */
+    __device__ __forceinline__ void store_columns(const S &result, const float (&factor)[S::thread_rows],
+                                                  const int64_t (&element)[stored_rows]) const {
+        if (output_.dtype <= KERNEL_DTYPE_FP16)
+            for_each_pair(result, factor, element, [&](const float(&value)[2], int, int, int64_t at) {
+                *reinterpret_cast<uint32_t *>(static_cast<uint16_t *>(output_.rows) + at) =
+                    tile::pack_output(output_.dtype, value[0], value[1]);
+            });
+        else if (output_.dtype == KERNEL_DTYPE_E4M3)
+            for_each_pair(result, factor, element, [&](const float(&value)[2], int, int, int64_t at) {
+                *reinterpret_cast<uint16_t *>(static_cast<uint8_t *>(output_.rows) + at) =
+                    static_cast<uint16_t>(ptx::pack_e4m3(value[0], value[1]));
+            });
+        else
+            for_each_pair(result, factor, element, [&](const float(&value)[2], int row, int column, int64_t) {
+                tile::store_nvfp4<2, 4>(output_, rows_, row, column, head_dim_, value);
+            });
+    }
+    template <class StorePair>
+    __device__ __forceinline__ void for_each_pair(const S &result, const float (&factor)[S::thread_rows],
+                                                  const int64_t (&element)[stored_rows], StorePair store) const {
+#pragma unroll
+        for (int pair = 0; pair < S::pairs; ++pair) {
+            const int i = S::row_number(pair, 0), column = this->column(result, pair, 0, lane_);
+            const float value[2] = {result.at(pair, 0) * factor[i], result.at(pair, 1) * factor[i]};
+            if (result.row(i) < live_rows_)
+                store(value, result.row(i), column, element[i] + column);
+        }
+    }
+
+    const output_params &output_;
+    const Rows rows_;
+    const int head_dim_, lane_, live_rows_;
+    const bool stores_lse_;
+    const StepOf step_of_;
+    Prepared prepared_;
+};
+
+} // namespace pipeline
