@@ -136,8 +136,9 @@ static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA
 using Ring = pipeline::KvRing<stages, TileLayout::bytes, false, 1>;
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, 1, pipeline::NoVotes>;
 
-/* Named barriers: of the consumer warps, of the output warpgroups together, of the score warpgroup; 0 is __syncthreads. */
-enum : int { consumer_barrier = 1, output_barrier, score_barrier };
+/* Named barriers: of the consumer warps, of the output warpgroups together, of the score warpgroup, of outputs and producer; 0 is __syncthreads. */
+enum : int { consumer_barrier = 1, output_barrier, score_barrier, query_barrier };
+constexpr int query_barrier_threads = Traits::output_threads + 32;
 
 __device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
 __device__ __forceinline__ void meet_output() { ptx::named_barrier<output_barrier, Traits::output_threads>(); }
@@ -296,16 +297,23 @@ __device__ __forceinline__ void consume_scores(const mla_decode_params &params, 
 
 /* -------------------------------------------------------------------------------------------------- the output warpgroups */
 
-/* Rows of Q into shared memory, by the output warpgroups. */
+/*
+ * Rows of Q into shared memory, by the output warpgroups. The first unit's are asked for ahead of KV, behind a ring full of which they would
+ * come.
+ */
 __device__ __forceinline__ void load_query(const mla_decode_params &params, WorkMemory<stages> &work, const tile::RowMap &rows,
-                                           int live_rows) {
+                                           int live_rows, bool is_first) {
     static_assert(Query::threads == Traits::output_threads, "all threads of the output warpgroups");
     const int thread = ptx::thread_index_here();
+    const auto asked = [&] {
+        if (is_first)
+            ptx::named_barrier_arrive<query_barrier_threads>(query_barrier);
+    };
     float factor = 1.f;
     if (multiplies_bytes(params))
-        work.byte_query.load(params, rows, live_rows, thread);
+        work.byte_query.load(params, rows, live_rows, thread, asked);
     else
-        factor = work.query.load(params, rows, live_rows, thread, [] {});
+        factor = work.query.load(params, rows, live_rows, thread, asked);
     if (thread % Query::row_threads == 0)
         work.row_scale[thread / Query::row_threads] = tile::scale_log2(params.query) * Format::k_scale * factor;
     ptx::fence_async_proxy();
@@ -350,7 +358,7 @@ __device__ __forceinline__ void consume_output(const mla_decode_params &params, 
         const auto &announced = work.pieces.wait_named(number);
         if (announced.piece.end_of_work)
             break;
-        load_query(params, work, map_rows(params, announced.rows, announced.piece), announced.rows.live_rows);
+        load_query(params, work, map_rows(params, announced.rows, announced.piece), announced.rows.live_rows, number == 0);
         Output output;
         output.clear();
         meet_consumers(); /* Q is there */
@@ -408,7 +416,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         pipeline::announce<false, Traits::tile_tokens, 1>(params.schedule, params.query, schedule, work.pieces, lane);
     } else if (warp == Traits::producer_warp) {
         pipeline::NoVotes votes;
-        Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes).run(schedule, lane);
+        Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes)
+            .run(schedule, lane, [](const pipeline::Piece &) { ptx::named_barrier<query_barrier, query_barrier_threads>(); });
     }
 }
 

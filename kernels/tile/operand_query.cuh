@@ -168,8 +168,8 @@ struct ByteQuery {
     alignas(1024) uint8_t line[row_bytes / line_bytes][group_rows][line_bytes];
 
     /* By group_rows * row_threads threads together; rows from `live_rows` on are zeros. */
-    template <class Params>
-    __device__ __forceinline__ void load(const Params &params, const RowMap &rows, int live_rows, int thread) {
+    template <class Params, class Asked>
+    __device__ __forceinline__ void load(const Params &params, const RowMap &rows, int live_rows, int thread, Asked asked) {
         const int row = thread / row_threads;
         const int64_t rope =
             rows.token(row) * params.query_rope_token_stride + rows.head(row) * params.query_rope_head_stride - params.query_dim;
@@ -180,6 +180,7 @@ struct ByteQuery {
         for (int chunk = thread % row_threads; chunk < chunks; chunk += row_threads)
             ptx::copy_async<16>(to + chunk / 4 * line_stride_bytes + (chunk % 4 ^ row / 2 % 4) * 16,
                                 (chunk * 16 < params.query_dim ? of_row : of_rope) + chunk * 16, row < live_rows);
+        asked();
         ptx::wait_for_copies();
     }
 };
