@@ -86,6 +86,11 @@ struct Traits {
     static constexpr int warp_steps = v_dim / 16 / team_warps;   /* over the dims of V */
     static constexpr int query_rows = row_tile / consumer_warps; /* that a warp loads */
     static constexpr int most_stages = 8;
+    /*
+     * Who comes last to a unit has its part in registers: half of what the end of a long part takes is to leave it, to read and to clear it.
+     * Parts that several workers end with at a time, short ones, are there sooner if each is left before it is counted.
+     */
+    static constexpr bool keeps_part = row_tile == 16 && cluster_size <= 2;
     /* Beside the output of 32 rows, and the scores, registers hold no queries. */
     static constexpr bool keeps_query = row_tile == 16;
 };
@@ -321,13 +326,20 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, WorkMemo
     constexpr int together = Own::per_thread < 4 ? 4 / Own::per_thread : 1; /* more code to fetch than that takes longer */
     const bool is_part = announced.piece.num_parts > 1;
     WorkerFold fold(params.records, announced.piece, 0);
-    if (is_part) {
+    if (is_part && Traits::keeps_part) {
+        if (!fold.take_others_if_last<together>(own, fold.count(own.thread))) {
+            fold.leave(own);
+            return;
+        }
+    } else if (is_part) {
         fold.leave(own);
         if (!fold.take_if_last<together>(own, fold.count(own.thread)))
             return;
     }
     store.run(own);
-    if (is_part)
+    if (is_part && Traits::keeps_part)
+        fold.clear_others(own);
+    else if (is_part)
         fold.clear(own);
 }
 
