@@ -91,6 +91,8 @@ struct Traits {
      * Parts that several workers end with at a time, short ones, are there sooner if each is left before it is counted.
      */
     static constexpr bool keeps_part = row_tile == 16 && cluster_size <= 2;
+    /* The first one, ahead of KV: where shared memory has a place for it, and, of FP8 in pairs, sm_100 the registers. */
+    static constexpr bool sends_query = !small && !(variant::target_sm == 100 && Format::converts_query && cluster_size == 2);
     /* Beside the output of 32 rows, and the scores, registers hold no queries. */
     static constexpr bool keeps_query = row_tile == 16;
 };
@@ -101,7 +103,8 @@ using KeyTokens = tile::TokenFragments<Format, Traits::tile_tokens, Traits::toke
 using ValueTokens = tile::TokenFragments<Format, Traits::tile_tokens, Traits::tile_tokens / tile::fragment_tokens>;
 using Tokens = tile::WarpTokens<Traits::row_tile, Traits::tile_tokens>;
 using SharedQuery = tile::LatentQuery<Format, Traits::row_tile>;
-using SentQuery = tile::SentLatentQuery<SharedQuery, Traits::row_tile>;
+using SentQuery =
+    std::conditional_t<Traits::sends_query, tile::SentLatentQuery<SharedQuery, Traits::row_tile>, tile::NoSentQuery>;
 using Steps = tile::DimSteps<Format, Traits::dim_groups>;
 using Query =
     std::conditional_t<Traits::keeps_query, tile::LatentQueryFragment<Format, Traits::row_tile, Traits::dim_groups, Steps>,
@@ -145,7 +148,6 @@ struct WorkMemory {
     pipeline::Sequences sequences; /* for what is called rarely */
 
     __device__ __forceinline__ SharedQuery &query() { return one_of(passing.query, staying_query); }
-    __device__ __forceinline__ SentQuery &sent_query() { return passing.sent_query; }
 
   private:
     static __device__ __forceinline__ SharedQuery &one_of(SharedQuery &query, Nothing &) { return query; }
@@ -219,7 +221,7 @@ struct ConsumerState {
 
 /* Not where KV is read while the kernel ahead, whose query this is, still runs. */
 __device__ __forceinline__ bool sends_first_query(const mla_decode_params &params) {
-    return !pipeline::is_history_final(params.schedule);
+    return Traits::sends_query && !pipeline::is_history_final(params.schedule);
 }
 
 /*
@@ -230,8 +232,8 @@ __device__ __forceinline__ void send_query(const mla_decode_params &params, Work
                                            const pipeline::Piece &piece, int lane) {
     const pipeline::QueryTokens query(schedule.sequences(), piece.request);
     const tile::RowMap rows(params.schedule.group_size, query.first, piece.kv_head, piece.row_pass * Traits::row_tile);
-    work.sent_query().send(params, rows, pipeline::live_rows<Traits::row_tile>(params.schedule, query, piece),
-                           ptx::shared_address(&work.query_sent), lane);
+    work.passing.sent_query.send(params, rows, pipeline::live_rows<Traits::row_tile>(params.schedule, query, piece),
+                                 ptx::shared_address(&work.query_sent), lane);
 }
 
 /* The unit's queries, by way of shared memory; complete before scores take their place. */
@@ -249,7 +251,7 @@ __device__ __forceinline__ void load_query(const mla_decode_params &params, Work
     for (int r = 0; r < Traits::query_rows; ++r) {
         const int row = place.first_query_row() + r;
         if (was_sent)
-            work.sent_query().fetch(params, row, row < unit.live_rows, lane, vectors[r]);
+            work.passing.sent_query.fetch(params, row, row < unit.live_rows, lane, vectors[r]);
         else
             SharedQuery::fetch(params, rows, row, row < unit.live_rows, lane, vectors[r]);
     }

@@ -305,6 +305,14 @@ struct SentLatentQuery {
     }
 };
 
+/* Where there is no room for that. */
+struct NoSentQuery {
+    template <class... Arguments>
+    __device__ __forceinline__ void send(const Arguments &...) const {}
+    template <class... Arguments>
+    __device__ __forceinline__ void fetch(const Arguments &...) const {}
+};
+
 /* A group's part of all rows, in registers. */
 template <class Format, int row_tile, int groups, class Steps = StepRange<Format, groups>>
 struct LatentQueryFragment {
