@@ -3,18 +3,17 @@
  * cluster_exchange.cuh: level 2 of partial.cuh: every thread pushes its columns into the CTA of the cluster that owns them
  * (distributed shared memory), and CTA i folds the columns of slice i.
  *
- * One record per (sending CTA, slice): output, then reference and sum of the rows. A round is one piece. Two barriers keep rounds
- * apart, both completed by the bytes of stores from the CTAs: `received` when all slices are in, `consumed` when all CTAs have
- * said that they have folded what was sent to them.
+ * One record per (sending CTA, slice): output, then reference and sum of the rows. A round (cluster_rounds.cuh)
+ * is one piece.
  */
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "pipeline/cluster_rounds.cuh"
 #include "pipeline/partial.cuh"
 #include "ptx/cluster.cuh"
-#include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 
 namespace pipeline {
@@ -39,19 +38,13 @@ struct ClusterExchange {
         float statistics[rows][2];
     };
     alignas(16) Record receive[cluster_size];
-    float says_consumed[cluster_size]; /* their values mean nothing */
-    alignas(8) uint64_t received;
-    alignas(8) uint64_t consumed;
+    ClusterRounds<cluster_size> rounds;
 
-    __device__ __forceinline__ void initialise() {
-        ptx::mbarrier_init(ptx::shared_address(&received), 1);
-        ptx::mbarrier_init(ptx::shared_address(&consumed), 1);
-    }
+    __device__ __forceinline__ void initialise() { rounds.initialise(); }
 
     /*
-     * Sends every column of the CTA's result to the CTA that owns it and folds the slices that arrive here. After the last
-     * round nothing more is on its way to this CTA, so it may end. Returns what `meanwhile` returns, which is called while the slices
-     * are on their way.
+     * Sends every column of the CTA's result to the CTA that owns it and folds the slices that arrive here. Returns what `meanwhile`
+     * returns, which is called while the slices are on their way.
      */
     template <int barrier_id, class Meanwhile>
     __device__ __forceinline__ auto run(const Own &own, Result &result, int rank, uint32_t round, bool is_last_round,
@@ -65,17 +58,11 @@ struct ClusterExchange {
 
     /* The same in three steps, for columns that come in blocks: pushed one after the other, each the columns from `first_column` on. */
     __device__ __forceinline__ void begin(const Own &own, uint32_t round) {
-        if (round > 0)
-            wait(&consumed, round - 1);
-        if (threadIdx.x == 0) {
-            const uint32_t bytes = cluster_size * own.live_rows * (columns + 2) * sizeof(float);
-            ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&received), bytes);
-            ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&consumed), sizeof(says_consumed));
-        }
+        rounds.begin(round, cluster_size * own.live_rows * (columns + 2) * sizeof(float), threadIdx.x);
     }
 
     __device__ __forceinline__ void push(const Own &own, uint32_t first_column, int rank) {
-        const uint32_t own_received = ptx::shared_address(&received), own_record = ptx::shared_address(&receive[rank]);
+        const uint32_t own_received = ptx::shared_address(&rounds.received), own_record = ptx::shared_address(&receive[rank]);
 #pragma unroll
         for (int i = 0; i < Own::per_thread; ++i) {
             if (!own.live(i))
@@ -91,22 +78,11 @@ struct ClusterExchange {
 
     template <int barrier_id>
     __device__ __forceinline__ void finish(Result &result, int rank, uint32_t round, bool is_last_round) {
-        wait(&received, round);
+        rounds.wait_received(round);
         result.template fold_all<cluster_size>(0, [&](uint32_t row, uint32_t column, int k) {
             return Partial{&receive[k].output[row][column], receive[k].statistics[row]};
         });
-        if (is_last_round)
-            return;
-        ptx::named_barrier<barrier_id, Own::threads>();
-        if (threadIdx.x < cluster_size)
-            ptx::store_async(ptx::map_shared_rank(ptx::shared_address(&says_consumed[rank]), threadIdx.x), {0.f},
-                             ptx::map_shared_rank(ptx::shared_address(&consumed), threadIdx.x));
-    }
-
-  private:
-    static __device__ __forceinline__ void wait(uint64_t *barrier, uint32_t round) {
-        while (!ptx::mbarrier_try_wait_cluster(ptx::shared_address(barrier), round & 1u)) {
-        }
+        rounds.template end<barrier_id, Own::threads>(rank, is_last_round, threadIdx.x);
     }
 };
 

@@ -8,16 +8,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "pipeline/cluster_rounds.cuh"
 #include "pipeline/fragment_slice.cuh"
 #include "ptx/cluster.cuh"
-#include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 
 namespace pipeline {
 
 /*
  * Lies in shared memory. `Whole`: what a thread has of its CTA's result; `Own`: the pairs of it that the CTA owns. A round is one piece.
- * Barriers keep rounds apart as in ClusterExchange.
  */
 template <class Whole, class Own, int cluster_size>
 struct FragmentExchange {
@@ -28,39 +27,23 @@ struct FragmentExchange {
         float statistics[rows][2]; /* reference and sum */
     };
     alignas(16) Message receive[cluster_size];
-    float says_consumed[cluster_size]; /* their values mean nothing */
-    alignas(8) uint64_t received;
-    alignas(8) uint64_t consumed;
+    ClusterRounds<cluster_size> rounds;
 
-    __device__ __forceinline__ void initialise() {
-        ptx::mbarrier_init(ptx::shared_address(&received), 1);
-        ptx::mbarrier_init(ptx::shared_address(&consumed), 1);
-    }
+    __device__ __forceinline__ void initialise() { rounds.initialise(); }
 
     /*
-     * Sends every pair to the CTA that owns it, and folds those that arrive here into `own`. After the last round nothing more is on its
-     * way to this CTA, so it may end. What is its own a thread leaves for itself: what CTAs send each other is most of the time that this
-     * takes, some 13 bytes a clock. Returns what `meanwhile` returns, which is called while they are on their way.
+     * Sends every pair to the CTA that owns it, and folds those that arrive here into `own`. What is its own a thread leaves for itself:
+     * what CTAs send each other is most of the time that this takes, some 13 bytes a clock. Returns what `meanwhile` returns, which is called while they are on their way.
      */
     template <int barrier_id, class Meanwhile>
     __device__ __forceinline__ auto run(const Whole &whole, Own &own, uint32_t rank, uint32_t round, bool is_last_round,
                                         Meanwhile meanwhile) {
-        if (round > 0)
-            wait(&consumed, round - 1);
-        if (whole.thread == 0) {
-            ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&received), sizeof receive - sizeof receive[0].output);
-            ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&consumed), sizeof says_consumed);
-        }
+        rounds.begin(round, sizeof receive - sizeof receive[0].output, whole.thread);
         send(whole, rank);
         const auto prepared = meanwhile();
-        wait(&received, round);
+        rounds.wait_received(round);
         fold(own);
-        if (is_last_round)
-            return prepared;
-        ptx::named_barrier<barrier_id, threads>();
-        if (whole.thread < cluster_size)
-            ptx::store_async(ptx::map_shared_rank(ptx::shared_address(&says_consumed[rank]), whole.thread), {0.f},
-                             ptx::map_shared_rank(ptx::shared_address(&consumed), whole.thread));
+        rounds.template end<barrier_id, threads>(rank, is_last_round, whole.thread);
         return prepared;
     }
 
@@ -68,7 +51,7 @@ struct FragmentExchange {
     __device__ __forceinline__ void send(const Whole &whole, uint32_t rank) {
         const uint32_t warp = whole.thread / 32, row = whole.statistics_row();
         const uint32_t message = ptx::shared_address(receive[rank].output[0][whole.thread]);
-        const uint32_t barrier = ptx::shared_address(&received);
+        const uint32_t barrier = ptx::shared_address(&rounds.received);
 #pragma unroll
         for (uint32_t owner = 0; owner < cluster_size; ++owner) {
             const uint32_t there = ptx::map_shared_rank(message, owner), its_barrier = ptx::map_shared_rank(barrier, owner);
@@ -114,11 +97,6 @@ struct FragmentExchange {
                     own.at(pair, e) += receive[k].output[pair * 2 / Own::width][own.thread][pair * 2 % Own::width + e] *
                                        weights[Own::row_number(pair, e)];
             }
-        }
-    }
-
-    static __device__ __forceinline__ void wait(uint64_t *barrier, uint32_t round) {
-        while (!ptx::mbarrier_try_wait_cluster(ptx::shared_address(barrier), round & 1u)) {
         }
     }
 };

@@ -21,7 +21,7 @@ namespace pipeline {
 
 /*
  * `pairs` pairs of accumulators of a thread, from its pair `first_pair` on. Pairs go by step, fragment of rows, and half of that. A pair
- * is what becomes a word of out: two rows of one column, which movmatrix makes two columns of one row (store_fragments), or, of formats
+ * is what becomes a word of out: two rows of one column, which movmatrix makes two columns of one row (FragmentStore), or, of formats
  * whose two halves of a fragment are neighbours, two columns at once.
  * A row's reference and sum are with lanes, not with the threads that have of its columns: lane l has those of row l % rows.
  * To accumulator_fold.cuh it looks as AccumulatorSlice does.

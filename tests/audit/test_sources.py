@@ -54,9 +54,14 @@ class SourcesTest(unittest.TestCase):
                 self.assertEqual(included & kernel_headers, set(), path)
 
     def test_what_other_ctas_store_is_received_with_the_scope_of_the_cluster(self):
-        path = ROOT / "kernels/pipeline/cluster_exchange.cuh"
-        waits = re.findall(r"mbarrier_try_wait\w*", path.read_text(encoding="utf-8"))
-        self.assertEqual(set(waits), {"mbarrier_try_wait_cluster"})
+        def waits(path):
+            return set(re.findall(r"mbarrier_try_wait\w*", path.read_text(encoding="utf-8")))
+
+        self.assertEqual(waits(ROOT / "kernels/pipeline/cluster_rounds.cuh"), {"mbarrier_try_wait_cluster"})
+        exchanges = sorted((ROOT / "kernels/pipeline").glob("*_exchange.cuh"))
+        self.assertGreaterEqual(len(exchanges), 3)
+        for path in exchanges:  # through cluster_rounds.cuh, or by themselves
+            self.assertLessEqual(waits(path), {"mbarrier_try_wait_cluster"}, path)
         wrapper = (ROOT / "kernels/ptx/mbarrier.cuh").read_text(encoding="utf-8").partition("mbarrier_try_wait_cluster(")[2]
         self.assertIn("mbarrier.try_wait.parity.relaxed.cluster.", wrapper)
         self.assertIn("fence.acquire.sync_restrict::shared::cluster.cluster;", wrapper)
