@@ -259,19 +259,21 @@ template <class Query, int row_tile>
 struct SentLatentQuery {
     alignas(16) uint8_t bytes[row_tile * Query::head_dim * 2];
 
-    /* The bytes complete on `barrier`, and one arrival. A copy takes as long as its instruction, so rows without gaps are one. */
+    /*
+     * The bytes complete on `barrier`, and one arrival. A copy takes as long as its instruction, so rows without gaps are one: the heads
+     * of one query token, and those of several where a group is all heads.
+     */
     template <class Params>
     __device__ __forceinline__ void send(const Params &params, const RowMap &rows, int live_rows, uint32_t barrier, int lane) {
         const query_params &query = params.query;
         const int dim = params.query_dim, rope_dim = Query::head_dim - dim, heads = params.schedule.group_size.value;
         const uint32_t element_bytes = Query::element_bytes(query);
-        const bool is_dense =
-            query.head_stride == dim && query.token_stride == heads * dim &&
-            (rope_dim == 0 || (params.query_rope_head_stride == rope_dim && params.query_rope_token_stride == heads * rope_dim));
+        const bool has_dense_heads = query.head_stride == dim && (rope_dim == 0 || params.query_rope_head_stride == rope_dim);
+        const bool has_dense_tokens =
+            query.token_stride == heads * dim && (rope_dim == 0 || params.query_rope_token_stride == heads * rope_dim);
+        const bool is_dense = has_dense_heads && (has_dense_tokens || rows.token(live_rows - 1) == rows.token(0));
         const int copied_rows = is_dense ? live_rows : 1;
-        for (int r = is_dense ? 0 : lane; r < live_rows; r += is_dense ? live_rows : 32) {
-            if (is_dense && lane > 0)
-                break;
+        for (int r = lane * copied_rows; r < live_rows; r += 32 * copied_rows) {
             const uint32_t to = ptx::shared_address(bytes);
             ptx::copy_bulk(to + r * dim * element_bytes,
                            static_cast<const uint8_t *>(query.rows) + rows.query_offset(query, r) * element_bytes,
