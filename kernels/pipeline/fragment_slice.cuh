@@ -19,10 +19,17 @@
 
 namespace pipeline {
 
+/* How many neighbouring columns of a row an output fragment has in one thread: of both its halves, and of two steps. */
+template <class Format>
+constexpr int neighbouring_columns = Format::output_dim(0, 1, 0) == Format::output_dim(0, 0, 0) + 1   ? 2
+                                     : Format::output_dim(1, 0, 0) == Format::output_dim(0, 0, 0) + 1 ? 4
+                                                                                                      : 1;
+
 /*
- * `pairs` pairs of accumulators of a thread, from its pair `first_pair` on. Pairs go by step, fragment of rows, and half of that. A pair
- * is what becomes a word of out: two rows of one column, which movmatrix makes two columns of one row (FragmentStore), or, of formats
- * whose two halves of a fragment are neighbours, two columns at once.
+ * `pairs` pairs of accumulators of a thread, from its pair `first_pair` on. A pair is what becomes a word of out: two rows of one column,
+ * which movmatrix makes two columns of one row (FragmentStore), or two columns at once, where the format deals out dims so that a thread
+ * has neighbours: the two halves of a fragment (FP8), or these in two steps, by turns (NVFP4). Pairs go by step, or two of them, by
+ * fragment of rows, and by what there is of that: halves, or rows, of each all its neighbours.
  * A row's reference and sum are with lanes, not with the threads that have of its columns: lane l has those of row l % rows.
  * To accumulator_fold.cuh it looks as AccumulatorSlice does.
  */
@@ -32,10 +39,14 @@ struct FragmentSlice {
     static constexpr int width = width_, per_thread = pairs * 2 / width, statistics = 1; /* vectors of whole pairs */
     static constexpr int part_columns = tile::block_dims;                                /* neighbours that lanes have together */
     static constexpr int row_fragments = rows / 8;
-    static constexpr bool pairs_are_columns = Format::output_dim(0, 1, 0) == Format::output_dim(0, 0, 0) + 1;
-    static constexpr int fragments = std::clamp(pairs / 2, 1, row_fragments); /* of rows that this thread has of */
-    static constexpr int thread_rows = pairs == 1 && pairs_are_columns ? 1 : fragments * 2;
+    static constexpr int columns = neighbouring_columns<Format>, steps_together = columns == 4 ? 2 : 1;
+    static constexpr bool pairs_are_columns = columns > 1;
+    static constexpr int row_pairs = pairs_are_columns ? columns / 2 : 1;                  /* that are neighbours */
+    static constexpr int fragment_pairs = steps_together * 2;                              /* of eight rows */
+    static constexpr int fragments = std::clamp(pairs / fragment_pairs, 1, row_fragments); /* of rows that this thread has of */
+    static constexpr int thread_rows = pairs == row_pairs && pairs_are_columns ? 1 : fragments * 2;
     static_assert(width >= 2 && pairs * 2 % width == 0, "whole pairs");
+    static_assert(pairs % row_pairs == 0, "all of a row's neighbours");
 
     float value[per_thread][width], reference[statistics], sum[statistics];
     const uint32_t thread = ptx::thread_index_here(), live_rows;
@@ -46,29 +57,54 @@ struct FragmentSlice {
 
     __device__ __forceinline__ bool live() const { return live_rows > 0; }
     __device__ __forceinline__ uint32_t statistics_row() const { return thread % 32 % rows; }
-    __device__ __forceinline__ int first_fragment() const { return first_pair / 2 % row_fragments; }
+    __device__ __forceinline__ int first_fragment() const { return first_pair / fragment_pairs % row_fragments; }
+    /* Number of the step that a pair's columns are of; the first, where they are of two. */
+    __device__ __forceinline__ int step(int pair) const {
+        return (first_pair + pair) / fragment_pairs / row_fragments * steps_together;
+    }
 
     /* Number `i` of the rows that this thread has of. */
     __device__ __forceinline__ int row(int i) const {
-        const int odd = thread_rows == 1 ? first_pair % 2 : i % 2;
+        const int odd = thread_rows == 1 ? first_pair / row_pairs % 2 : i % 2;
         return tile::row_of(0, first_fragment() + i / 2, odd, static_cast<int>(thread % 32));
     }
     /* Which of these element `e` of pair `pair` is of. */
     static __device__ __forceinline__ constexpr int row_number(int pair, int e) {
-        return thread_rows == 1 ? 0 : pair / 2 % fragments * 2 + (pairs_are_columns ? pair % 2 : e);
+        return thread_rows == 1 ? 0 : pair / fragment_pairs % fragments * 2 + (pairs_are_columns ? pair / row_pairs % 2 : e);
     }
     __device__ __forceinline__ float &at(int pair, int e) { return value[pair * 2 / width][pair * 2 % width + e]; }
     __device__ __forceinline__ float at(int pair, int e) const { return value[pair * 2 / width][pair * 2 % width + e]; }
 
-    /* Accumulator `j` of a fragment of 16 columns and eight rows: which of its two pairs that is of, and which element. */
-    static __device__ __forceinline__ constexpr int pair_of(int j) { return pairs_are_columns ? j % 2 : j / 2; }
-    static __device__ __forceinline__ constexpr int element_of(int j) { return pairs_are_columns ? j / 2 : j % 2; }
+    /* Accumulator `j` of the n-th eight rows of a step: which pair that is of, and which element. */
+    static __device__ __forceinline__ constexpr int pair_of(int step, int n, int j) {
+        const int of_fragment = !pairs_are_columns ? j / 2 : columns == 2 ? j % 2 : j % 2 * 2 + j / 2;
+        return (step / steps_together * row_fragments + n) * fragment_pairs + of_fragment;
+    }
+    static __device__ __forceinline__ constexpr int element_of(int step, int j) {
+        return !pairs_are_columns ? j % 2 : columns == 2 ? j / 2 : step % 2;
+    }
 
     /* From lanes to the threads that have of the row. */
     __device__ __forceinline__ void spread(float of_row, float (&ret)[thread_rows]) const {
 #pragma unroll
         for (int i = 0; i < thread_rows; ++i)
             ret[i] = __shfl_sync(tile::full_warp, of_row, row(i));
+    }
+
+    /* All that a warp has. `of_rows`: reference and sum of each, which all warps have stored, and all have met since. */
+    template <int steps>
+    __device__ __forceinline__ void take(const tile::OutputFragment<steps, row_fragments> &output,
+                                         const float (&of_rows)[rows][2]) {
+        static_assert(pairs == steps * row_fragments * 2);
+        reference[0] = of_rows[statistics_row()][0];
+        sum[0] = of_rows[statistics_row()][1];
+#pragma unroll
+        for (int i = 0; i < steps * row_fragments; ++i) {
+            const int step = i / row_fragments, n = i % row_fragments;
+#pragma unroll
+            for (int j = 0; j < 4; ++j)
+                at(pair_of(step, n, j), element_of(step, j)) = output.value[step][n][j];
+        }
     }
 
     __device__ __forceinline__ void clear() {
@@ -124,19 +160,11 @@ template <class S, int teams>
 struct TeamFold {
     static_assert(teams == 1);
 
-    /* By all warps. `statistics`: reference and sum of every row, which all warps have stored, and all have met since. */
+    /* By all warps. `statistics`: as take() has them. */
     template <int barrier_id, int steps>
     __device__ __forceinline__ void run(const tile::OutputFragment<steps, S::row_fragments> &output,
                                         const float (&statistics)[1][S::rows][2], int, S &result) {
-        static_assert(S::pairs == steps * S::row_fragments * 2);
-        result.reference[0] = statistics[0][result.statistics_row()][0];
-        result.sum[0] = statistics[0][result.statistics_row()][1];
-#pragma unroll
-        for (int i = 0; i < S::pairs / 2; ++i) {
-#pragma unroll
-            for (int j = 0; j < 4; ++j)
-                result.at(i * 2 + S::pair_of(j), S::element_of(j)) = output.value[i / S::row_fragments][i % S::row_fragments][j];
-        }
+        result.take(output, statistics[0]);
     }
 };
 
@@ -172,7 +200,7 @@ struct TeamFold<S, 2> {
                 const float weight = weights[n * 2 + j % 2];
                 const float lower = output.value[step][n][j], upper = output.value[steps / 2 + step][n][j];
                 words[j] = __float_as_uint(__fmul_rn(team == 0 ? upper : lower, weight));
-                result.at(i * 2 + S::pair_of(j), S::element_of(j)) = __fmul_rn(team == 0 ? lower : upper, weight);
+                result.at(S::pair_of(step, n, j), S::element_of(step, j)) = __fmul_rn(team == 0 ? lower : upper, weight);
             }
             ptx::store_shared(to + i * stride, words);
         }
@@ -180,11 +208,12 @@ struct TeamFold<S, 2> {
         const uint32_t from = ptx::shared_address(passed[1 - team][0][result.thread % (S::threads / 2)]);
 #pragma unroll
         for (int i = 0; i < S::pairs / 2; ++i) {
+            const int step = i / S::row_fragments, n = i % S::row_fragments;
             uint32_t words[4];
             ptx::load_shared(words, from + i * stride);
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                float &sum = result.at(i * 2 + S::pair_of(j), S::element_of(j));
+                float &sum = result.at(S::pair_of(step, n, j), S::element_of(step, j));
                 sum = __fadd_rn(sum, __uint_as_float(words[j]));
             }
         }

@@ -72,7 +72,7 @@ class FragmentStore {
         return S::pairs_are_columns ? result.row(i) : (result.first_fragment() + i) * 8 + lane_ / 4;
     }
     __device__ __forceinline__ int column(const S &result, int pair, int half, int of_lane) const {
-        return Format::output_dim(step_of_((result.first_pair + pair) / 2 / S::row_fragments), half, of_lane);
+        return Format::output_dim(step_of_(result.step(pair)), half, of_lane);
     }
 
     __device__ __forceinline__ void store_rows(const S &result, const float (&factor)[S::thread_rows],
@@ -88,34 +88,49 @@ class FragmentStore {
         }
     }
 
-    /* One dtype after the other, and not one pair: so no instruction is fetched for another one. */
+    /* One dtype after the other, and not one vector: so no instruction is fetched for another one. */
     __device__ __forceinline__ void store_columns(const S &result, const float (&factor)[S::thread_rows],
                                                   const int64_t (&element)[stored_rows]) const {
         if (output_.dtype <= KERNEL_DTYPE_FP16)
-            for_each_pair(result, factor, element, [&](const float(&value)[2], int, int, int64_t at) {
-                *reinterpret_cast<uint32_t *>(static_cast<uint16_t *>(output_.rows) + at) =
-                    tile::pack_output(output_.dtype, value[0], value[1]);
+            for_each_vector(result, factor, element, [&](const float(&value)[S::columns], int, int, int64_t at) {
+                store_pairs(static_cast<uint16_t *>(output_.rows) + at, value,
+                            [&](float low, float high) { return tile::pack_output(output_.dtype, low, high); });
             });
         else if (output_.dtype == KERNEL_DTYPE_E4M3)
-            for_each_pair(result, factor, element, [&](const float(&value)[2], int, int, int64_t at) {
-                *reinterpret_cast<uint16_t *>(static_cast<uint8_t *>(output_.rows) + at) =
-                    static_cast<uint16_t>(ptx::pack_e4m3(value[0], value[1]));
+            for_each_vector(result, factor, element, [&](const float(&value)[S::columns], int, int, int64_t at) {
+                store_pairs(static_cast<uint8_t *>(output_.rows) + at, value,
+                            [](float low, float high) { return static_cast<uint16_t>(ptx::pack_e4m3(low, high)); });
             });
         else
-            for_each_pair(result, factor, element, [&](const float(&value)[2], int row, int column, int64_t) {
-                tile::store_nvfp4<2, 4>(output_, rows_, row, column, head_dim_, value);
+            for_each_vector(result, factor, element, [&](const float(&value)[S::columns], int row, int column, int64_t) {
+                tile::store_nvfp4<S::columns, 4>(output_, rows_, row, column, head_dim_, value);
             });
     }
-    template <class StorePair>
-    __device__ __forceinline__ void for_each_pair(const S &result, const float (&factor)[S::thread_rows],
-                                                  const int64_t (&element)[stored_rows], StorePair store) const {
+    /* The neighbours that this thread has of a row: store(values, row, column, where that is in out). */
+    template <class StoreVector>
+    __device__ __forceinline__ void for_each_vector(const S &result, const float (&factor)[S::thread_rows],
+                                                    const int64_t (&element)[stored_rows], StoreVector store) const {
 #pragma unroll
-        for (int pair = 0; pair < S::pairs; ++pair) {
+        for (int pair = 0; pair < S::pairs; pair += S::row_pairs) {
             const int i = S::row_number(pair, 0), column = this->column(result, pair, 0, lane_);
-            const float value[2] = {result.at(pair, 0) * factor[i], result.at(pair, 1) * factor[i]};
+            float value[S::columns];
+#pragma unroll
+            for (int j = 0; j < S::columns; ++j)
+                value[j] = result.at(pair + j / 2, j % 2) * factor[i];
             if (result.row(i) < live_rows_)
                 store(value, result.row(i), column, element[i] + column);
         }
+    }
+    template <class Element, class Pack>
+    static __device__ __forceinline__ void store_pairs(Element *to, const float (&value)[S::columns], Pack pack) {
+        using Word = decltype(pack(0.f, 0.f));
+        struct alignas(S::row_pairs * sizeof(Word)) Words {
+            Word of_pair[S::row_pairs];
+        } words;
+#pragma unroll
+        for (int i = 0; i < S::row_pairs; ++i)
+            words.of_pair[i] = pack(value[i * 2], value[i * 2 + 1]);
+        *reinterpret_cast<Words *>(to) = words;
     }
 
     const output_params &output_;

@@ -47,10 +47,9 @@ template <int width, int lane_stride = 1, class Rows>
 __device__ __forceinline__ void store_nvfp4(const output_params &output, const Rows &rows, int row, int column, int head_dim,
                                             const float (&value)[width]) {
     constexpr uint32_t lanes = block_dims / width;
-    static_assert(lane_stride == 1 || lanes * lane_stride == 32, "neighbours, or lanes of the whole warp");
-    const uint32_t lane = threadIdx.x % 32;
-    const uint32_t mask = lane_stride == 1 ? ((1u << lanes) - 1u) << (lane / lanes * lanes)
-                                           : UINT32_MAX / ((1u << lane_stride) - 1u) << lane % lane_stride;
+    constexpr uint32_t reach = lanes * lane_stride; /* from the first lane of a block to the first of the next */
+    constexpr uint32_t first_block = (UINT32_MAX >> (32 - reach)) / ((1u << lane_stride) - 1u);
+    const uint32_t lane = threadIdx.x % 32, mask = first_block << (lane / reach * reach + lane % lane_stride);
     float largest = 0.f;
 #pragma unroll
     for (int j = 0; j < width; ++j)
