@@ -21,25 +21,28 @@
  *         ----------  barrier
  *         pv          warp = its part of the dims of V                   out of the tile that K was read from; gives it back
  *
- *     at a unit's end partial.cuh: columns of the warps change hands, then the cluster's, then the workers that share the unit
+ *     at a unit's end partial.cuh: the cluster's sums fold, then those of the workers that share the unit, all in the registers and in
+ *     the places where mma left them
  *
- * Passes over one query token run beside each other, on workers of one group, so that all but one read the L2 cache.
+ * Passes over one query token run beside each other, on workers of one group, so that all but one read the L2 cache. Memory answers an
+ * SM in the order in which it was asked, so the announcer asks for the first queries while the ids of the first rows are on their way.
  *
- * Shared memory: struct SharedMemory below. What a unit needs at its beginning (query), during its tiles (scores) and at its end
- * (columns) takes turns in one place.
+ * Shared memory: struct SharedMemory below. What a unit needs at its beginning (query) and during its tiles (scores) takes turns in one
+ * place. The first queries are sent to where they will lie, and from there go through registers.
  */
 #include <algorithm>
 #include <cstddef>
 #include <type_traits>
 
 #include "abi.h"
+#include "pipeline/accumulator_fold.cuh"
 #include "pipeline/cluster_exchange.cuh"
-#include "pipeline/column_fold.cuh"
-#include "pipeline/epilogue.cuh"
+#include "pipeline/fragment_exchange.cuh"
+#include "pipeline/fragment_slice.cuh"
+#include "pipeline/fragment_store.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/token_gather.cuh"
-#include "pipeline/worker_fold.cuh"
 #include "tile/gathered_attention.cuh"
 #include "tile/latent_query.cuh"
 #include "tile/row_map.cuh"
@@ -73,10 +76,9 @@ struct Traits {
     static constexpr int token_fragments = tile_tokens / token_groups / tile::fragment_tokens;
     static constexpr int warp_rows = row_tile / consumer_warps;
     static constexpr int warp_steps = v_dim / 16 / consumer_warps; /* over the dims of V */
-    /* Blocks of columns at a unit's end, as in mla_decode.cu. */
-    static constexpr int block_vectors = row_tile / 16;
-    static constexpr int fold_blocks = std::max(row_tile * v_dim / (consumer_threads * 4 * block_vectors), small ? 2 : 1);
     static constexpr int most_stages = 8;
+    /* Of results, that workers fold at a time: registers have room for them, and for those of as many others. */
+    static constexpr int fold_pairs = row_tile == 16 ? 16 : dtype == KERNEL_DTYPE_NVFP4 ? 4 : 8;
     /* Beside the output of 32 rows, and the scores, registers hold no queries; nor beside rows that are converted. */
     static constexpr bool keeps_query = row_tile == 16 && !Format::converts_query;
 };
@@ -88,6 +90,7 @@ using ValueTokens = tile::TokenFragments<Format, Traits::tile_tokens, Traits::ti
 using Tokens = tile::GatheredTokens<Traits::tile_tokens>;
 using Steps = tile::StepRange<Format, Traits::dim_groups>;
 using SharedQuery = tile::LatentQuery<Format, Traits::row_tile>;
+using SentQuery = tile::SentLatentQuery<SharedQuery, Traits::row_tile>;
 using Query = std::conditional_t<Traits::keeps_query, tile::LatentQueryFragment<Format, Traits::row_tile, Traits::dim_groups>,
                                  tile::LatentQueryReader<Format, Traits::row_tile, Traits::dim_groups>>;
 using Softmax = tile::RowSoftmax<Traits::warp_rows>;
@@ -99,42 +102,50 @@ constexpr int weight_blocks = Format::has_block_scales ? 4 : 1, block_warps = Tr
 using Weights = tile::BlockWeights<Traits::row_tile, Traits::tile_tokens, weight_blocks>;
 using WeightWriter = tile::BlockWeightWriter<Format, Traits::row_tile, Traits::tile_tokens, weight_blocks>;
 
-constexpr int cta_columns = Traits::v_dim / Traits::cluster_size; /* that a CTA of a cluster folds and stores */
-using Columns =
-    pipeline::ColumnExchange<Format, Traits::row_tile, Traits::consumer_warps, Traits::warp_steps, Traits::fold_blocks>;
-using BlockSlice = pipeline::Slice<Traits::row_tile, Columns::block_columns, Traits::consumer_threads>;
-using ClusterSlice = pipeline::Slice<Traits::row_tile, cta_columns, Traits::consumer_threads>;
 constexpr bool has_cluster = Traits::cluster_size > 1;
-using Result = std::conditional_t<has_cluster, ClusterSlice, BlockSlice>;
-using Exchange = pipeline::ClusterExchange<BlockSlice, Result, Traits::row_tile, cta_columns, Traits::cluster_size>;
-constexpr int record_blocks = has_cluster ? 1 : Traits::fold_blocks;
-using WorkerFold = pipeline::WorkerFold<Result, record_blocks>;
+/* What a thread has of its CTA's result, and what it has of the columns that its CTA folds and stores. */
+constexpr int pairs = Traits::warp_steps * (Traits::row_tile / 8) * 2, own_pairs = pairs / Traits::cluster_size;
+constexpr int vector_width = std::min(own_pairs * 2, 4);
+using Whole = pipeline::FragmentSlice<Format, Traits::row_tile, pairs, Traits::consumer_threads, vector_width>;
+using Own = pipeline::FragmentSlice<Format, Traits::row_tile, own_pairs, Traits::consumer_threads, vector_width>;
+using Exchange = pipeline::FragmentExchange<Whole, Own, Traits::cluster_size>;
+/* Workers fold it in blocks. */
+constexpr int block_pairs = std::min(own_pairs, Traits::fold_pairs), fold_blocks = own_pairs / block_pairs;
+static_assert(fold_blocks == 1 || !has_cluster, "blocks begin at a CTA's first pair");
+using Block = pipeline::FragmentSlice<Format, Traits::row_tile, block_pairs, Traits::consumer_threads, vector_width>;
+using WorkerFold = pipeline::AccumulatorFold<Block, fold_blocks>;
+constexpr int parts_together = std::max((has_cluster ? 4 : 8) / Block::per_thread, 1); /* on their way at a time */
 
+/* One after the other; of the first unit alone both. */
+union QueryMemory {
+    SentQuery sent;
+    SharedQuery rows;
+};
 struct Nothing {};
 
 /* All but the tiles. */
 template <int stages>
 struct WorkMemory {
     union { /* one after the other */
-        std::conditional_t<Traits::keeps_query, SharedQuery, Nothing> passing_query;
-        tile::ScoreParts<Traits::row_tile, Traits::tile_tokens, Traits::dim_groups> scores;
-        Columns columns;
+        std::conditional_t<Traits::keeps_query, QueryMemory, Nothing> passing_query;
+        alignas(16) tile::ScoreParts<Traits::row_tile, Traits::tile_tokens, Traits::dim_groups> scores;
     };
-    std::conditional_t<Traits::keeps_query, Nothing, SharedQuery> staying_query;
+    std::conditional_t<Traits::keeps_query, Nothing, QueryMemory> staying_query;
     Weights weights;
     float scales[Traits::row_tile];        /* of the rows' products with K */
     float statistics[Traits::row_tile][2]; /* reference and sum of the rows of a piece */
     Exchange exchange;
     pipeline::TileBits<stages, Traits::tile_tokens, Traits::producer_warps> bits;
     pipeline::KvRingBarriers<stages, 1> barriers;
+    alignas(8) uint64_t query_sent; /* one arrival, and the bytes of the first unit's queries */
     pipeline::PieceQueue<tile::rows_alike> pieces;
     pipeline::Sequences sequences; /* for what is called rarely */
 
-    __device__ __forceinline__ SharedQuery &query() { return one_of(passing_query, staying_query); }
+    __device__ __forceinline__ QueryMemory &query() { return one_of(passing_query, staying_query); }
 
   private:
-    static __device__ __forceinline__ SharedQuery &one_of(SharedQuery &query, Nothing &) { return query; }
-    static __device__ __forceinline__ SharedQuery &one_of(Nothing &, SharedQuery &query) { return query; }
+    static __device__ __forceinline__ QueryMemory &one_of(QueryMemory &query, Nothing &) { return query; }
+    static __device__ __forceinline__ QueryMemory &one_of(Nothing &, QueryMemory &query) { return query; }
 };
 
 constexpr int stages =
@@ -154,9 +165,11 @@ using Ring = pipeline::KvRing<stages, TileLayout::bytes, false, 1>;
 using Gather = pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::bits), Traits::tile_tokens,
                                      Traits::producer_warps, Traits::cluster_size>;
 
-/* Of every cluster size the largest, so that one workspace serves all of them: what a cluster has no CTA of has all. */
-constexpr size_t record_bytes = Traits::fold_blocks * sizeof(pipeline::WorkerRecord<BlockSlice>);
-static_assert(record_blocks * sizeof(WorkerFold::Record) <= record_bytes, "the record that the contract announces");
+/* Of every cluster size as much, so that one workspace serves all of them: what a CTA without a cluster leaves. */
+constexpr int most_block_pairs = std::min(pairs, Traits::fold_pairs), most_blocks = pairs / most_block_pairs;
+using MostBlock = pipeline::FragmentSlice<Format, Traits::row_tile, most_block_pairs, Traits::consumer_threads, vector_width>;
+constexpr size_t record_bytes = most_blocks * sizeof(pipeline::AccumulatorFold<MostBlock, 1>::Record);
+static_assert(fold_blocks * sizeof(WorkerFold::Record) <= record_bytes, "the record that the contract announces");
 
 constexpr int consumer_barrier = 1; /* named barrier of the consumer warps; 0 is __syncthreads */
 
@@ -177,6 +190,16 @@ struct Place {
     __device__ __forceinline__ int first_value_step() const { return warp * Traits::warp_steps; }
 };
 
+/* Where this warp's columns are. */
+struct OutputSteps {
+    int warp;
+
+    __device__ __forceinline__ int operator()(int i) const { return Place(warp).first_value_step() + i; }
+};
+
+using UnitStore = pipeline::FragmentStore<Format, Own, tile::RowMap, OutputSteps, has_cluster>;
+using BlockStore = pipeline::FragmentStore<Format, Block, tile::RowMap, OutputSteps, false>;
+
 /* What a consumer warp keeps over a piece. */
 struct ConsumerState {
     Query query;
@@ -189,21 +212,44 @@ __device__ __forceinline__ tile::RowMap map_rows(const sparse_mla_decode_params 
     return {params.schedule.group_size, unit.first_query_token, piece.kv_head, piece.row_pass * Traits::row_tile};
 }
 
+/* The first unit's queries as they are, ahead of its rows, behind all of which they would come. */
+__device__ __forceinline__ void send_query(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
+                                           const pipeline::AnnouncedPiece<tile::rows_alike> &first, int lane) {
+    work.query().sent.send(params, map_rows(params, first.rows, first.piece), first.rows.live_rows,
+                           ptx::shared_address(&work.query_sent), lane);
+}
+
 /* The unit's queries, by way of shared memory; complete before scores take their place. */
 __device__ __forceinline__ void load_query(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
                                            const tile::UnitRows<tile::rows_alike> &unit, const pipeline::Piece &piece,
-                                           const Place &place, const Steps &steps, ConsumerState &state, int lane) {
+                                           bool was_sent, const Place &place, const Steps &steps, ConsumerState &state,
+                                           int lane) {
     const tile::RowMap rows = map_rows(params, unit, piece);
     const float scale = tile::scale_log2(params.query) * Format::k_scale;
+    SharedQuery::Vectors vectors[Traits::warp_rows];
+    if (was_sent) {
+        while (!ptx::mbarrier_try_wait(ptx::shared_address(&work.query_sent), 0)) {
+        }
+    }
 #pragma unroll
     for (int r = 0; r < Traits::warp_rows; ++r) {
         const int row = place.first_row() + r;
-        const float factor = work.query().load(params, rows, row, row < unit.live_rows, lane);
+        if (was_sent)
+            work.query().sent.fetch(params, row, row < unit.live_rows, lane, vectors[r]);
+        else
+            SharedQuery::fetch(params, rows, row, row < unit.live_rows, lane, vectors[r]);
+    }
+    if (was_sent)
+        meet_consumers(); /* all have been fetched that lie in the place of these */
+#pragma unroll
+    for (int r = 0; r < Traits::warp_rows; ++r) {
+        const int row = place.first_row() + r;
+        const float factor = work.query().rows.put(params.query, row, vectors[r], lane);
         if (lane == 0)
             work.scales[row] = scale * factor;
     }
     meet_consumers();
-    state.query.load(work.query(), steps, lane);
+    state.query.load(work.query().rows, steps, lane);
     meet_consumers();
 }
 
@@ -243,26 +289,57 @@ __device__ __forceinline__ void attend(const sparse_mla_decode_params &params, W
     }
 }
 
-/* What a CTA has of a piece, the columns from `first_column` on: stored, or left for the workers that share the unit. */
-template <class FoldedSlice>
-__device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params,
-                                          const pipeline::AnnouncedPiece<tile::rows_alike> &announced, int block,
-                                          int first_column, FoldedSlice &result) {
-    const pipeline::Piece &piece = announced.piece;
-    const bool is_part = piece.num_parts > 1;
-    if (is_part && !WorkerFold(params.records, piece, block).run(result))
-        return;
-    pipeline::store_unit<Format>(params.output, map_rows(params, announced.rows, piece), result, first_column, params.v_head_dim);
-    if (is_part)
-        WorkerFold(params.records, piece, block).clear(result);
+template <class Store, class Result>
+__device__ __forceinline__ Store prepare_store(const sparse_mla_decode_params &params,
+                                               const pipeline::AnnouncedPiece<tile::rows_alike> &announced, const Result &result,
+                                               const Place &place, bool stores_lse) {
+    return {params.output,     map_rows(params, announced.rows, announced.piece),    result,
+            params.v_head_dim, stores_lse && cluster_rank() == 0 && place.warp == 0, OutputSteps{place.warp}};
 }
 
-/* The sums of all warps change hands, block by block. */
-template <class Exchange>
-__device__ __forceinline__ void finish(const sparse_mla_decode_params &params, WorkMemory<stages> &work, Exchange &exchange,
+/* What a CTA has of a piece: stored, or left for the workers that share the unit, whose last one folds all parts and stores them. */
+template <int blocks, class Result>
+__device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params,
+                                          const pipeline::AnnouncedPiece<tile::rows_alike> &announced, Result &own,
+                                          const UnitStore &store, const Place &place) {
+    const pipeline::Piece &piece = announced.piece;
+    const bool is_part = piece.num_parts > 1;
+    if constexpr (blocks == 1) {
+        WorkerFold fold(params.records, piece, 0);
+        if (is_part) {
+            fold.leave(own);
+            if (!fold.template take_if_last<parts_together>(own, fold.count(own.thread)))
+                return;
+        }
+        store.run(own);
+        if (is_part)
+            fold.clear(own);
+    } else {
+        if (!is_part) {
+            store.run(own);
+            return;
+        }
+#pragma unroll
+        for (int block = 0; block < blocks; ++block)
+            WorkerFold(params.records, piece, block).leave(own.template part<Block>(block * block_pairs));
+        const uint32_t counted = WorkerFold(params.records, piece, 0).count(own.thread);
+#pragma unroll 1
+        for (int block = 0; block < blocks; ++block) {
+            WorkerFold fold(params.records, piece, block);
+            Block result(announced.rows.live_rows, block * block_pairs);
+            result.clear(); /* where no row is live, nothing is taken */
+            if (!fold.template take_if_last<parts_together>(result, counted, block > 0))
+                return;
+            prepare_store<BlockStore>(params, announced, result, place, block == 0).run(result);
+            fold.clear(result);
+        }
+    }
+}
+
+/* The sums of all warps: folded, and stored, or left for the workers that share the unit, whose last one stores it. */
+__device__ __forceinline__ void finish(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
                                        const pipeline::AnnouncedPiece<tile::rows_alike> &announced, const ConsumerState &state) {
-    const int rank = cluster_rank(), live_rows = announced.rows.live_rows;
-    const int lane = ptx::thread_index_here() % 32;
+    const int rank = cluster_rank(), lane = ptx::thread_index_here() % 32;
     const Place place(ptx::thread_index_here() / 32);
 #pragma unroll
     for (int r = 0; r < Traits::warp_rows; ++r) {
@@ -272,23 +349,16 @@ __device__ __forceinline__ void finish(const sparse_mla_decode_params &params, W
             work.statistics[place.first_row() + r][1] = sum;
         }
     }
-#pragma unroll 1
-    for (int block = 0; block < Traits::fold_blocks; ++block) {
-        BlockSlice own(live_rows);
-        work.columns.template run<consumer_barrier>(block, state.output, work.statistics, place.warp, lane, own);
-        if constexpr (has_cluster) {
-            if (block == 0)
-                exchange.begin(own, announced.number);
-            exchange.push(own, block * Columns::block_columns, rank);
-        } else {
-            hand_over(params, announced, block, block * Columns::block_columns, own);
-        }
-    }
-    if constexpr (has_cluster) {
-        Result result(live_rows);
-        exchange.template finish<consumer_barrier>(result, rank, announced.number, announced.piece.is_last);
-        hand_over(params, announced, 0, rank * cta_columns, result);
-    }
+    meet_consumers(); /* and the scores are done with */
+    Whole whole(announced.rows.live_rows);
+    whole.take(state.output, work.statistics);
+
+    Own own(announced.rows.live_rows, rank * own_pairs);
+    const auto store =
+        work.exchange.template run<consumer_barrier>(whole, own, rank, announced.number, announced.piece.is_last, [&] {
+            return prepare_store<UnitStore>(params, announced, own, place, true);
+        });
+    hand_over<fold_blocks>(params, announced, own, store, place);
 }
 
 __device__ __forceinline__ void consume(const sparse_mla_decode_params &params, SharedMemory &shared, Ring ring) {
@@ -298,18 +368,16 @@ __device__ __forceinline__ void consume(const sparse_mla_decode_params &params, 
         const auto &announced = work.pieces.wait_named(number);
         if (announced.piece.end_of_work)
             break;
-        if (number > 0)
-            meet_consumers(); /* the columns of the piece before have been taken */
         /* Anew for every piece: kept from piece to piece they would take registers from its end. */
         const int lane = ptx::thread_index_here() % 32;
         const Place place(ptx::thread_index_here() / 32);
         const Steps steps(place.dim_group);
         ConsumerState state;
-        load_query(params, work, announced.rows, announced.piece, place, steps, state, lane);
+        load_query(params, work, announced.rows, announced.piece, number == 0, place, steps, state, lane);
         state.softmax.clear();
         state.output.clear();
         attend(params, work, announced.rows, ring, place, steps, state, lane);
-        finish(params, work, work.exchange, announced, state);
+        finish(params, work, announced, state);
         number = announced.number;
         work.pieces.pop(number);
     }
@@ -331,6 +399,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         work.sequences = pipeline::Sequences(params.schedule);
         Ring::initialise(work.barriers, Traits::producer_warps, Traits::consumer_warps);
+        ptx::mbarrier_init(ptx::shared_address(&work.query_sent), 1);
         work.pieces.initialise(Traits::consumer_threads);
         work.exchange.initialise();
         ptx::fence_mbarrier_init();
@@ -345,7 +414,9 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
         return;
     }
     if (warp == Traits::announcer_warp)
-        pipeline::announce_query_tokens<Traits::row_tile>(params.schedule, schedule, work.pieces, lane);
+        pipeline::announce_query_tokens<Traits::row_tile>(
+            params.schedule, schedule, work.pieces, lane,
+            [&](const pipeline::AnnouncedPiece<tile::rows_alike> &first) { send_query(params, work, first, lane); });
     else
         Gather(params.schedule, params.sparse, warp - Traits::consumer_warps, ring, work.bits).run(schedule, lane);
     pipeline::meet_cluster<Traits::cluster_size>();
@@ -364,7 +435,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
                     : Format::converts_query ? 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3
                                              : 1u << Traits::dtype,
     .kv_dtype = Traits::dtype,
-    .out_dtypes = pipeline::out_dtypes<Format, Result>,
+    .out_dtypes = pipeline::out_dtypes<Format, Own>,
     .head_dim = Traits::head_dim,
     .row_tile = Traits::row_tile,
     .tile_tokens = Traits::tile_tokens,

@@ -135,10 +135,13 @@ class AccumulatorFold {
     __device__ __forceinline__ void take(S &result) {
         take<together, false>(result, [] { return true; });
     }
-    /* The same, if `counted` says that this warp came last; else nothing changes. The count is on its way together with the first parts. */
+    /*
+     * The same, if `counted` says that this warp came last; else nothing changes. The count is on its way together with the first parts.
+     * Blocks that are counted as one, by the first: of the others it is known then.
+     */
     template <int together>
-    __device__ __forceinline__ bool take_if_last(S &result, uint32_t counted) {
-        return take<together, false>(result, [&] { return came_last(counted, result.thread); });
+    __device__ __forceinline__ bool take_if_last(S &result, uint32_t counted, bool is_known = false) {
+        return take<together, false>(result, [&] { return is_known || came_last(counted, result.thread); });
     }
     /*
      * The same with this piece's part as `result` has it, which was not left: if `counted`, before it would have been, says that this warp

@@ -34,10 +34,13 @@ struct PieceQuery {
     }
 };
 
-/* The announcer warp: every piece of this worker in order, then the end of work. Consumers see what there is to see of a tile with it. */
-template <int row_tile, int cluster_size>
+/*
+ * The announcer warp: every piece of this worker in order, then the end of work. Consumers see what there is to see of a tile with it.
+ * behind_first(first piece) is called once, where there is any: the ids of its first rows are on their way then, and no row yet.
+ */
+template <int row_tile, int cluster_size, class BehindFirst>
 __device__ __forceinline__ void announce_query_tokens(const schedule_params &params, SplitSchedule<cluster_size> &schedule,
-                                                      PieceQueue<tile::rows_alike> &pieces, int lane) {
+                                                      PieceQueue<tile::rows_alike> &pieces, int lane, BehindFirst behind_first) {
     schedule.begin();
     for (uint32_t number = 0;; ++number) {
         Piece piece = schedule.next();
@@ -61,7 +64,14 @@ __device__ __forceinline__ void announce_query_tokens(const schedule_params &par
         if (piece.end_of_work)
             return;
         __syncwarp();
+        if (number == 0)
+            behind_first(slot);
     }
+}
+template <int row_tile, int cluster_size>
+__device__ __forceinline__ void announce_query_tokens(const schedule_params &params, SplitSchedule<cluster_size> &schedule,
+                                                      PieceQueue<tile::rows_alike> &pieces, int lane) {
+    announce_query_tokens<row_tile>(params, schedule, pieces, lane, [](const AnnouncedPiece<tile::rows_alike> &) {});
 }
 
 /* Which rows a tile has: a bit each. Lies in shared memory; `warps` write it, in front of their arrival on the tile's barrier. */

@@ -119,15 +119,7 @@ struct LatentQuery : PitchedQueryRows<row_tile, Format::steps * 16> {
         }
     }
 
-    /* Row `r`, by one warp; zeros where it is not live. Returns what products of it are to be multiplied by. */
-    template <class Params>
-    __device__ __forceinline__ float load(const Params &params, const RowMap &rows, int r, bool is_live, int lane) {
-        Vectors vectors;
-        fetch(params, rows, r, is_live, lane, vectors);
-        return put(params.query, r, vectors, lane);
-    }
-
-    /* In two: from memory, where several rows may be on their way at once, */
+    /* Row `r`, by one warp; zeros where it is not live. From memory, where several rows may be on their way at once, */
     template <class Params>
     static __device__ __forceinline__ void fetch(const Params &params, const RowMap &rows, int r, bool is_live, int lane,
                                                  Vectors &ret) {
@@ -150,7 +142,7 @@ struct LatentQuery : PitchedQueryRows<row_tile, Format::steps * 16> {
         }
     }
 
-    /* and to shared memory. */
+    /* and to shared memory. Returns what products of it are to be multiplied by. */
     __device__ __forceinline__ float put(const query_params &query, int r, Vectors &vectors, int lane) {
         uint32_t(&pairs)[lane_vectors][vector / 2] = vectors.pairs;
         const bool is_scaled = Format::converts_query && query.dtype == KERNEL_DTYPE_BF16;
