@@ -49,40 +49,30 @@ struct ClusterExchange {
     template <int barrier_id, class Meanwhile>
     __device__ __forceinline__ auto run(const Own &own, Result &result, int rank, uint32_t round, bool is_last_round,
                                         Meanwhile meanwhile) {
-        begin(own, round);
-        push(own, 0, rank);
-        const auto prepared = meanwhile();
-        finish<barrier_id>(result, rank, round, is_last_round);
-        return prepared;
-    }
-
-    /* The same in three steps, for columns that come in blocks: pushed one after the other, each the columns from `first_column` on. */
-    __device__ __forceinline__ void begin(const Own &own, uint32_t round) {
         rounds.begin(round, cluster_size * own.live_rows * (columns + 2) * sizeof(float), threadIdx.x);
-    }
-
-    __device__ __forceinline__ void push(const Own &own, uint32_t first_column, int rank) {
-        const uint32_t own_received = ptx::shared_address(&rounds.received), own_record = ptx::shared_address(&receive[rank]);
-#pragma unroll
-        for (int i = 0; i < Own::per_thread; ++i) {
-            if (!own.live(i))
-                continue;
-            const uint32_t owner = (own.column(i) + first_column) / columns;
-            const uint32_t record = ptx::map_shared_rank(own_record, owner), barrier = ptx::map_shared_rank(own_received, owner);
-            ptx::store_async(record + (own.row(i) * columns + (own.column(i) + first_column) % columns) * 4, own.value[i],
-                             barrier);
-            if ((own.column(i) + first_column) % columns == 0)
-                ptx::store_async(record + offsetof(Record, statistics) + own.row(i) * 8, {own.reference[i], own.sum[i]}, barrier);
-        }
-    }
-
-    template <int barrier_id>
-    __device__ __forceinline__ void finish(Result &result, int rank, uint32_t round, bool is_last_round) {
+        push(own, rank);
+        const auto prepared = meanwhile();
         rounds.wait_received(round);
         result.template fold_all<cluster_size>(0, [&](uint32_t row, uint32_t column, int k) {
             return Partial{&receive[k].output[row][column], receive[k].statistics[row]};
         });
         rounds.template end<barrier_id, Own::threads>(rank, is_last_round, threadIdx.x);
+        return prepared;
+    }
+
+  private:
+    __device__ __forceinline__ void push(const Own &own, int rank) {
+        const uint32_t own_received = ptx::shared_address(&rounds.received), own_record = ptx::shared_address(&receive[rank]);
+#pragma unroll
+        for (int i = 0; i < Own::per_thread; ++i) {
+            if (!own.live(i))
+                continue;
+            const uint32_t owner = own.column(i) / columns;
+            const uint32_t record = ptx::map_shared_rank(own_record, owner), barrier = ptx::map_shared_rank(own_received, owner);
+            ptx::store_async(record + (own.row(i) * columns + own.column(i) % columns) * 4, own.value[i], barrier);
+            if (own.column(i) % columns == 0)
+                ptx::store_async(record + offsetof(Record, statistics) + own.row(i) * 8, {own.reference[i], own.sum[i]}, barrier);
+        }
     }
 };
 
