@@ -17,6 +17,12 @@ __device__ __forceinline__ uint32_t atomic_add(uint32_t *address, uint32_t value
     return before;
 }
 
+/*
+ * What this thread has seen or done before, at the GPU's scope, was before what it does from here on, for all who know of that. PTX ISA
+ * 9.7.13.4 "fence".
+ */
+__device__ __forceinline__ void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
 /* Words that CTAs of one launch hand to each other: at the GPU's scope, in no order with other accesses. PTX ISA 9.7.9.8 "ld". */
 __device__ __forceinline__ void load_relaxed(float (&value)[1], const float *address) {
     asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value[0]) : "l"(address) : "memory");

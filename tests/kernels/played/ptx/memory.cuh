@@ -8,6 +8,8 @@ namespace ptx {
 
 inline uint32_t atomic_add(uint32_t *address, uint32_t value) { return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST); }
 
+inline void fence_gpu() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
 /* Whoever finds a word that is not there yet asks again: the others must come to write it. */
 template <int count>
 void load_relaxed(float (&value)[count], const float *address) {
