@@ -93,7 +93,7 @@ __device__ __noinline__ uint32_t count_boxes(const Sequences &sequences, int seq
     return boxes;
 }
 
-/* Where worker_fold.cuh keeps what each part of a unit came to, among the records of the parameter block. */
+/* Where workers keep what each part of a unit came to, among the records of the parameter block. */
 struct UnitRecords {
     uint32_t first, second, step; /* of part 0, of part 1, and from there to each next one */
 

@@ -5,14 +5,13 @@
  * clocks for each instruction of code without a loop, which it had to fetch; hence as few as can be. NVFP4, of which neighbours share
  * scales, through shared memory to the threads, a block of columns after the other.
  *
- * Parts of a unit are left as the registers have them, TransposedRecord. The worker that comes last has all of them added up in the same
- * registers, in the order of the parts, whoever that is, and goes on as with a whole unit.
+ * Of a unit that workers share the last one has the whole result in its registers (transposed_fold.cuh), and goes on as with a whole unit.
  */
 #pragma once
 
 #include "pipeline/epilogue.cuh"
 #include "pipeline/partial.cuh"
-#include "pipeline/split_schedule.cuh"
+#include "pipeline/transposed_fold.cuh"
 #include "ptx/bytes.cuh"
 #include "ptx/convert.cuh"
 #include "tile/gathered_warpgroup.cuh"
@@ -85,36 +84,25 @@ struct TransposedRows {
     }
 };
 
-/* A part, as the threads hold it. Zeros, but for the time of a launch: as all that keeps records here. */
-template <int vectors, int threads>
-struct alignas(16) TransposedRecord {
-    float output[vectors][threads][4];
-    float statistics[tile::group_rows][2]; /* reference and sum */
-    alignas(16) uint32_t arrivals;         /* of the workers, in part 0 */
-};
-
 /* Of two warpgroups, with a half of V's columns each. All their threads call together. */
 template <class Format, int v_dim>
 class TransposedResult {
     static constexpr int groups = 2, threads = groups * tile::group_threads;
     /* Columns pass through shared memory in rounds, from there to threads in blocks: what they have registers for. */
-    static constexpr int rounds = 2, block_columns = 64, blocks = v_dim / block_columns;
+    static constexpr int rounds = 2, block_columns = 64;
 
   public:
     using Slice = pipeline::Slice<tile::group_rows, block_columns, threads>;
     using Output = tile::OutputFragment<4, tile::group_row_fragments>;
-    using Record = TransposedRecord<4 * tile::group_row_fragments, threads>;
-    static constexpr uint32_t record_bytes = sizeof(Record);
+    using Fold = TransposedFold<threads>;
+    static constexpr uint32_t record_bytes = sizeof(typename Fold::Record);
 
     /* Lies in shared memory. */
     union Memory {
         /* Of each warpgroup a block of V, 128 columns. 4 more: the lanes of a store then fall into different banks. */
         alignas(16) float columns[groups][tile::group_rows][tile::latent_block_dims + 4];
         TransposedRows<v_dim> rows;
-        struct {
-            float factors[2][tile::group_rows]; /* of a part's rows, and the next one's */
-            bool is_last;
-        } parts;
+        Fold::Memory fold;
     };
 
     /*
@@ -126,7 +114,7 @@ class TransposedResult {
                                                      float (&statistics)[tile::group_rows][2],
                                                      float (&row_scale)[tile::group_rows], const Announced &announced,
                                                      RowsOf rows_of, const Place &place, Output &output, Meet meet) {
-        if (announced.piece.num_parts > 1 && !fold_parts(params, memory, statistics, announced.piece, output, meet))
+        if (announced.piece.num_parts > 1 && !Fold::run(params.records, memory.fold, statistics, announced.piece, output, meet))
             return;
         if (params.output.dtype <= KERNEL_DTYPE_E4M3) {
             store_whole(params, memory, statistics, row_scale, announced.rows.live_rows, rows_of(), place, output, meet);
@@ -144,113 +132,6 @@ class TransposedResult {
     }
 
   private:
-    /* Leaves a part. Whether this worker is the last of those that share the unit: output and statistics are those of the unit then. */
-    template <class Params, class Meet>
-    static __device__ __forceinline__ bool fold_parts(const Params &params, Memory &memory,
-                                                      float (&statistics)[tile::group_rows][2], const Piece &piece,
-                                                      Output &output, Meet meet) {
-        Record *const records = static_cast<Record *>(params.records);
-        const int thread = ptx::thread_index_here();
-        leave(records[piece.records.of(piece.part)], statistics, output, thread);
-        if (rarely(!piece.ends_share)) {
-            meet(); /* statistics have been read */
-            return false;
-        }
-        ptx::fence_gpu();
-        meet();
-        if (thread == 0) {
-            uint32_t &arrivals = records[piece.records.of(0)].arrivals;
-            const bool is_last = ptx::atomic_add(&arrivals, 1u) == piece.num_workers - 1;
-            if (is_last)
-                arrivals = 0u;
-            memory.parts.is_last = is_last;
-        }
-        meet();
-        if (!memory.parts.is_last) {
-            meet(); /* which has been read */
-            return false;
-        }
-        ptx::fence_gpu();
-        take(records, memory, statistics, piece, output, thread, meet);
-        return true;
-    }
-
-    static __device__ __forceinline__ void leave(Record &record, const float (&statistics)[tile::group_rows][2],
-                                                 const Output &output, int thread) {
-#pragma unroll
-        for (int step = 0; step < 4; ++step) {
-#pragma unroll
-            for (int n = 0; n < tile::group_row_fragments; ++n)
-                ptx::store_relaxed(record.output[step * tile::group_row_fragments + n][thread], output.value[step][n]);
-        }
-        if (thread < tile::group_rows)
-            ptx::store_relaxed(record.statistics[thread], statistics[thread]);
-    }
-
-    /* All parts, in order; what has been read becomes zeros. */
-    template <class Meet>
-    static __device__ __forceinline__ void take(Record *records, Memory &memory, float (&statistics)[tile::group_rows][2],
-                                                const Piece &piece, Output &output, int thread, Meet meet) {
-        constexpr int together = 2; /* fragments of rows, with four vectors each, that are on their way at a time */
-        const int parts = static_cast<int>(piece.num_parts), lane = thread % 32;
-        float largest = -INFINITY, total = 0.f;
-        if (thread < tile::group_rows) {
-#pragma unroll 1
-            for (int part = 0; part < parts; ++part)
-                largest = fmaxf(largest, statistics_of(records, piece, part, thread).x);
-        }
-        const float common = tile::finite_reference(largest);
-        output.clear();
-#pragma unroll 1
-        for (int part = 0; part < parts; ++part) {
-            Record &record = records[piece.records.of(part)];
-            float(&factors)[tile::group_rows] = memory.parts.factors[part % 2];
-            if (thread < tile::group_rows) {
-                const float2 of_part = statistics_of(records, piece, part, thread);
-                factors[thread] = ptx::exp2_approx(of_part.x - common);
-                total += factors[thread] * of_part.y;
-            }
-            meet();
-#pragma unroll
-            for (int first = 0; first < tile::group_row_fragments; first += together) {
-                float vectors[together][4][4];
-#pragma unroll
-                for (int i = 0; i < together * 4; ++i)
-                    ptx::load_relaxed(vectors[i / 4][i % 4],
-                                      record.output[i % 4 * tile::group_row_fragments + first + i / 4][thread]);
-#pragma unroll
-                for (int n = 0; n < together; ++n) {
-                    const float2 of_rows = tile::of_rows(factors, first + n, lane);
-#pragma unroll
-                    for (int step = 0; step < 4; ++step) {
-#pragma unroll
-                        for (int i = 0; i < 4; ++i)
-                            output.value[step][first + n][i] += vectors[n][step][i] * (i % 2 == 0 ? of_rows.x : of_rows.y);
-                    }
-                }
-            }
-            clear(record, thread);
-        }
-        if (thread < tile::group_rows) {
-            statistics[thread][0] = largest;
-            statistics[thread][1] = total;
-        }
-        meet();
-    }
-    static __device__ __forceinline__ float2 statistics_of(const Record *records, const Piece &piece, int part, int row) {
-        float of_row[2];
-        ptx::load_relaxed(of_row, records[piece.records.of(part)].statistics[row]);
-        return {of_row[0], of_row[1]};
-    }
-    static __device__ __forceinline__ void clear(Record &record, int thread) {
-        const float zeros[4] = {};
-#pragma unroll 4
-        for (int i = 0; i < 4 * tile::group_row_fragments; ++i)
-            ptx::store_relaxed(record.output[i][thread], zeros);
-        if (thread < tile::group_rows)
-            ptx::store_relaxed(record.statistics[thread], {0.f, 0.f});
-    }
-
     /* What a warp has of a round's columns, those of one block of V. */
     template <int round, class Place>
     static __device__ __forceinline__ void put_columns(Memory &memory, const Place &place, const Output &output) {
