@@ -55,8 +55,11 @@ enum {
     /* Cuts beside the ends of units. */
     UNEVEN_NS = 2100,
 
-    /* Of the memory's rate, that of the second cache, where several CTAs read the same rows: as the times of MLA have it. */
-    SECOND_CACHE_PERMILLE = 1600,
+    /*
+     * What the second cache gives each SM, MB/s, where several CTAs read the same rows: as the times of MLA have it, on an H200, and on an
+     * H100, whose memory gives less. Of other GPUs it is not known.
+     */
+    SECOND_CACHE_SM_MBPS = 53490,
 
     /*
      * SMs come in pairs and share what a pair takes in. With a CTA in every pair, or two in every one, all get as much; half way
@@ -269,17 +272,14 @@ static int64_t bytes_ns(int64_t bytes, int64_t mbps) {
 }
 
 /* To read all bytes, of which some come from the second cache. */
-static int64_t memory_ns(const struct workload *work, int64_t bytes, int64_t mbps) {
-    const int64_t ns = bytes_ns(bytes, mbps);
-    if (!work->passes_share_rows)
-        return ns;
-    return larger(scaled(ns, 1000, SECOND_CACHE_PERMILLE), bytes_ns(product(work->distinct_tokens, work->token_bytes), mbps));
-}
-
-static int64_t memory_mbps(const libdecode_device *device) {
-    int64_t gbps =
+static int64_t memory_ns(const struct workload *work, int64_t bytes, const libdecode_device *device) {
+    const int64_t gbps =
         device->memory_bandwidth_gbps > 0 ? device->memory_bandwidth_gbps : typical_bandwidth_gbps(device->compute_capability);
-    return gbps * BANDWIDTH_PERMILLE;
+    const int64_t mbps = gbps * BANDWIDTH_PERMILLE;
+    if (!work->passes_share_rows)
+        return bytes_ns(bytes, mbps);
+    return larger(bytes_ns(bytes, device->sm_count * (int64_t)SECOND_CACHE_SM_MBPS),
+                  bytes_ns(product(work->distinct_tokens, work->token_bytes), mbps));
 }
 
 static const struct format *format_of(uint32_t kv_dtype) {
@@ -356,7 +356,7 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .even = work->total_tokens == product(work->num_sequences, work->tokens),
                            .chunks = chunks(work),
                            .unit_bytes = bytes / larger(product(work->num_sequences, work->row_passes), 1),
-                           .memory_ns = memory_ns(work, bytes, memory_mbps(device)),
+                           .memory_ns = memory_ns(work, bytes, device),
                            .cta_ns = work->token_ps > 0 ? product(unit_tokens, work->token_ps) / 1000
                                                         : sum(cta_ns(contract, unit_tokens, work->computed_token_bytes),
                                                               product(unit_tokens, work->further_token_ps) / 1000),

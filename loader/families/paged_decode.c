@@ -190,6 +190,8 @@ struct mla_times {
     int64_t split_ns, part_ns, uneven_ns;                                                 /* of a CTA alone */
     int64_t unit_ns;                                                                      /* of whatever worker */
 };
+/* What is left of uneven_ns to a cluster, at least: by 1 x 4,096 with 64 heads and 8 to 15 clusters of eight, on an H100. */
+enum { CLUSTER_UNEVEN_NS = 2000 };
 /*
  * Measured on an H200. MLA: 161 problems of bf16 and as many of e4m3, 1 to 128 requests of 512 to 32,768 tokens with 16 to 128 heads, every
  * kernel (`libdecode bench --regret --mla`): a unit's query and columns take their time whatever its length. The kernel that the model calls
@@ -197,11 +199,12 @@ struct mla_times {
  * ends of units, by forced numbers of workers; in clusters of two and of four, whose units end with an exchange, by sixteen problems of 1 to
  * 32 requests with 64 and 128 heads, their tokens anew at cf2aa16 by twelve; of FP8, with 64 and 128 heads, by seven problems, and where
  * queries are e4m3, too, which they multiply as they lie, by three, the tokens of both anew by 128 x 4,096 of 128 heads. What parts of
- * these take, and of sparse MLA of 64 rows, anew on an H100, by eight problems each and up to 32 parts of a unit.
+ * these take, and of sparse MLA of 64 rows, anew on an H100, by eight problems each and up to 32 parts of a unit; and there, of 16 rows of bf16, the
+ * ends of units and of parts at fdfacf7, by 26 problems.
  */
 static const struct mla_times
     mla_times =
-        {.token_16_bit_ps = 16800, .token_fp8_ps = 21200, .split_ns = 700, .part_ns = 2000, .uneven_ns = 2000, .unit_ns = 4100},
+        {.token_16_bit_ps = 16800, .token_fp8_ps = 21200, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
     mla_times_32_rows = {.tile_ps = 160000,
                          .token_16_bit_ps = 33400,
                          .token_fp8_ps = 36100,
@@ -218,7 +221,7 @@ static const struct mla_times
 /*
  * Sparse MLA: 47 problems of 656 bytes, 39 of bf16 and 20 of other rows, 1 to 128 query tokens that select 512 to 2,048 rows, 16 to 128 heads,
  * every kernel; the one that the model calls the fastest is so, or takes 2 % longer. Of 64 rows: by forced numbers of workers, too, and tokens
- * by 128 and 256 whole units of 2,048 side by side.
+ * by 128 and 256 whole units of 2,048 side by side. Of 32 rows: what parts take, anew on an H100, by 26 problems of bf16 and of e4m3 each.
  */
 static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                   .token_16_bit_ps = 17300,
@@ -234,8 +237,8 @@ static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                           .token_fp8_ps = 21000,
                                                           .token_scaled656_ps = 45300,
                                                           .token_nvfp352_ps = 27500,
-                                                          .split_ns = 9100,
-                                                          .part_ns = 2700,
+                                                          .split_ns = 3000,
+                                                          .part_ns = 2400,
                                                           .uneven_ns = 50000,
                                                           .unit_ns = 4200},
                               sparse_mla_times_64_rows = {.token_scaled656_ps = 38500,
@@ -322,7 +325,7 @@ bool paged_cost(const struct problem *problem, const libdecode_device *device, c
                                   .token_ps = given->op == LIBDECODE_OP_MLA_DECODE ? mla_token_ps(problem, contract) : 0,
                                   .split_ns = times->split_ns / cluster,
                                   .part_ns = times->part_ns / cluster,
-                                  .uneven_ns = times->uneven_ns / cluster,
+                                  .uneven_ns = larger(times->uneven_ns / cluster, smaller(times->uneven_ns, CLUSTER_UNEVEN_NS)),
                                   .unit_ns = times->unit_ns,
                                   .passes_share_rows = given->op == LIBDECODE_OP_MLA_DECODE,
                                   .distinct_tokens = planned.total / units.num_kv_heads * given->num_kv_heads,

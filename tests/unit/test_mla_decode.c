@@ -118,13 +118,52 @@ static struct problem bf16_batch(int32_t heads, int32_t batch_size, int32_t toke
     return problem;
 }
 
-/* bf16 on an H200, us, all kernels in turns: the one that is predicted to be the fastest is so, or nearly. */
-static void the_fastest_kernel_is_predicted(void **state) {
+struct shape_of_kernel {
+    uint32_t row_tile, cluster_size, tile_tokens;
+};
+
+/*
+ * Predicts each of the kernels for bf16 KV. Returns which one is the fastest by the prediction; the prediction must lie within a fifth of what
+ * the fastest was measured to take.
+ */
+static size_t predicted_kernel(const libdecode_device *device, int32_t heads, int32_t batch_size, int32_t tokens,
+                               const struct shape_of_kernel *kernels, size_t num_kernels, double least_us) {
+    struct problem problem = bf16_batch(heads, batch_size, tokens);
+    int64_t least_ns = INT64_MAX;
+    size_t predicted = 0;
+    for (size_t k = 0; k < num_kernels; k++) {
+        struct libdecode_launch_contract contract = contract_of(kernels[k].row_tile, KERNEL_DTYPE_BF16);
+        contract.ctas_per_sm = 1;
+        contract.cluster_size = kernels[k].cluster_size;
+        contract.tile_tokens = kernels[k].tile_tokens;
+        contract.consumer_warps = 8;
+        struct cost cost;
+        assert_true(family_mla_decode.cost(&problem, device, &contract, &cost));
+        assert_true(cost.passes_share_rows);
+        assert_false(cost.folds_long);
+        if (cost.predicted_ns < least_ns) {
+            least_ns = cost.predicted_ns;
+            predicted = k;
+        }
+    }
+    if ((double)least_ns < least_us * 800 || (double)least_ns > least_us * 1200)
+        fail_msg("%d heads, %d x %d: predicted %lld ns of row tile %u, cluster size %u; %.1f us is the least", heads, batch_size,
+                 tokens, (long long)least_ns, kernels[predicted].row_tile, kernels[predicted].cluster_size, least_us);
+    return predicted;
+}
+
+static double least_of(const double *measured_us, size_t number) {
+    double least_us = measured_us[0];
+    for (size_t k = 1; k < number; k++)
+        least_us = fmin(least_us, measured_us[k]);
+    return least_us;
+}
+
+/* us, all kernels in turns: the one that is predicted to be the fastest is so, or nearly. */
+static void the_fastest_kernel_of_an_h200_is_predicted(void **state) {
     (void)state;
     enum { KERNELS = 5 };
-    static const struct {
-        uint32_t row_tile, cluster_size, tile_tokens;
-    } kernels[KERNELS] = {{16, 1, 32}, {16, 2, 32}, {16, 8, 32}, {32, 1, 64}, {64, 1, 64}};
+    static const struct shape_of_kernel kernels[KERNELS] = {{16, 1, 32}, {16, 2, 32}, {16, 8, 32}, {32, 1, 64}, {64, 1, 64}};
     static const struct {
         int32_t heads, batch_size, tokens;
         double measured_us[KERNELS];
@@ -137,32 +176,51 @@ static void the_fastest_kernel_is_predicted(void **state) {
     libdecode_device device = {.struct_size = sizeof device};
     assert_int_equal(libdecode_device_preset("H200", &device), LIBDECODE_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct problem problem = bf16_batch(cases[i].heads, cases[i].batch_size, cases[i].tokens);
-        double least_us = 1e9;
-        int64_t least_ns = INT64_MAX;
-        size_t predicted = 0;
-        for (size_t k = 0; k < KERNELS; k++) {
-            struct libdecode_launch_contract contract = contract_of(kernels[k].row_tile, KERNEL_DTYPE_BF16);
-            contract.ctas_per_sm = 1;
-            contract.cluster_size = kernels[k].cluster_size;
-            contract.tile_tokens = kernels[k].tile_tokens;
-            contract.consumer_warps = 8;
-            struct cost cost;
-            assert_true(family_mla_decode.cost(&problem, &device, &contract, &cost));
-            assert_true(cost.passes_share_rows);
-            assert_false(cost.folds_long);
-            if (cost.predicted_ns < least_ns) {
-                least_ns = cost.predicted_ns;
-                predicted = k;
-            }
-            if (cases[i].measured_us[k] < least_us)
-                least_us = cases[i].measured_us[k];
-        }
-        if (cases[i].measured_us[predicted] > least_us * 1.05 || (double)least_ns < least_us * 800 ||
-            (double)least_ns > least_us * 1200)
-            fail_msg("%d heads, %d x %d: predicted %lld ns of row tile %u, cluster size %u; %.1f us is the least", cases[i].heads,
-                     cases[i].batch_size, cases[i].tokens, (long long)least_ns, kernels[predicted].row_tile,
-                     kernels[predicted].cluster_size, least_us);
+        const double least_us = least_of(cases[i].measured_us, KERNELS);
+        const size_t k =
+            predicted_kernel(&device, cases[i].heads, cases[i].batch_size, cases[i].tokens, kernels, KERNELS, least_us);
+        if (cases[i].measured_us[k] > least_us * 1.05)
+            fail_msg("%d heads, %d x %d: predicted row tile %u, cluster size %u: %.1f us; %.1f us is the least", cases[i].heads,
+                     cases[i].batch_size, cases[i].tokens, kernels[k].row_tile, kernels[k].cluster_size, cases[i].measured_us[k],
+                     least_us);
+    }
+}
+
+/*
+ * The same of an H100, whose memory gives 70 % of an H200's, but not its second cache: with several groups of heads more is read from that. Measured at
+ * fdfacf7, by the numbers of workers that are chosen since.
+ */
+static void the_fastest_kernel_of_an_h100_is_predicted(void **state) {
+    (void)state;
+    enum { KERNELS = 8 };
+    static const struct shape_of_kernel kernels[KERNELS] = {{16, 1, 32}, {16, 2, 32}, {16, 4, 32}, {16, 8, 32},
+                                                            {32, 8, 64}, {64, 1, 64}, {64, 2, 64}, {64, 4, 64}};
+    static const struct {
+        int32_t heads, batch_size, tokens;
+        double measured_us[KERNELS];
+    } cases[] = {
+        {16, 1, 4096, {23.8, 17.1, 12.7, 10.4, 14.8, 28.1, 21.5, 18.2}},
+        {16, 16, 4096, {38.7, 36.0, 32.8, 36.9, 43.2, 45.4, 41.6, 37.9}},
+        {64, 1, 4096, {24.8, 18.3, 14.4, 12.1, 15.6, 32.5, 27.3, 22.4}},
+        {64, 1, 32768, {62.3, 40.5, 33.0, 35.8, 40.2, 98.6, 57.2, 44.2}},
+        {64, 4, 4096, {26.0, 21.9, 24.0, 28.7, 29.6, 34.0, 29.3, 22.8}},
+        {64, 16, 4096, {48.2, 48.6, 69.4, 113.3, 81.1, 50.4, 48.7, 40.5}},
+        {128, 1, 4096, {26.3, 19.9, 15.9, 15.5, 19.1, 33.9, 27.7, 23.0}},
+        {128, 1, 32768, {63.2, 52.8, 54.8, 57.2, 67.6, 103.0, 65.3, 46.6}},
+        {128, 4, 4096, {30.9, 29.4, 34.5, 43.2, 41.0, 34.0, 30.5, 28.3}},
+        {128, 16, 4096, {84.2, 88.4, 129.2, 216.3, 145.7, 54.2, 48.4, 59.6}},
+    };
+    libdecode_device device = {.struct_size = sizeof device};
+    assert_int_equal(libdecode_device_preset("H100", &device), LIBDECODE_OK);
+    device.resident_clusters_2 = 66, device.resident_clusters_4 = 30, device.resident_clusters_8 = 15; /* as that one said */
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const double least_us = least_of(cases[i].measured_us, KERNELS);
+        const size_t k =
+            predicted_kernel(&device, cases[i].heads, cases[i].batch_size, cases[i].tokens, kernels, KERNELS, least_us);
+        if (cases[i].measured_us[k] > least_us * 1.02)
+            fail_msg("%d heads, %d x %d: predicted row tile %u, cluster size %u: %.1f us; %.1f us is the least", cases[i].heads,
+                     cases[i].batch_size, cases[i].tokens, kernels[k].row_tile, kernels[k].cluster_size, cases[i].measured_us[k],
+                     least_us);
     }
 }
 
@@ -210,7 +268,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heads_become_groups_of_rows),
         cmocka_unit_test(a_launch_gets_one_map_and_both_parts_of_the_query),
-        cmocka_unit_test(the_fastest_kernel_is_predicted),
+        cmocka_unit_test(the_fastest_kernel_of_an_h200_is_predicted),
+        cmocka_unit_test(the_fastest_kernel_of_an_h100_is_predicted),
         cmocka_unit_test(the_fastest_cluster_of_64_rows_is_predicted),
     };
     return cmocka_run_group_tests_name("mla_decode", tests, NULL, NULL);
