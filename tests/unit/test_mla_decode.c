@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_mla_decode.c: how heads of MLA become units, and the parameter block and tensor map of a launch. */
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,8 +12,11 @@
 #include "bundle.h"
 #include "families/paged_decode.h"
 #include "family.h"
+#include "kernel_choice.h"
 #include "kernel_table.h"
 #include "select.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 static struct libdecode_launch_contract contract_of(uint32_t row_tile, uint32_t kv_dtype) {
     return (struct libdecode_launch_contract){.kv_dtype = kv_dtype,
@@ -118,72 +120,33 @@ static struct problem bf16_batch(int32_t heads, int32_t batch_size, int32_t toke
     return problem;
 }
 
-struct shape_of_kernel {
-    uint32_t row_tile, cluster_size, tile_tokens;
+enum { MOST_KERNELS = 8 };
+struct measured_case {
+    int32_t heads, batch_size, tokens;
+    double measured_us[MOST_KERNELS];
 };
 
-/*
- * Predicts each of the kernels for bf16 KV. Returns which one is the fastest by the prediction; the prediction must lie within a fifth of what
- * the fastest was measured to take.
- */
-static size_t predicted_kernel(const libdecode_device *device, int32_t heads, int32_t batch_size, int32_t tokens,
-                               const struct shape_of_kernel *kernels, size_t num_kernels, double least_us) {
-    struct problem problem = bf16_batch(heads, batch_size, tokens);
-    int64_t least_ns = INT64_MAX;
-    size_t predicted = 0;
-    for (size_t k = 0; k < num_kernels; k++) {
-        struct libdecode_launch_contract contract = contract_of(kernels[k].row_tile, KERNEL_DTYPE_BF16);
-        contract.ctas_per_sm = 1;
-        contract.cluster_size = kernels[k].cluster_size;
-        contract.tile_tokens = kernels[k].tile_tokens;
-        contract.consumer_warps = 8;
-        struct cost cost;
-        assert_true(family_mla_decode.cost(&problem, device, &contract, &cost));
-        assert_true(cost.passes_share_rows);
-        assert_false(cost.folds_long);
-        if (cost.predicted_ns < least_ns) {
-            least_ns = cost.predicted_ns;
-            predicted = k;
-        }
+static void expect_fast_choices(const libdecode_device *device, const struct kernel_shape *kernels, size_t num_kernels,
+                                const struct measured_case *cases, size_t num_cases, double most, double within) {
+    for (size_t i = 0; i < num_cases; i++) {
+        const struct problem problem = bf16_batch(cases[i].heads, cases[i].batch_size, cases[i].tokens);
+        expect_fast_choice(&family_mla_decode, &problem, device, contract_of(16, KERNEL_DTYPE_BF16), kernels,
+                           cases[i].measured_us, num_kernels, most, within);
     }
-    if ((double)least_ns < least_us * 800 || (double)least_ns > least_us * 1200)
-        fail_msg("%d heads, %d x %d: predicted %lld ns of row tile %u, cluster size %u; %.1f us is the least", heads, batch_size,
-                 tokens, (long long)least_ns, kernels[predicted].row_tile, kernels[predicted].cluster_size, least_us);
-    return predicted;
-}
-
-static double least_of(const double *measured_us, size_t number) {
-    double least_us = measured_us[0];
-    for (size_t k = 1; k < number; k++)
-        least_us = fmin(least_us, measured_us[k]);
-    return least_us;
 }
 
 /* us, all kernels in turns: the one that is predicted to be the fastest is so, or nearly. */
 static void the_fastest_kernel_of_an_h200_is_predicted(void **state) {
     (void)state;
-    enum { KERNELS = 5 };
-    static const struct shape_of_kernel kernels[KERNELS] = {{16, 1, 32}, {16, 2, 32}, {16, 8, 32}, {32, 1, 64}, {64, 1, 64}};
-    static const struct {
-        int32_t heads, batch_size, tokens;
-        double measured_us[KERNELS];
-    } cases[] = {
+    static const struct kernel_shape kernels[] = {{16, 1, 32}, {16, 2, 32}, {16, 8, 32}, {32, 1, 64}, {64, 1, 64}};
+    static const struct measured_case cases[] = {
         {128, 1, 4096, {35.5, 23.0, 16.9, 66.3, 32.8}},   {128, 4, 8192, {57.9, 50.0, 68.9, 84.9, 48.6}},
         {128, 16, 4096, {87.3, 90.3, 156.6, 93.6, 46.8}}, {128, 128, 4096, {691.7, 720.8, 1138.1, 619.9, 227.7}},
         {64, 4, 4096, {37.7, 24.8, 31.7, 66.5, 35.2}},    {16, 1, 4096, {34.5, 21.4, 12.0, 50.9, 26.3}},
         {16, 64, 4096, {85.3, 77.7, 88.7, 93.1, 88.4}},   {16, 128, 4096, {145.6, 150.3, 160.5, 156.1, 149.8}},
     };
-    libdecode_device device = {.struct_size = sizeof device};
-    assert_int_equal(libdecode_device_preset("H200", &device), LIBDECODE_OK);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const double least_us = least_of(cases[i].measured_us, KERNELS);
-        const size_t k =
-            predicted_kernel(&device, cases[i].heads, cases[i].batch_size, cases[i].tokens, kernels, KERNELS, least_us);
-        if (cases[i].measured_us[k] > least_us * 1.05)
-            fail_msg("%d heads, %d x %d: predicted row tile %u, cluster size %u: %.1f us; %.1f us is the least", cases[i].heads,
-                     cases[i].batch_size, cases[i].tokens, kernels[k].row_tile, kernels[k].cluster_size, cases[i].measured_us[k],
-                     least_us);
-    }
+    const libdecode_device device = measured_h200();
+    expect_fast_choices(&device, kernels, COUNT(kernels), cases, COUNT(cases), 1.05, 0.2);
 }
 
 /*
@@ -192,13 +155,9 @@ static void the_fastest_kernel_of_an_h200_is_predicted(void **state) {
  */
 static void the_fastest_kernel_of_an_h100_is_predicted(void **state) {
     (void)state;
-    enum { KERNELS = 8 };
-    static const struct shape_of_kernel kernels[KERNELS] = {{16, 1, 32}, {16, 2, 32}, {16, 4, 32}, {16, 8, 32},
-                                                            {32, 8, 64}, {64, 1, 64}, {64, 2, 64}, {64, 4, 64}};
-    static const struct {
-        int32_t heads, batch_size, tokens;
-        double measured_us[KERNELS];
-    } cases[] = {
+    static const struct kernel_shape kernels[] = {{16, 1, 32}, {16, 2, 32}, {16, 4, 32}, {16, 8, 32},
+                                                  {32, 8, 64}, {64, 1, 64}, {64, 2, 64}, {64, 4, 64}};
+    static const struct measured_case cases[] = {
         {16, 1, 4096, {23.8, 17.1, 12.7, 10.4, 14.8, 28.1, 21.5, 18.2}},
         {16, 16, 4096, {38.7, 36.0, 32.8, 36.9, 43.2, 45.4, 41.6, 37.9}},
         {64, 1, 4096, {24.8, 18.3, 14.4, 12.1, 15.6, 32.5, 27.3, 22.4}},
@@ -210,58 +169,22 @@ static void the_fastest_kernel_of_an_h100_is_predicted(void **state) {
         {128, 4, 4096, {30.9, 29.4, 34.5, 43.2, 41.0, 34.0, 30.5, 28.3}},
         {128, 16, 4096, {84.2, 88.4, 129.2, 216.3, 145.7, 54.2, 48.4, 59.6}},
     };
-    libdecode_device device = {.struct_size = sizeof device};
-    assert_int_equal(libdecode_device_preset("H100", &device), LIBDECODE_OK);
-    device.resident_clusters_2 = 66, device.resident_clusters_4 = 30, device.resident_clusters_8 = 15; /* as that one said */
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const double least_us = least_of(cases[i].measured_us, KERNELS);
-        const size_t k =
-            predicted_kernel(&device, cases[i].heads, cases[i].batch_size, cases[i].tokens, kernels, KERNELS, least_us);
-        if (cases[i].measured_us[k] > least_us * 1.02)
-            fail_msg("%d heads, %d x %d: predicted row tile %u, cluster size %u: %.1f us; %.1f us is the least", cases[i].heads,
-                     cases[i].batch_size, cases[i].tokens, kernels[k].row_tile, kernels[k].cluster_size, cases[i].measured_us[k],
-                     least_us);
-    }
+    const libdecode_device device = measured_h100();
+    expect_fast_choices(&device, kernels, COUNT(kernels), cases, COUNT(cases), 1.02, 0.2);
 }
 
-/* The same of 64 rows in clusters of 1, 2 and 4, 4,096 tokens a request, measured at cf2aa16. */
+/* Of 64 rows in clusters of 1, 2 and 4, on an H200, measured at cf2aa16. */
 static void the_fastest_cluster_of_64_rows_is_predicted(void **state) {
     (void)state;
-    enum { SIZES = 3 };
-    static const struct {
-        int32_t heads, batch_size;
-        double measured_us[SIZES];
-    } cases[] = {
-        {128, 4, {39.3, 30.1, 26.4}},  {128, 8, {41.9, 32.3, 34.1}},   {128, 16, {46.8, 43.8, 54.3}},
-        {128, 24, {68.7, 61.3, 79.2}}, {128, 32, {70.8, 69.5, 112.4}}, {128, 64, {114.8, 152.1, 215.8}},
-        {64, 4, {32.9, 37.9, 22.7}},   {64, 8, {33.9, 32.3, 26.6}},    {64, 16, {50.7, 41.2, 35.0}},
-        {64, 24, {59.0, 46.9, 40.9}},  {64, 32, {66.8, 55.4, 57.7}},   {64, 64, {99.0, 85.5, 119.9}},
+    static const struct kernel_shape kernels[] = {{64, 1, 64}, {64, 2, 64}, {64, 4, 64}};
+    static const struct measured_case cases[] = {
+        {128, 4, 4096, {39.3, 30.1, 26.4}},  {128, 8, 4096, {41.9, 32.3, 34.1}},   {128, 16, 4096, {46.8, 43.8, 54.3}},
+        {128, 24, 4096, {68.7, 61.3, 79.2}}, {128, 32, 4096, {70.8, 69.5, 112.4}}, {128, 64, 4096, {114.8, 152.1, 215.8}},
+        {64, 4, 4096, {32.9, 37.9, 22.7}},   {64, 8, 4096, {33.9, 32.3, 26.6}},    {64, 16, 4096, {50.7, 41.2, 35.0}},
+        {64, 24, 4096, {59.0, 46.9, 40.9}},  {64, 32, 4096, {66.8, 55.4, 57.7}},   {64, 64, 4096, {99.0, 85.5, 119.9}},
     };
-    libdecode_device device = {.struct_size = sizeof device};
-    assert_int_equal(libdecode_device_preset("H200", &device), LIBDECODE_OK);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct problem problem = bf16_batch(cases[i].heads, cases[i].batch_size, 4096);
-        double least_us = 1e9, chosen_us = 0;
-        int64_t least_ns = INT64_MAX;
-        for (size_t k = 0; k < SIZES; k++) {
-            struct libdecode_launch_contract contract = contract_of(64, KERNEL_DTYPE_BF16);
-            contract.ctas_per_sm = 1;
-            contract.cluster_size = 1u << k;
-            contract.tile_tokens = 64;
-            contract.consumer_warps = 8;
-            struct cost cost;
-            assert_true(family_mla_decode.cost(&problem, &device, &contract, &cost));
-            if (cost.predicted_ns < least_ns) {
-                least_ns = cost.predicted_ns;
-                chosen_us = cases[i].measured_us[k];
-            }
-            if (cases[i].measured_us[k] < least_us)
-                least_us = cases[i].measured_us[k];
-        }
-        if (chosen_us > least_us * 1.01 || fabs((double)least_ns / 1000 / least_us - 1) > 0.1)
-            fail_msg("%d heads, %d requests: the choice takes %.1f us, predicted %.1f; %.1f is the least", cases[i].heads,
-                     cases[i].batch_size, chosen_us, (double)least_ns / 1000, least_us);
-    }
+    const libdecode_device device = measured_h200();
+    expect_fast_choices(&device, kernels, COUNT(kernels), cases, COUNT(cases), 1.01, 0.1);
 }
 
 int main(void) {

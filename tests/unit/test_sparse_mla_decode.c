@@ -12,6 +12,7 @@
 #include "bundle.h"
 #include "families/paged_decode.h"
 #include "family.h"
+#include "kernel_choice.h"
 #include "kernel_table.h"
 #include "select.h"
 
@@ -212,17 +213,15 @@ struct row_kind {
     { LIBDECODE_DTYPE_E4M3, LIBDECODE_KV_ROW_FP8_SCALED_656 }
 
 enum { KERNELS = 7 };
-static const struct {
-    uint32_t row_tile, cluster_size, tile_tokens;
-} kernels[KERNELS] = {{16, 1, 64}, {16, 2, 64}, {16, 4, 64}, {16, 8, 64}, {32, 1, 64}, {32, 8, 32}, {64, 1, 32}};
+static const struct kernel_shape kernels[KERNELS] = {{16, 1, 64}, {16, 2, 64}, {16, 4, 64}, {16, 8, 64},
+                                                     {32, 1, 64}, {32, 8, 32}, {64, 1, 32}};
 
 struct measured_case {
     struct row_kind rows;
     int32_t heads, batch_size, top_k;
-    double measured_us[KERNELS]; /* 0: there is none */
+    double measured_us[KERNELS]; /* 0: there is none, or its time is not known */
 };
 
-/* The kernel that is predicted to be the fastest takes at most `most` times as long as the one that is so, and nearly what is predicted. */
 static void expect_fast_choices(const libdecode_device *device, const struct measured_case *cases, size_t num_cases,
                                 double most) {
     for (size_t i = 0; i < num_cases; i++) {
@@ -233,38 +232,18 @@ static void expect_fast_choices(const libdecode_device *device, const struct mea
         given.kv_dtype = cases[i].rows.kv_dtype;
         given.kv_row_format = cases[i].rows.format;
         const struct problem problem = checked(&given);
-        double least_us = 1e9;
-        int64_t least_ns = INT64_MAX;
-        size_t predicted = 0;
-        for (size_t k = 0; k < KERNELS && cases[i].measured_us[k] > 0; k++) {
-            struct libdecode_launch_contract contract = some_contract;
-            contract.kv_dtype = (uint32_t)given.kv_dtype;
-            contract.kv_row_format = (uint32_t)given.kv_row_format;
-            contract.ctas_per_sm = 1;
-            contract.consumer_warps = 8;
-            contract.row_tile = kernels[k].row_tile;
-            contract.cluster_size = kernels[k].cluster_size;
-            contract.tile_tokens = kernels[k].tile_tokens;
-            struct cost cost;
-            assert_true(family_sparse_mla_decode.cost(&problem, device, &contract, &cost));
-            assert_true(cost.passes_share_rows); /* so that the time decides */
-            assert_false(cost.folds_long);
-            if (cost.predicted_ns < least_ns) {
-                least_ns = cost.predicted_ns;
-                predicted = k;
-            }
-            if (cases[i].measured_us[k] < least_us)
-                least_us = cases[i].measured_us[k];
-        }
-        if (cases[i].measured_us[predicted] > least_us * most || (double)least_ns < least_us * 870 ||
-            (double)least_ns > least_us * 1130)
-            fail_msg("%d heads, %d x %d of dtype %d: predicted %lld ns of row tile %u, cluster size %u; %.1f us is the least",
-                     cases[i].heads, cases[i].batch_size, cases[i].top_k, (int)given.kv_dtype, (long long)least_ns,
-                     kernels[predicted].row_tile, kernels[predicted].cluster_size, least_us);
+        struct libdecode_launch_contract contract = some_contract;
+        contract.kv_dtype = (uint32_t)given.kv_dtype;
+        contract.kv_row_format = (uint32_t)given.kv_row_format;
+        expect_fast_choice(&family_sparse_mla_decode, &problem, device, contract, kernels, cases[i].measured_us, KERNELS, most,
+                           0.13);
     }
 }
 
-/* us, all kernels in turns. Those of 32 rows are from before 8ea8882, which made them faster where units are shared. */
+/*
+ * us, all kernels in turns. Those of 32 rows are from before 8ea8882, which made them faster where units are shared; left out where it was
+ * 61.7 and close to the least.
+ */
 static void the_fastest_kernel_of_an_h200_is_predicted(void **state) {
     (void)state;
     static const struct measured_case cases[] = {
@@ -288,6 +267,7 @@ static void the_fastest_kernel_of_an_h200_is_predicted(void **state) {
         {BF16_ROWS, 16, 128, 2048, {85.9, 88.4, 98.1, 112.3, 93.7, 196.7, 0}},
         {BF16_ROWS, 48, 20, 2048, {42.1, 34.8, 40.5, 48.6, 53.4, 73.4, 0}},
         {BF16_ROWS, 64, 3, 2048, {28.5, 17.9, 15.2, 14.0, 48.6, 20.2, 0}},
+        {BF16_ROWS, 64, 24, 2048, {57.2, 61.3, 64.9, 78.2, 0, 83.9, 0}},
         {BF16_ROWS, 64, 96, 2048, {175.2, 187.6, 221.9, 269.5, 165.2, 300.0, 0}},
         {BF16_ROWS, 128, 1, 512, {18.0, 12.4, 9.6, 8.5, 28.9, 13.9, 0}},
         {BF16_ROWS, 128, 4, 2048, {29.8, 24.1, 34.7, 36.5, 56.0, 38.6, 0}},
@@ -301,8 +281,7 @@ static void the_fastest_kernel_of_an_h200_is_predicted(void **state) {
         {NVFP352_ROWS, 64, 24, 2048, {70.5, 72.5, 79.9, 99.6, 69.6, 86.6, 0}},
         {NVFP352_ROWS, 128, 96, 2048, {409.3, 451.1, 557.3, 703.7, 304.2, 621.0, 0}},
     };
-    libdecode_device device = {.struct_size = sizeof device};
-    assert_int_equal(libdecode_device_preset("H200", &device), LIBDECODE_OK);
+    const libdecode_device device = measured_h200();
     expect_fast_choices(&device, cases, sizeof cases / sizeof cases[0], 1.05);
 }
 
@@ -327,9 +306,7 @@ static void the_fastest_kernel_of_an_h100_is_predicted(void **state) {
         {NVFP352_ROWS, 128, 16, 2048, {67.1, 71.2, 96.5, 116.2, 64.5, 109.6, 0}},
         {NVFP352_ROWS, 128, 12, 2048, {67.3, 64.2, 71.8, 89.0, 64.1, 80.2, 0}},
     };
-    libdecode_device device = {.struct_size = sizeof device};
-    assert_int_equal(libdecode_device_preset("H100", &device), LIBDECODE_OK);
-    device.resident_clusters_2 = 66, device.resident_clusters_4 = 30, device.resident_clusters_8 = 15; /* as that one said */
+    const libdecode_device device = measured_h100();
     expect_fast_choices(&device, cases, sizeof cases / sizeof cases[0], 1.06);
 }
 
