@@ -73,7 +73,7 @@ class TransposedFold {
     static __device__ __forceinline__ void leave(Record &record, const float (&statistics)[tile::group_rows][2],
                                                  const Output &output, int thread) {
 #pragma unroll
-        for (int step = 0; step < 4; ++step) {
+        for (int step = 0; step < steps; ++step) {
 #pragma unroll
             for (int n = 0; n < tile::group_row_fragments; ++n)
                 ptx::store_relaxed(record.output[step * tile::group_row_fragments + n][thread], output.value[step][n]);
@@ -108,16 +108,16 @@ class TransposedFold {
             meet();
 #pragma unroll
             for (int first = 0; first < tile::group_row_fragments; first += together) {
-                float vectors[together][4][4];
+                float vectors[together][steps][4];
 #pragma unroll
-                for (int i = 0; i < together * 4; ++i)
-                    ptx::load_relaxed(vectors[i / 4][i % 4],
-                                      record.output[i % 4 * tile::group_row_fragments + first + i / 4][thread]);
+                for (int i = 0; i < together * steps; ++i)
+                    ptx::load_relaxed(vectors[i / steps][i % steps],
+                                      record.output[i % steps * tile::group_row_fragments + first + i / steps][thread]);
 #pragma unroll
                 for (int n = 0; n < together; ++n) {
                     const float2 of_rows = tile::of_rows(factors, first + n, lane);
 #pragma unroll
-                    for (int step = 0; step < 4; ++step) {
+                    for (int step = 0; step < steps; ++step) {
 #pragma unroll
                         for (int i = 0; i < 4; ++i)
                             output.value[step][first + n][i] += vectors[n][step][i] * (i % 2 == 0 ? of_rows.x : of_rows.y);
@@ -140,7 +140,7 @@ class TransposedFold {
     static __device__ __forceinline__ void clear(Record &record, int thread) {
         const float zeros[4] = {};
 #pragma unroll 4
-        for (int i = 0; i < 4 * tile::group_row_fragments; ++i)
+        for (int i = 0; i < steps * tile::group_row_fragments; ++i)
             ptx::store_relaxed(record.output[i][thread], zeros);
         if (thread < tile::group_rows)
             ptx::store_relaxed(record.statistics[thread], {0.f, 0.f});
