@@ -63,18 +63,24 @@ static inline uint32_t round_half_even(double value) {
     return below + (up ? 1u : 0u);
 }
 
+/* 2^exponent, of a normal float64. */
+static inline double power_of_two(int exponent) {
+    const uint64_t bits = (uint64_t)(exponent - FLOAT64_MIN_EXPONENT + 1) << FLOAT64_FRACTION_BITS;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 /* The code nearest to a magnitude, at most `largest`. */
 static uint32_t magnitude_encode(double magnitude, int fraction_bits, int min_exponent, uint32_t largest) {
-    int exponent;
-    if (magnitude == 0)
-        return 0;
     if (magnitude > 1e300)
-        return largest; /* beyond every format here, and the arithmetic below stays finite */
-    (void)frexp(magnitude, &exponent);
-    exponent -= 1; /* frexp counts from [0.5, 1), formats from [1, 2) */
+        return largest; /* beyond every format here, and the arithmetic below stays among normal numbers */
+    uint64_t bits;
+    memcpy(&bits, &magnitude, sizeof bits);
+    int exponent = (int)(bits >> FLOAT64_FRACTION_BITS) + FLOAT64_MIN_EXPONENT - 1; /* zero and subnormal: below every format's */
     if (exponent < min_exponent)
         exponent = min_exponent;
-    uint32_t steps = round_half_even(ldexp(magnitude, fraction_bits - exponent));
+    uint32_t steps = round_half_even(magnitude * power_of_two(fraction_bits - exponent));
     uint32_t code = ((uint32_t)(exponent - min_exponent) << fraction_bits) + steps;
     return code < largest ? code : largest;
 }
