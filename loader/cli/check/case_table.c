@@ -320,7 +320,7 @@ const struct test_case test_cases[] = {
     {"rope_drafts",       2,  7,   16,  40, CASE_ROPE | CASE_DRAFT_MASK | CASE_RAGGED_Q | CASE_SOFT_CAP | CASE_ALIBI | CASE_LSE |
      CASE_LSE_NATURAL | CASE_WINDOW | CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_QUICK, QUERY_LENS, .q_len = 11, .soft_cap = 20},
     {"rope_ids",          2,  4,   16,   0, CASE_ROPE | CASE_NEGATIVE_IDS | CASE_FOREIGN_IDS | CASE_NEGATIVE_SCALE | CASE_LSE, MIXED_LENS},
-    {"rope_long",         4,  4,   16,   0, CASE_ROPE | CASE_REPEAT | CASE_PROGRAMMATIC | CASE_LSE, LONG_AND_SHORT, .rope_scale = 4},
+    {"long_and_short_rope", 4, 4,  16,   0, CASE_ROPE | CASE_REPEAT | CASE_PROGRAMMATIC | CASE_LSE, LONG_AND_SHORT, .rope_scale = 4},
     {"one_head",          1,  1,   64,   0, CASE_QUERY_ROPE | CASE_LSE | CASE_QUICK, MIXED_LENS},
     {"heads_16",          1, 16,   64,   0, CASE_QUERY_ROPE | CASE_LSE | CASE_QUICK | CASE_REPEAT, TILE_LENS},
     {"heads_17",          1, 17,   32,   0, CASE_QUERY_ROPE | CASE_PADDED_STRIDES | CASE_LSE, MIXED_LENS},

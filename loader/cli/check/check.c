@@ -51,7 +51,8 @@ static const struct option check_options[] = {
      "with --random: the kernels take turns, N of them run each case (default: all that can do it)"},
     {"--seed", "N", OPTION_INT, offsetof(struct check_args, seed), 0, INT32_MAX, "of all random data (default 1)"},
     {"--repeat", "N", OPTION_INT, offsetof(struct check_args, repeats), 0, 100000,
-     "launches under load that must give the same bits, in the cases made for it (default 200)"},
+     "launches under load that must give the same bits, in the cases made for it (default 200); fewer than 8 also shorten what "
+     "is launched programmatically"},
     {"--neighbourhoods", "N", OPTION_INT, offsetof(struct check_args, neighbourhoods), 0, 100000,
      "random batches in which the requests of batch-invariant cases must have the same bits (default 500; a tenth in random "
      "cases)"},

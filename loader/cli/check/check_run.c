@@ -20,7 +20,7 @@
 #define GUARD_BYTES 4096
 #define POISON_BYTE 0xff /* NaN in bf16, fp16, e4m3 and f32 */
 #define LOAD_LAUNCHES 3  /* on the second stream, for every repeated launch */
-#define ROW_LAUNCHES 16  /* back to back on one stream */
+#define ROW_LAUNCHES 16  /* back to back on one stream; this and the next two: at most, as few_of says */
 #define CHAIN_ROUNDS 8
 #define LATE_ROUNDS 4
 
@@ -426,15 +426,21 @@ static void repeat_under_load(struct check_rig *rig, const struct device_case *d
         bands_intact(rig, &rig->load.workspace, "the workspace of the load", failure);
 }
 
+/* Who asks for few repeats has a device that computes slowly. */
+static int few_of(int most, int repeats) {
+    const int wanted = repeats < 1 ? 2 : repeats < most ? 2 * repeats : most;
+    return wanted < most ? wanted : most;
+}
+
 /* Launches that none waits for, with the results of two in turn and one workspace: each begins as soon as it may. */
-static void run_in_a_row(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan,
+static void run_in_a_row(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan, int repeats,
                          struct failure *failure) {
     if (!prepare_results(rig, device_case, plan, &rig->load, rig->stream, failure) ||
         !poison_results(rig, &rig->results, failure))
         return;
     struct results in_turn[] = {rig->results, rig->load};
     in_turn[1].workspace = rig->results.workspace;
-    for (int launches = 0; launches < ROW_LAUNCHES && !failed(failure); launches++)
+    for (int launches = 0; launches < few_of(ROW_LAUNCHES, repeats) && !failed(failure); launches++)
         launch(device_case, plan, &in_turn[launches % 2], rig->stream, failure);
     if (gpu_wait(rig->gpu, rig->stream) && !failed(failure) &&
         same_bits(rig, device_case, &rig->results, "launches back to back", failure))
@@ -442,13 +448,13 @@ static void run_in_a_row(struct check_rig *rig, const struct device_case *device
 }
 
 /* A launch that reads more than the history before the kernel ahead has written it gives other bits, or NaN. */
-static void run_behind_late_rows(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan,
+static void run_behind_late_rows(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan, int repeats,
                                  struct failure *failure) {
     struct late_rows rows;
     libdecode_tensors tensors = tensors_with(device_case, &rig->results);
     tensors.launch_flags = LIBDECODE_LAUNCH_PROGRAMMATIC | LIBDECODE_LAUNCH_HISTORY_FINAL;
     bool good = late_rows_make(rig->gpu, device_case->host, device_case->buffers, &rows);
-    for (int round = 0; good && round < LATE_ROUNDS && !failed(failure); round++) {
+    for (int round = 0; good && round < few_of(LATE_ROUNDS, repeats) && !failed(failure); round++) {
         good = poison_results(rig, &rig->results, failure) && late_rows_spoil(rig->gpu, &rows, &rig->late_copy, rig->stream) &&
                late_rows_write(rig->gpu, &rows, &rig->late_copy, rig->stream) &&
                launch_with(plan, &tensors, rig->stream, failure) && gpu_wait(rig->gpu, rig->stream);
@@ -478,13 +484,13 @@ static bool out_can_be_a_query(const libdecode_problem *problem) {
 }
 
 /* A launch that begins before the one it depends on has written its query gives other bits than a plain one. */
-static void run_chain(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan,
+static void run_chain(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan, int repeats,
                       struct failure *failure) {
     if (!out_can_be_a_query(&device_case->host->problem))
         return;
     if (!launch_chain(rig, device_case, plan, 0, failure) || !read_results(rig, &rig->load, rig->first, failure))
         return;
-    for (int round = 0; round < CHAIN_ROUNDS && !failed(failure); round++) {
+    for (int round = 0; round < few_of(CHAIN_ROUNDS, repeats) && !failed(failure); round++) {
         if (launch_chain(rig, device_case, plan, LIBDECODE_LAUNCH_PROGRAMMATIC, failure))
             same_bits(rig, device_case, &rig->load, "a programmatic launch behind the one that wrote its query", failure);
     }
@@ -521,11 +527,11 @@ static void run_steps(struct check_rig *rig, const struct device_case *device_ca
     if (!gaps_intact(device_case, rig->host, failure)) /* same_bits left what was read last */
         return;
     if ((flags & CASE_PROGRAMMATIC) != 0) {
-        run_in_a_row(rig, device_case, plan, failure);
+        run_in_a_row(rig, device_case, plan, repeats, failure);
         if (!failed(failure) && rig->has_late_copy && !problem_is_sparse(&device_case->host->problem))
-            run_behind_late_rows(rig, device_case, plan, failure);
+            run_behind_late_rows(rig, device_case, plan, repeats, failure);
         if (!failed(failure)) /* as the last step: it reads other results than the first launch's */
-            run_chain(rig, device_case, plan, failure);
+            run_chain(rig, device_case, plan, repeats, failure);
     }
 }
 

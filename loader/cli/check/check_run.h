@@ -64,8 +64,8 @@ struct failure {
 
 /*
  * Runs the plan on the case: once, and once more without initialising the workspace again; then `repeats` times under load, and
- * back to back, behind a kernel that writes the newest rows late, and as a chain of programmatic launches, if the case is one of those. `ret_worst` gets the largest error /
- * tolerance.
+ * back to back, behind a kernel that writes the newest rows late, and as a chain of programmatic launches, if the case is one of
+ * those. `ret_worst` gets the largest error / tolerance.
  */
 void check_run(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan, int repeats,
                struct failure *ret_failure, double *ret_worst);
