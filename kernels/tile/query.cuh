@@ -54,15 +54,31 @@ struct QueryFragment {
     /* `rows`: a RowMap, or one like it. */
     template <class Rows>
     __device__ __forceinline__ void load(const query_params &query, const Rows &rows, int first_row, int live_rows, int lane) {
+        load_raw(query, rows, first_row, live_rows, lane);
+        prepare(query, lane);
+    }
+
+    /* The same in two steps: words as they lie in memory, and what qk wants of them. Between the two nothing waits for the memory. */
+    template <class Rows>
+    __device__ __forceinline__ void load_raw(const query_params &query, const Rows &rows, int first_row, int live_rows,
+                                             int lane) {
 #pragma unroll
         for (int n = 0; n < row_fragments; ++n) {
             const int row = first_row + n * 8 + (lane >> 2);
             const int live_dims = row < live_rows ? query.head_dim : 0;
             const int64_t first = rows.query_offset(query, row);
             if constexpr (Format::converts_query)
-                convert(query, n, first, live_dims, lane);
+                load_vectors(query, n, first, live_dims, lane);
             else
-                copy(query, n, first, live_dims, lane);
+                load_operands(query, n, first, live_dims, lane);
+        }
+    }
+    __device__ __forceinline__ void prepare(const query_params &query, int lane) {
+#pragma unroll
+        for (int n = 0; n < row_fragments; ++n) {
+            factor[n][0] = factor[n][1] = 1.f;
+            if constexpr (Format::converts_query)
+                convert(query, n, lane);
         }
     }
 
@@ -179,9 +195,8 @@ struct QueryFragment {
         return fp16_exponent(largest);
     }
 
-    __device__ __forceinline__ void copy(const query_params &query, int n, int64_t first, int live_dims, int lane) {
+    __device__ __forceinline__ void load_operands(const query_params &query, int n, int64_t first, int live_dims, int lane) {
         const uint16_t *const elements = static_cast<const uint16_t *>(query.rows) + first;
-        factor[n][0] = factor[n][1] = 1.f;
 #pragma unroll
         for (int step = 0; step < Format::steps; ++step) {
 #pragma unroll
@@ -192,44 +207,64 @@ struct QueryFragment {
         }
     }
 
-    __device__ __forceinline__ void convert(const query_params &query, int n, int64_t first, int live_dims, int lane) {
-        constexpr int width = Format::query_vector, stride = 4 * width, vectors = Format::steps * 16 / stride;
-        constexpr int vector_steps = Format::steps / vectors;
-        const int first_dim = (lane & 3) * width;
-        uint32_t pairs[vectors][width / 2]; /* of neighbouring dims */
-        if (query.dtype == KERNEL_DTYPE_E4M3) {
-            const uint8_t *const elements = static_cast<const uint8_t *>(query.rows) + first + first_dim;
+    /* Raw rows of what converts: vectors of neighbouring dims, which a lane's registers hold one after the other. */
+    struct Vectors {
+        static constexpr int width = Format::query_vector, stride = 4 * width, count = Format::steps * 16 / stride;
+        static constexpr int steps = Format::steps / count; /* that one gives operands to */
+    };
+    __device__ __forceinline__ uint32_t &raw(int n, int vector, int word) {
+        const int place = vector * (Vectors::width / 2) + word;
+        return operand[place / 2][n][place % 2];
+    }
+
+    template <class Word>
+    __device__ __forceinline__ void load_vectors_of(const void *rows, int n, int64_t first, int live_dims, int lane) {
+        constexpr int words = Vectors::width * static_cast<int>(sizeof(Word)) / 4;
+        const int first_dim = (lane & 3) * Vectors::width;
+        const Word *const elements = static_cast<const Word *>(rows) + first + first_dim;
 #pragma unroll
-            for (int vector = 0; vector < vectors; ++vector) {
-                uint32_t packed[width / 4] = {};
-                if (vector * stride + first_dim < live_dims)
-                    load_words(elements + vector * stride, packed);
+        for (int vector = 0; vector < Vectors::count; ++vector) {
+            uint32_t loaded[words] = {};
+            if (vector * Vectors::stride + first_dim < live_dims)
+                load_words(elements + vector * Vectors::stride, loaded);
 #pragma unroll
-                for (int word = 0; word < width / 4; ++word) {
-                    pairs[vector][word * 2] = ptx::fp16x2_from_e4m3x2_low(packed[word]);
-                    pairs[vector][word * 2 + 1] = ptx::fp16x2_from_e4m3x2_high(packed[word]);
+            for (int word = 0; word < words; ++word)
+                raw(n, vector, word) = loaded[word];
+        }
+    }
+    __device__ __forceinline__ void load_vectors(const query_params &query, int n, int64_t first, int live_dims, int lane) {
+        if (query.dtype == KERNEL_DTYPE_E4M3)
+            load_vectors_of<uint8_t>(query.rows, n, first, live_dims, lane);
+        else
+            load_vectors_of<uint16_t>(query.rows, n, first, live_dims, lane);
+    }
+
+    __device__ __forceinline__ void convert(const query_params &query, int n, int lane) {
+        constexpr int width = Vectors::width;
+        uint32_t pairs[Vectors::count][width / 2]; /* of neighbouring dims */
+#pragma unroll
+        for (int vector = 0; vector < Vectors::count; ++vector) {
+#pragma unroll
+            for (int i = 0; i < width / 2; ++i)
+                pairs[vector][i] = raw(n, vector, i);
+            if (query.dtype == KERNEL_DTYPE_E4M3) {
+#pragma unroll
+                for (int word = width / 4 - 1; word >= 0; --word) {
+                    const uint32_t codes = pairs[vector][word];
+                    pairs[vector][word * 2] = ptx::fp16x2_from_e4m3x2_low(codes);
+                    pairs[vector][word * 2 + 1] = ptx::fp16x2_from_e4m3x2_high(codes);
                 }
-            }
-        } else {
-            const uint16_t *const elements = static_cast<const uint16_t *>(query.rows) + first + first_dim;
-#pragma unroll
-            for (int vector = 0; vector < vectors; ++vector) {
-#pragma unroll
-                for (int i = 0; i < width / 2; ++i)
-                    pairs[vector][i] = 0u;
-                if (vector * stride + first_dim < live_dims)
-                    load_words(elements + vector * stride, pairs[vector]);
             }
         }
         const int exponent = query.dtype == KERNEL_DTYPE_BF16 ? fp16_from_bf16(pairs) : 0;
         keep_factor(n, exponent, lane);
 #pragma unroll
-        for (int vector = 0; vector < vectors; ++vector) {
+        for (int vector = 0; vector < Vectors::count; ++vector) {
 #pragma unroll
-            for (int step = 0; step < vector_steps; ++step) {
+            for (int step = 0; step < Vectors::steps; ++step) {
 #pragma unroll
                 for (int half = 0; half < 2; ++half)
-                    operand[vector * vector_steps + step][n][half] = Format::query_operand(pairs[vector], step, half);
+                    operand[vector * Vectors::steps + step][n][half] = Format::query_operand(pairs[vector], step, half);
             }
         }
     }
