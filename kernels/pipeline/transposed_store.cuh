@@ -85,7 +85,7 @@ struct TransposedRows {
 };
 
 /* Of two warpgroups, with a half of V's columns each. All their threads call together. */
-template <class Format, int v_dim>
+template <class Format, int v_dim, bool groups_parts>
 class TransposedResult {
     static constexpr int groups = 2, threads = groups * tile::group_threads;
     /* Columns pass through shared memory in rounds, from there to threads in blocks: what they have registers for. */
@@ -94,7 +94,7 @@ class TransposedResult {
   public:
     using Slice = pipeline::Slice<tile::group_rows, block_columns, threads>;
     using Output = tile::OutputFragment<4, tile::group_row_fragments>;
-    using Fold = TransposedFold<threads>;
+    using Fold = TransposedFold<threads, groups_parts>;
     static constexpr uint32_t record_bytes = sizeof(typename Fold::Record);
 
     /* Lies in shared memory. */
@@ -114,8 +114,11 @@ class TransposedResult {
                                                      float (&statistics)[tile::group_rows][2],
                                                      float (&row_scale)[tile::group_rows], const Announced &announced,
                                                      RowsOf rows_of, const Place &place, Output &output, Meet meet) {
-        if (announced.piece.num_parts > 1 && !Fold::run(params.records, memory.fold, statistics, announced.piece, output, meet))
-            return;
+        if (announced.piece.num_parts > 1) {
+            const bool may_group = (params.schedule.rare & SCHEDULE_FIXED_CHUNKS) == 0;
+            if (!Fold::run(params.records, memory.fold, statistics, announced.piece, may_group, output, meet))
+                return;
+        }
         if (params.output.dtype <= KERNEL_DTYPE_E4M3) {
             store_whole(params, memory, statistics, row_scale, announced.rows.live_rows, rows_of(), place, output, meet);
             return;
