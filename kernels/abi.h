@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define LIBDECODE_KERNEL_ABI 10u
+#define LIBDECODE_KERNEL_ABI 11u
 #define LIBDECODE_CONTRACT_MAGIC 0x4345444cu  /* "LDEC" */
 #define LIBDECODE_CONTRACT_SUFFIX "_contract" /* symbol of a kernel's contract = kernel symbol + this */
 
@@ -143,7 +143,8 @@ enum {
     SCHEDULE_HISTORY_FINAL = 1u << 2,
     SCHEDULE_LETS_NEXT_BEGIN = 1u << 3, /* what is launched behind this one, programmatic, may begin on SMs that it has left */
     /* one request of as many units as there are workers, which are clusters; without SCHEDULE_EXACT_RANGES */
-    SCHEDULE_UNIT_EACH = 1u << 4
+    SCHEDULE_UNIT_EACH = 1u << 4,
+    SCHEDULE_UNIT_MARGINS = 1u << 5 /* unit_margin_boxes is not 0; for MLA, and without SCHEDULE_FIXED_CHUNKS */
 };
 
 /* What is read of every sequence, and how the work is cut. */
@@ -189,6 +190,9 @@ struct schedule_params {
      * without, lengths are of query tokens, and requests are such.
      */
     int32_t top_k;
+
+    /* What beginning and ending a piece takes, by half, in boxes of a worker: with SCHEDULE_UNIT_MARGINS. */
+    uint32_t unit_margin_boxes;
     const int32_t *top_k_lens; /* with SCHEDULE_EXACT_RANGES, by query token, in place of what lengths say; or NULL */
 };
 

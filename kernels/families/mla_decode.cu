@@ -113,7 +113,7 @@ using Softmax = tile::RowsSoftmax<Traits::warp_rows>;
 using Scores = tile::ScoreParts<Traits::row_tile, Traits::tile_tokens, Traits::dim_groups>;
 using Weights = tile::SharedWeights<Traits::row_tile, Traits::tile_tokens>;
 using Output = tile::OutputFragment<Traits::warp_steps, Traits::row_tile / 8>;
-using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
+using Schedule = pipeline::SplitSchedule<Traits::cluster_size, true>;
 
 /* What a thread has of its CTA's result, and what it has of the columns that its CTA folds and stores. */
 constexpr int pairs = Traits::warp_steps / Traits::teams * (Traits::row_tile / 8) * 2, own_pairs = pairs / Traits::cluster_size;

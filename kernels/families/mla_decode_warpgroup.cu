@@ -76,7 +76,7 @@ struct Traits {
 using Format = Traits::Format;
 constexpr bool has_cluster = Traits::cluster_size > 1;
 using Ring = pipeline::PartRing<Traits::head_dim / 64, has_cluster>;
-using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
+using Schedule = pipeline::SplitSchedule<Traits::cluster_size, true>;
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, Traits::cluster_size, pipeline::NoVotes>;
 using Slice = pipeline::AccumulatorSlice<Traits::consumer_threads>;
 using Fold = pipeline::AccumulatorFold<Slice, Traits::squares>;

@@ -35,12 +35,11 @@ struct PageBatch {
     bool has_newest;          /* rows, in each of its tiles: history.cuh */
 };
 
-template <int cluster_size, int tile_tokens>
+template <class Schedule, int tile_tokens>
 class PageStream {
   public:
     /* `table_offset`: from an entry of the page table to the one that this tensor uses. */
-    __device__ __forceinline__ PageStream(const schedule_params &params, SplitSchedule<cluster_size> &schedule,
-                                          int64_t table_offset)
+    __device__ __forceinline__ PageStream(const schedule_params &params, Schedule &schedule, int64_t table_offset)
         : params_(params), table_(params.page_table + table_offset), schedule_(schedule),
           pages_shift_(__ffs(params.page_size.value) - __ffs(params.box_tokens)), lane_(threadIdx.x & 31) {}
 
@@ -78,7 +77,7 @@ class PageStream {
 
     const schedule_params &params_;
     const int32_t *const table_;
-    SplitSchedule<cluster_size> &schedule_;
+    Schedule &schedule_;
     const int pages_shift_; /* log2 of boxes in a page */
     const int lane_;
     Piece piece_ = {};

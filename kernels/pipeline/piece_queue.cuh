@@ -72,9 +72,9 @@ struct PieceQueue {
 };
 
 /* The announcer warp: every piece of this worker and the rows of its unit, in order, then the end of work. */
-template <bool has_options, int tile_tokens, int teams, int row_tile, int cluster_size>
-__device__ __forceinline__ void announce(const schedule_params &params, const query_params &query_rows,
-                                         SplitSchedule<cluster_size> &schedule, PieceQueue<row_tile> &pieces, int lane) {
+template <bool has_options, int tile_tokens, int teams, int row_tile, class Schedule>
+__device__ __forceinline__ void announce(const schedule_params &params, const query_params &query_rows, Schedule &schedule,
+                                         PieceQueue<row_tile> &pieces, int lane) {
     schedule.begin();
     uint32_t tiles = 0; /* of the pieces so far */
     for (uint32_t number = 0;; ++number) {

@@ -46,17 +46,18 @@ class Producer {
           waits_for_votes_(Votes::exist && tensor == tensor_v && skip_factor > 0.f),
           reads_ahead_(usual_stages == Ring::num_stages || is_history_final(params)), votes_(votes) {}
 
-    __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
+    template <class Schedule>
+    __device__ __forceinline__ void run(Schedule &schedule, int lane) {
         run(schedule, lane, [](const Piece &) {});
     }
 
     /* before_first_copy(first piece) is called once, where there is anything to copy. */
-    template <class BeforeFirstCopy>
-    __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane, BeforeFirstCopy before_first_copy) {
+    template <class Schedule, class BeforeFirstCopy>
+    __device__ __forceinline__ void run(Schedule &schedule, int lane, BeforeFirstCopy before_first_copy) {
         if (!reads_ahead_ && warp_ > 0)
             return;
         schedule.begin();
-        PageStream<cluster_size, tile_tokens> stream(params_, schedule, tensor_ == tensor_v ? params_.page_table_v_offset : 0);
+        PageStream<Schedule, tile_tokens> stream(params_, schedule, tensor_ == tensor_v ? params_.page_table_v_offset : 0);
         const int boxes_per_tile = tile_tokens >> (__ffs(params_.box_tokens) - 1);
         PageBatch batch = stream.next();
         if (!batch.piece.end_of_work)

@@ -10,6 +10,10 @@
  * Where the KV heads of a request lie side by side, workers come in groups: the ranges are those of one head, and the workers of a
  * group do the same range for a head each. What they read at a time is one stretch of memory, which comes faster than pieces do.
  *
+ * Where a piece takes its time whatever its length (MLA: its queries, its results), units have margins: so many boxes that count and do not
+ * exist, on both sides of each. Who has more of the beginnings and ends of units then has fewer boxes, and a cut within a margin moves
+ * to the end of the unit: it leaves nobody a piece that is hardly worth it.
+ *
  * So where a unit is cut depends on the units beside it, and the last bits of its result, too. With SCHEDULE_FIXED_CHUNKS they do not:
  * a unit is cut into chunks, by what it has of boxes and by nothing else, and a worker computes the chunks that end in its range,
  * each as a piece of its own.
@@ -32,8 +36,8 @@ namespace pipeline {
 __device__ __noinline__ uint32_t divide(uint32_t dividend, uint32_t divisor) { return dividend / divisor; }
 
 /*
- * Two sequences, one after the other: what they see, the boxes of one unit (at least 1, 0 past the last sequence), and how many units
- * of each there are for one worker of a group.
+ * Two sequences, one after the other: what they see, the boxes of one unit with its margins (of those at least 1, 0 past the last
+ * sequence), and how many units of each there are for one worker of a group.
  */
 struct SequencePair {
     TokenRange range[2];
@@ -41,11 +45,11 @@ struct SequencePair {
 
     SequencePair() = default;
     __device__ __forceinline__ SequencePair(const Sequences &sequences, const Sequences &shared_copy, int sequence,
-                                            const int (&lengths)[2], int heads, int box_shift) {
+                                            const int (&lengths)[2], int heads, int box_shift, uint32_t margins) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             range[i] = sequences.visible_range(shared_copy, sequence + i, lengths[i]);
-            boxes[i] = sequence + i < sequences.count ? max(range[i].num_boxes(box_shift), 1u) : 0u;
+            boxes[i] = sequence + i < sequences.count ? max(range[i].num_boxes(box_shift), 1u) + margins : 0u;
             units[i] = heads * sequences.passes(shared_copy, sequence + i);
         }
     }
@@ -70,17 +74,19 @@ struct SequenceWindow {
     uint32_t inclusive; /* flat boxes of the window's sequences up to and with these */
 };
 
-__device__ __noinline__ SequenceWindow window_at(const Sequences &sequences, int first, int heads, int box_shift) {
+__device__ __noinline__ SequenceWindow window_at(const Sequences &sequences, int first, int heads, int box_shift,
+                                                 uint32_t margins) {
     const int sequence = first + (threadIdx.x & 31) * 2;
     const int lengths[2] = {sequences.load_length(sequence), sequences.load_length(sequence + 1)};
     SequenceWindow window;
-    window.pair = SequencePair(sequences, sequences, sequence, lengths, heads, box_shift);
+    window.pair = SequencePair(sequences, sequences, sequence, lengths, heads, box_shift, margins);
     window.inclusive = inclusive_scan(window.pair.flat_boxes());
     return window;
 }
 
 /* Flat boxes of `pairs` pairs of sequences. */
-__device__ __noinline__ uint32_t count_boxes(const Sequences &sequences, int sequence, int pairs, int heads, int box_shift) {
+__device__ __noinline__ uint32_t count_boxes(const Sequences &sequences, int sequence, int pairs, int heads, int box_shift,
+                                             uint32_t margins) {
     uint32_t boxes = 0;
     int upcoming[2] = {sequences.load_length(sequence), sequences.load_length(sequence + 1)};
 #pragma unroll 1
@@ -88,7 +94,7 @@ __device__ __noinline__ uint32_t count_boxes(const Sequences &sequences, int seq
         const int lengths[2] = {upcoming[0], upcoming[1]};
         for (int i = 0; i < 2; ++i)
             upcoming[i] = sequences.load_length(sequence + 2 + i);
-        boxes += SequencePair(sequences, sequences, sequence, lengths, heads, box_shift).flat_boxes();
+        boxes += SequencePair(sequences, sequences, sequence, lengths, heads, box_shift, margins).flat_boxes();
     }
     return boxes;
 }
@@ -105,7 +111,7 @@ struct Piece {
     int request, kv_head, row_pass;
     int first_token, end_token;      /* visible tokens of the whole unit; empty: equal */
     int first_box, end_box;          /* this CTA's boxes of the piece; empty: equal */
-    uint32_t unit_start, unit_boxes; /* flat boxes of the whole unit, at least 1 */
+    uint32_t unit_start, unit_boxes; /* flat boxes of the whole unit, without margins, at least 1 */
     /* From find_parts: */
     uint32_t num_workers;     /* that share the unit */
     uint32_t part, num_parts; /* of all pieces of the unit, in order */
@@ -199,8 +205,8 @@ __device__ __forceinline__ bool needs_shared_sequences(const schedule_params &pa
     return (params.rare & SCHEDULE_EXACT_RANGES) != 0 || params.batch_size * params.sequences_per_request.value > 64;
 }
 
-/* All lanes of a warp call every function together. */
-template <int cluster_size>
+/* All lanes of a warp call every function together. `has_margins`: SCHEDULE_UNIT_MARGINS may be set. */
+template <int cluster_size, bool has_margins = false>
 class SplitSchedule {
   public:
     /* `shared_sequences`: those of the parameter block, in shared memory, complete before begin() if it needs them. */
@@ -210,6 +216,7 @@ class SplitSchedule {
           head_of_group_(worker & ((1u << params.head_shift) - 1)), rank_(rank), lane_(threadIdx.x & 31),
           box_shift_(__ffs(params.box_tokens) - 1), heads_(params.heads_per_worker.value),
           pairs_per_lane_((sequences_.count + 63) / 64),
+          margin_(has_margins && rarely((params.rare & SCHEDULE_UNIT_MARGINS) != 0) ? params.unit_margin_boxes : 0u),
           is_unit_each_(cluster_size > 1 && (params.rare & SCHEDULE_UNIT_EACH) != 0) {}
 
     /* Issues the loads of the first lengths, which begin() waits for. */
@@ -250,34 +257,22 @@ class SplitSchedule {
             return piece;
         }
 
-        uint32_t here;
-        while (rarely((here = __ballot_sync(0xffffffffu, position_ - window_start_ < window_.inclusive)) == 0)) {
-            window_start_ += __shfl_sync(0xffffffffu, window_.inclusive, 31);
-            window_first_ += 64;
-            window_ = window_at(shared_sequences_, window_first_, heads_, box_shift_);
+        uint32_t offset, boxes;
+        for (;;) {
+            boxes = find_unit(piece, offset);
+            if (!has_margins || !rarely(offset >= margin_ + boxes))
+                break;
+            go_to(position_ + boxes + 2 * margin_ - offset); /* the range begins in the margin behind this unit */
+            if (position_ == end_)
+                return end_of_work();
         }
-        const SequencePair &pair = window_.pair;
-        const int source = __ffs(here) - 1;
-        const uint32_t pair_start = window_start_ + __shfl_sync(0xffffffffu, window_.inclusive - pair.flat_boxes(), source);
-        const uint32_t first_flat = __shfl_sync(0xffffffffu, pair.boxes[0] * pair.units[0], source);
-        const bool is_second = position_ - pair_start >= first_flat;
-        const int sequence = window_first_ + source * 2 + is_second;
-        const uint32_t offset = position_ - pair_start - (is_second ? first_flat : 0u);
-        const uint32_t boxes = __shfl_sync(0xffffffffu, is_second ? pair.boxes[1] : pair.boxes[0], source);
-        piece.first_token = __shfl_sync(0xffffffffu, is_second ? pair.range[1].first : pair.range[0].first, source);
-        piece.end_token = __shfl_sync(0xffffffffu, is_second ? pair.range[1].end : pair.range[0].end, source);
-
-        /* offset / boxes: lane i says whether unit i begins at or before the position. */
-        int unit = __popc(__ballot_sync(0xffffffffu, lane_ * boxes <= offset)) - 1;
-        if (rarely(heads_ * params_.row_passes > 32))
-            unit = divide(offset, boxes);
-        piece.row_pass = quotient(unit, params_.heads_per_worker);
-        const int head_in_sequence = unit - piece.row_pass * heads_;
-        piece.request = sequences_.request_of(sequence);
-        piece.kv_head =
-            sequences_.first_head_of(sequence, piece.request) + (head_in_sequence << params_.head_shift) + head_of_group_;
-        uint32_t first = offset - unit * boxes, end = min(boxes, first + (end_ - position_));
-        piece.unit_start = position_ - first;
+        uint32_t first = offset - min(offset, margin_), end = offset + (end_ - position_);
+        end = min(boxes, end - min(end, margin_));
+        if (has_margins && rarely(end == 0)) { /* it ends in the one ahead of it */
+            position_ = end_;
+            return end_of_work();
+        }
+        piece.unit_start = position_ - offset + margin_;
         piece.unit_boxes = boxes;
         if (rarely(has_fixed_chunks<cluster_size>(params_))) {
             const Chunk chunk = chunk_of(first, boxes, params_.min_chunk_boxes, params_.max_chunks);
@@ -331,6 +326,48 @@ class SplitSchedule {
         return piece;
     }
 
+    /*
+     * The unit at the position, to the piece; of its boxes the number, and how far from the beginning of the margin ahead of them the
+     * position lies.
+     */
+    __device__ __forceinline__ uint32_t find_unit(Piece &piece, uint32_t &ret_offset) {
+        uint32_t here;
+        while (rarely((here = __ballot_sync(0xffffffffu, position_ - window_start_ < window_.inclusive)) == 0)) {
+            window_start_ += __shfl_sync(0xffffffffu, window_.inclusive, 31);
+            window_first_ += 64;
+            window_ = window_at(shared_sequences_, window_first_, heads_, box_shift_, 2 * margin_);
+        }
+        const SequencePair &pair = window_.pair;
+        const int source = __ffs(here) - 1;
+        const uint32_t pair_start = window_start_ + __shfl_sync(0xffffffffu, window_.inclusive - pair.flat_boxes(), source);
+        const uint32_t first_flat = __shfl_sync(0xffffffffu, pair.boxes[0] * pair.units[0], source);
+        const bool is_second = position_ - pair_start >= first_flat;
+        const int sequence = window_first_ + source * 2 + is_second;
+        const uint32_t offset = position_ - pair_start - (is_second ? first_flat : 0u);
+        const uint32_t boxes = __shfl_sync(0xffffffffu, is_second ? pair.boxes[1] : pair.boxes[0], source);
+        piece.first_token = __shfl_sync(0xffffffffu, is_second ? pair.range[1].first : pair.range[0].first, source);
+        piece.end_token = __shfl_sync(0xffffffffu, is_second ? pair.range[1].end : pair.range[0].end, source);
+
+        /* offset / boxes: lane i says whether unit i begins at or before the position. */
+        int unit = __popc(__ballot_sync(0xffffffffu, lane_ * boxes <= offset)) - 1;
+        if (rarely(heads_ * params_.row_passes > 32))
+            unit = divide(offset, boxes);
+        piece.row_pass = quotient(unit, params_.heads_per_worker);
+        const int head_in_sequence = unit - piece.row_pass * heads_;
+        piece.request = sequences_.request_of(sequence);
+        piece.kv_head =
+            sequences_.first_head_of(sequence, piece.request) + (head_in_sequence << params_.head_shift) + head_of_group_;
+        ret_offset = offset - unit * boxes;
+        return boxes - 2 * margin_;
+    }
+
+    /* From a unit to the next one. What a range has of the margin ahead of a unit is no piece. */
+    __device__ __forceinline__ void go_to(uint32_t position) {
+        position_ = min(position, end_);
+        if (end_ - position_ <= margin_)
+            position_ = end_;
+    }
+
     /* The boxes of a unit from `first` on up to `end` are the piece, of which this CTA gets its share. */
     __device__ __forceinline__ void take_boxes(Piece &piece, uint32_t first, uint32_t end) {
         /* The one box of an empty unit does not exist. */
@@ -339,6 +376,8 @@ class SplitSchedule {
         piece.first_box = first_box + live * rank_ / cluster_size;
         piece.end_box = first_box + live * (rank_ + 1) / cluster_size;
         position_ = piece.unit_start + end;
+        if (has_margins && end == piece.unit_boxes)
+            go_to(position_ + margin_);
         piece.is_last = position_ == end_;
     }
 
@@ -383,10 +422,11 @@ class SplitSchedule {
 
     /* Counts all boxes and divides them among the workers. The flat boxes of the sequences that this lane counts. */
     __device__ __forceinline__ uint32_t cut_work() {
-        window_.pair = SequencePair(sequences_, shared_sequences_, first_sequence(), lengths_, heads_, box_shift_);
+        window_.pair = SequencePair(sequences_, shared_sequences_, first_sequence(), lengths_, heads_, box_shift_, 2 * margin_);
         uint32_t lane_boxes = window_.pair.flat_boxes();
         if (rarely(pairs_per_lane_ > 1))
-            lane_boxes += count_boxes(shared_sequences_, first_sequence() + 2, pairs_per_lane_ - 1, heads_, box_shift_);
+            lane_boxes +=
+                count_boxes(shared_sequences_, first_sequence() + 2, pairs_per_lane_ - 1, heads_, box_shift_, 2 * margin_);
         const uint32_t total = __reduce_add_sync(0xffffffffu, lane_boxes);
         window_.inclusive = sequences_.count <= 2 ? total : inclusive_scan(lane_boxes);
 
@@ -422,10 +462,11 @@ class SplitSchedule {
     const int box_shift_;
     const int heads_;          /* of a sequence, that one worker of a group computes */
     const int pairs_per_lane_; /* that a lane counts in cut_work() */
+    const uint32_t margin_;    /* boxes that count on each side of a unit's */
     bool is_unit_each_;        /* this worker has one unit, all of it */
     int lengths_[2];           /* on their way to begin() */
     WorkSplit split_;
-    uint32_t position_, end_; /* flat boxes still to do */
+    uint32_t position_, end_; /* flat boxes still to do, margins among them */
     int window_first_;        /* sequence */
     uint32_t window_start_;   /* flat box of its first unit */
     SequenceWindow window_;

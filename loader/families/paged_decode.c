@@ -407,6 +407,22 @@ static uint32_t min_boxes_per_worker(const struct problem *problem, const struct
     return (uint32_t)larger(smaller(worth_tokens / box_tokens, unit_boxes), 1);
 }
 
+/*
+ * Boxes that a worker takes in while it would begin and hand over a piece, by half. Equal units that are cut into three parts and more
+ * would have fewer boxes in the first and the last of them than in those between, and of others a range has one end at most.
+ */
+static uint32_t unit_margin_boxes(const struct problem *problem, const struct paged_units *units,
+                                  const struct selection *selection, uint32_t box_tokens) {
+    const contract_t *contract = &selection->record->kernel->contract;
+    const int64_t num_units = requests(problem) * units->num_kv_heads * units->row_passes;
+    if (problem->given.op != LIBDECODE_OP_MLA_DECODE || is_sparse(problem) || max_chunks(&problem->given) > 0 ||
+        selection->num_workers > 2 * num_units)
+        return 0;
+    const int64_t box_ps = mla_token_ps(problem, contract) * box_tokens;
+    const int64_t margin = times_of(problem, contract)->unit_ns * 1000 * contract->cluster_size / box_ps / 2;
+    return 2 * margin <= (INT32_MAX - most_boxes(problem, contract)) / num_units ? (uint32_t)margin : 0;
+}
+
 struct schedule_params paged_schedule_params(const struct problem *problem, const struct selection *selection,
                                              const libdecode_tensors *tensors) {
     const libdecode_problem *given = &problem->given;
@@ -414,11 +430,12 @@ struct schedule_params paged_schedule_params(const struct problem *problem, cons
     uint32_t box = paged_box_tokens(problem, contract);
     const struct paged_units units = paged_units(problem, contract);
     int32_t shift = head_shift(&units, selection);
+    const uint32_t margin = unit_margin_boxes(problem, &units, selection, box);
     return (struct schedule_params){
         .seq_lens = tensors->seq_lens,
         .page_table = tensors->page_table,
         .row_passes = (int32_t)smaller(units.row_passes, INT32_MAX),
-        .rare = rare(problem, &units, selection, tensors),
+        .rare = rare(problem, &units, selection, tensors) | (margin > 0 ? SCHEDULE_UNIT_MARGINS : 0u),
         .seq_lens_request_stride = given->seq_lens_request_stride,
         .seq_lens_head_stride = given->seq_lens_head_stride,
         .page_table_request_stride = tensors->page_table != NULL ? given->page_table_request_stride : 0,
@@ -446,6 +463,7 @@ struct schedule_params paged_schedule_params(const struct problem *problem, cons
         .row_tile = (int32_t)contract->row_tile,
         .min_chunk_boxes = min_chunk_tokens(problem) / box,
         .max_chunks = (uint32_t)max_chunks(given),
+        .unit_margin_boxes = margin,
     };
 }
 

@@ -71,6 +71,9 @@ static cuda_result take_launch(const struct cuda_launch_config *config, cuda_fun
     require((size_t)config->grid_x * 2 * chunks * contract->record_bytes <= launched.records_bytes);
     require(chunks >= 1 && chunks <= KERNEL_MAX_CHUNKS && schedule->min_chunk_boxes >= 1);
     require((schedule->rare & SCHEDULE_FIXED_CHUNKS) == 0 || contract->cluster_size == 1);
+    require((schedule->rare & SCHEDULE_UNIT_MARGINS) == 0 ||
+            ((schedule->rare & SCHEDULE_FIXED_CHUNKS) == 0 && contract->family == KERNEL_FAMILY_MLA_DECODE &&
+             schedule->unit_margin_boxes < INT32_MAX / 2));
     require(schedule->head_shift >= 0 && schedule->heads_per_sequence % (1 << schedule->head_shift) == 0);
     require(schedule->num_workers.value >= 1 && schedule->row_passes >= 1 && schedule->heads_per_worker.value >= 1);
     require((schedule->num_workers.value << schedule->head_shift) * contract->cluster_size == config->grid_x);

@@ -44,6 +44,7 @@ struct Batch {
     schedule_params params;
 
     int q_len() const { return params.q_len; }
+    int margin() const { return (params.rare & SCHEDULE_UNIT_MARGINS) != 0 ? static_cast<int>(params.unit_margin_boxes) : 0; }
     int halves() const { return (q_len() + 31) / 32 * 2; }
     int first_query_token(int request) const { return cum_seq_lens_q.empty() ? request * q_len() : cum_seq_lens_q[request]; }
     int query_tokens(int request) const {
@@ -153,6 +154,9 @@ Batch drawn_batch() {
     batch.has_chunks = below(2) == 0;
     if (batch.has_chunks)
         params.rare |= SCHEDULE_FIXED_CHUNKS;
+    else if (below(2) == 0)
+        params.rare |= SCHEDULE_UNIT_MARGINS;
+    params.unit_margin_boxes = static_cast<uint32_t>(1 + below(below(2) == 0 ? 3 : 30));
     params.min_chunk_boxes = static_cast<uint32_t>(1 + below(below(2) == 0 ? 3 : 12));
     params.max_chunks = static_cast<uint32_t>(1 + below(below(2) == 0 ? KERNEL_MAX_CHUNKS : 5));
     return batch;
@@ -205,15 +209,15 @@ struct Announced {
 };
 
 /* What the announcer warp of a worker says, one CTA of a cluster of `cluster_size`. */
-template <int cluster_size>
+template <int cluster_size, bool has_margins>
 std::vector<Announced> pieces_of(const Batch &batch, int worker, int rank) {
     const pipeline::Sequences sequences(batch.params);
     std::vector<Announced> all;
     Rows rows = {};
     played::run_grid(1, 1, played::lanes, 0, 1, [&] {
         const unsigned lane = played::lane();
-        pipeline::SplitSchedule<cluster_size> schedule(batch.params, sequences, static_cast<uint32_t>(worker),
-                                                       static_cast<uint32_t>(rank));
+        pipeline::SplitSchedule<cluster_size, has_margins> schedule(batch.params, sequences, static_cast<uint32_t>(worker),
+                                                                    static_cast<uint32_t>(rank));
         schedule.issue_length_loads();
         schedule.begin();
         for (;;) {
@@ -238,6 +242,12 @@ std::vector<Announced> pieces_of(const Batch &batch, int worker, int rank) {
         }
     });
     return all;
+}
+
+template <int cluster_size>
+std::vector<Announced> pieces_of(const Batch &batch, int worker, int rank) {
+    return batch.margin() > 0 || worker % 2 == 0 ? pieces_of<cluster_size, true>(batch, worker, rank)
+                                                 : pieces_of<cluster_size, false>(batch, worker, rank);
 }
 
 /* What consumers make of it: the bits of a warp's 32 tokens, and whether they look at bits at all. */
@@ -327,6 +337,19 @@ void check_unit(const Batch &batch, const Unit &unit, const std::vector<const An
     }
 }
 
+/* Margins between the pieces of a worker count as its boxes do: none has more than its range. */
+void check_shares(const Batch &batch, const std::vector<std::vector<Announced>> &by_worker, int64_t total) {
+    const int64_t workers = batch.workers_of_a_head, share = (total + workers - 1) / workers;
+    if (total / workers < batch.params.min_boxes_per_worker)
+        return; /* fewer workers have it all */
+    for (const std::vector<Announced> &pieces : by_worker) {
+        int64_t boxes = 0;
+        for (const Announced &announced : pieces)
+            boxes += announced.piece.end_box - announced.piece.first_box;
+        REQUIRE(pieces.empty() || boxes + 2 * batch.margin() * (static_cast<int64_t>(pieces.size()) - 1) <= share);
+    }
+}
+
 /*
  * Records of units that workers share are no other unit's. Those of a unit that a worker has to itself may be its next one's, but no
  * other worker's: so such units must not mix.
@@ -394,6 +417,11 @@ Cuts check_batch(const Batch &batch) {
             cuts[unit].push_back({announced->piece.first_box, announced->piece.end_box});
     }
     check_records<cluster_size>(batch, by_worker);
+    int64_t total = 0; /* of one head of every group */
+    for (const auto &[unit, pieces] : units)
+        total += pieces[0]->piece.unit_boxes + 2 * batch.margin();
+    if (!batch.has_chunks)
+        check_shares(batch, by_worker, total >> batch.head_shift);
     return cuts;
 }
 

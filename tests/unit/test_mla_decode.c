@@ -120,6 +120,36 @@ static struct problem bf16_batch(int32_t heads, int32_t batch_size, int32_t toke
     return problem;
 }
 
+/*
+ * Of 64 rows in pairs, bf16, a piece takes 7,950 ns and a token 24.9 ns / 2, so 639 tokens: 319 on each side, in boxes of 32. Of 16 rows
+ * 2,600 ns and 16.8 ns: 77 on each side. Not where units are cut into more than two parts each, nor at fixed places.
+ */
+static void units_have_margins_for_what_a_piece_takes(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t row_tile, cluster_size;
+        int32_t batch_size, num_workers;
+        bool batch_invariant;
+        uint32_t margin;
+    } cases[] = {{64, 2, 64, 66, false, 9}, {64, 2, 64, 128, false, 9}, {64, 2, 64, 129, false, 0}, {16, 1, 64, 132, false, 2},
+                 {16, 1, 64, 132, true, 0}, {16, 1, 1, 8, false, 2},    {16, 1, 1, 9, false, 0}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct problem problem = bf16_batch(64, cases[i].batch_size, 4096);
+        libdecode_problem given = problem.given;
+        given.features |= cases[i].batch_invariant ? LIBDECODE_FEATURE_BATCH_INVARIANT : 0;
+        assert_int_equal(problem_check(&given, &problem), LIBDECODE_OK);
+        struct bundle_kernel kernel = {.contract = contract_of(cases[i].row_tile, KERNEL_DTYPE_BF16)};
+        kernel.contract.cluster_size = cases[i].cluster_size;
+        const struct kernel_record record = {.kernel = &kernel};
+        const struct selection selection = {
+            .record = &record, .row_passes = 1, .num_workers = cases[i].num_workers, .min_tiles_per_worker = 2};
+        const libdecode_tensors tensors = {.workspace = (void *)1};
+        const struct schedule_params params = paged_schedule_params(&problem, &selection, &tensors);
+        assert_int_equal(params.unit_margin_boxes, cases[i].margin);
+        assert_int_equal((params.rare & SCHEDULE_UNIT_MARGINS) != 0, cases[i].margin > 0);
+    }
+}
+
 enum { MOST_KERNELS = 8 };
 struct measured_case {
     int32_t heads, batch_size, tokens;
@@ -191,6 +221,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heads_become_groups_of_rows),
         cmocka_unit_test(a_launch_gets_one_map_and_both_parts_of_the_query),
+        cmocka_unit_test(units_have_margins_for_what_a_piece_takes),
         cmocka_unit_test(the_fastest_kernel_of_an_h200_is_predicted),
         cmocka_unit_test(the_fastest_kernel_of_an_h100_is_predicted),
         cmocka_unit_test(the_fastest_cluster_of_64_rows_is_predicted),
