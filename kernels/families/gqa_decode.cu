@@ -311,8 +311,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
             shared.pieces.pop(number);
             continue;
         }
-        if (number == 0 ||
-            !Traits::loads_query_ahead) /* before all copies of K and V have been asked for, behind which it would come */
+        if (number == 0 || !Traits::loads_query_ahead) /* before all copies have been asked for, behind which it would come */
             load_query(params, announced, place, state);
         if (asks_rope(params)) {
             if (number == 0)
