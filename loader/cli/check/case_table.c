@@ -331,6 +331,7 @@ const struct test_case test_cases[] = {
     {"heads_16_batch_invariant", 1, 16, 64, 0, CASE_QUERY_ROPE | CASE_BATCH_INVARIANT | CASE_LSE | CASE_QUICK, LENS(3000, 0, 64, 2049, 5)},
     {"heads_64_batch_invariant", 1, 64, 32, 0, CASE_QUERY_ROPE | CASE_BATCH_INVARIANT | CASE_PADDED_STRIDES | CASE_RAGGED_Q | CASE_LSE,
      LENS(333, 2100, 0, 65), .q_len = 2},
+    {"heads_64_all_rows", 1, 64,   64,   0, CASE_ALL_ROWS | CASE_REPEAT | CASE_LSE, LENS(9000)},
     {"random_1",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_2",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},
     {"random_3",          0,  0,    0,   0, CASE_RANDOM, NO_LENS},

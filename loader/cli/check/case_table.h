@@ -67,6 +67,7 @@
 #define CASE_NO_LENGTHS CASE_FLAG(50) /* with CASE_CONTIGUOUS: every request is as long as there is room */
 
 #define CASE_TOP_K_LENS CASE_FLAG(55) /* of sparse attention: the ids of each query token that count */
+#define CASE_ALL_ROWS CASE_FLAG(59)   /* likewise: as many ids as the longest request has rows, however many */
 
 #define CASE_HOST_LENGTHS                                                                                                        \
     CASE_FLAG(54) /* lengths stay in host memory; not with CASE_PER_HEAD, CASE_GRAPH, CASE_BATCH_INVARIANT */

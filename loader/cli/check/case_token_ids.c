@@ -13,6 +13,8 @@ enum { MAX_TOP_K = 2048 };
 /* Of a multiple of nothing, of tiles and their neighbours, more than there are tokens. */
 static int32_t drawn_top_k(struct making *making) {
     const int32_t longest = making->result->longest;
+    if (has(making, CASE_ALL_ROWS))
+        return longest;
     const int32_t counts[] = {1, 3, 63, 64, 65, 200, longest, longest / 2 + 1, longest + 7, MAX_TOP_K};
     const int32_t count = counts[random_below(&making->random, sizeof counts / sizeof counts[0])];
     return count < 1 ? 1 : count > MAX_TOP_K ? MAX_TOP_K : count;

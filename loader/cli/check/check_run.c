@@ -20,7 +20,7 @@
 #define GUARD_BYTES 4096
 #define POISON_BYTE 0xff /* NaN in bf16, fp16, e4m3 and f32 */
 #define LOAD_LAUNCHES 3  /* on the second stream, for every repeated launch */
-#define ROW_LAUNCHES 16  /* back to back on one stream; this and the next two: at most, as few_of says */
+#define ROW_LAUNCHES 16  /* back to back on one stream; this and the next two: as rounds_up_to says */
 #define CHAIN_ROUNDS 8
 #define LATE_ROUNDS 4
 
@@ -427,8 +427,8 @@ static void repeat_under_load(struct check_rig *rig, const struct device_case *d
 }
 
 /* Who asks for few repeats has a device that computes slowly. */
-static int few_of(int most, int repeats) {
-    const int wanted = repeats < 1 ? 2 : repeats < most ? 2 * repeats : most;
+static int rounds_up_to(int most, int repeats) {
+    const int wanted = repeats < 1 ? 2 : 2 * repeats;
     return wanted < most ? wanted : most;
 }
 
@@ -440,7 +440,7 @@ static void run_in_a_row(struct check_rig *rig, const struct device_case *device
         return;
     struct results in_turn[] = {rig->results, rig->load};
     in_turn[1].workspace = rig->results.workspace;
-    for (int launches = 0; launches < few_of(ROW_LAUNCHES, repeats) && !failed(failure); launches++)
+    for (int launches = 0; launches < rounds_up_to(ROW_LAUNCHES, repeats) && !failed(failure); launches++)
         launch(device_case, plan, &in_turn[launches % 2], rig->stream, failure);
     if (gpu_wait(rig->gpu, rig->stream) && !failed(failure) &&
         same_bits(rig, device_case, &rig->results, "launches back to back", failure))
@@ -454,7 +454,7 @@ static void run_behind_late_rows(struct check_rig *rig, const struct device_case
     libdecode_tensors tensors = tensors_with(device_case, &rig->results);
     tensors.launch_flags = LIBDECODE_LAUNCH_PROGRAMMATIC | LIBDECODE_LAUNCH_HISTORY_FINAL;
     bool good = late_rows_make(rig->gpu, device_case->host, device_case->buffers, &rows);
-    for (int round = 0; good && round < few_of(LATE_ROUNDS, repeats) && !failed(failure); round++) {
+    for (int round = 0; good && round < rounds_up_to(LATE_ROUNDS, repeats) && !failed(failure); round++) {
         good = poison_results(rig, &rig->results, failure) && late_rows_spoil(rig->gpu, &rows, &rig->late_copy, rig->stream) &&
                late_rows_write(rig->gpu, &rows, &rig->late_copy, rig->stream) &&
                launch_with(plan, &tensors, rig->stream, failure) && gpu_wait(rig->gpu, rig->stream);
@@ -490,7 +490,7 @@ static void run_chain(struct check_rig *rig, const struct device_case *device_ca
         return;
     if (!launch_chain(rig, device_case, plan, 0, failure) || !read_results(rig, &rig->load, rig->first, failure))
         return;
-    for (int round = 0; round < few_of(CHAIN_ROUNDS, repeats) && !failed(failure); round++) {
+    for (int round = 0; round < rounds_up_to(CHAIN_ROUNDS, repeats) && !failed(failure); round++) {
         if (launch_chain(rig, device_case, plan, LIBDECODE_LAUNCH_PROGRAMMATIC, failure))
             same_bits(rig, device_case, &rig->load, "a programmatic launch behind the one that wrote its query", failure);
     }
