@@ -3,7 +3,8 @@
  * The cost model: every constant of it stands in the tables below. Decode attention reads the KV cache once per pass and does
  * little else, so a launch takes its fixed time, the time in which the bytes can be read, and what the reduction of a unit
  * (sequence and pass) adds: within a cluster, and between workers where a unit is split.
- * All units, laid end to end, are cut into equal ranges, one a worker (kernels/pipeline/split_schedule.cuh). Where a cut falls
+ * All units, laid end to end, are cut into equal ranges, one a worker (kernels/pipeline/split_schedule.cuh; the margins that MLA's
+ * units have there are not counted here). Where a cut falls
  * beside the end of a unit, its worker has a piece more to begin and to hand over: numbers of workers that divide the units, or
  * divide each of them evenly, are therefore the only ones worth a look, beside as many as there is room for.
  * Fitted to 1,858 times of an H200 with random pages of 16 tokens of bf16, 75 shapes with forced numbers of workers for every

@@ -81,7 +81,7 @@ struct Traits {
 using Format = Traits::Format;
 using Query = tile::OperandQuery<Format>;
 using Scores = tile::GroupSoftmax::Scores;
-using Result = pipeline::TransposedResult<Format, Traits::v_dim, false>;
+using Result = pipeline::TransposedResult<Format, Traits::v_dim, /* groups_parts */ false>;
 using Output = Result::Output;
 using Schedule = pipeline::SplitSchedule<1>;
 using Turn = pipeline::WeightTurn<Traits::weight_places>;

@@ -388,8 +388,10 @@ static bool has_unit_each(const struct problem *problem, const struct paged_unit
 }
 
 static uint32_t rare(const struct problem *problem, const struct paged_units *units, const struct selection *selection,
-                     const libdecode_tensors *tensors) {
+                     const libdecode_tensors *tensors, uint32_t unit_margin_boxes) {
     uint32_t flags = early_begin(problem, units, selection, tensors);
+    if (unit_margin_boxes > 0)
+        flags |= SCHEDULE_UNIT_MARGINS;
     if (max_chunks(&problem->given) > 0)
         flags |= SCHEDULE_FIXED_CHUNKS;
     if (tensors->query_positions != NULL || tensors->cum_seq_lens_q != NULL)
@@ -408,15 +410,16 @@ static uint32_t min_boxes_per_worker(const struct problem *problem, const struct
 }
 
 /*
- * Boxes that a worker takes in while it would begin and hand over a piece, by half. Equal units that are cut into three parts and more
- * would have fewer boxes in the first and the last of them than in those between, and of others a range has one end at most.
+ * Half of the boxes that a worker reads in the time in which it begins and hands over a piece, for each side of a unit. None where units
+ * are cut into three parts and more on average: equal ones would get a shorter first and last part, and a range seldom holds more than
+ * one end of a unit.
  */
 static uint32_t unit_margin_boxes(const struct problem *problem, const struct paged_units *units,
                                   const struct selection *selection, uint32_t box_tokens) {
     const contract_t *contract = &selection->record->kernel->contract;
     const int64_t num_units = requests(problem) * units->num_kv_heads * units->row_passes;
-    if (problem->given.op != LIBDECODE_OP_MLA_DECODE || is_sparse(problem) || max_chunks(&problem->given) > 0 ||
-        selection->num_workers > 2 * num_units)
+    const bool has_margins = contract->family == KERNEL_FAMILY_MLA_DECODE && max_chunks(&problem->given) == 0;
+    if (!has_margins || selection->num_workers > 2 * num_units)
         return 0;
     const int64_t box_ps = mla_token_ps(problem, contract) * box_tokens;
     const int64_t margin = times_of(problem, contract)->unit_ns * 1000 * contract->cluster_size / box_ps / 2;
@@ -435,7 +438,7 @@ struct schedule_params paged_schedule_params(const struct problem *problem, cons
         .seq_lens = tensors->seq_lens,
         .page_table = tensors->page_table,
         .row_passes = (int32_t)smaller(units.row_passes, INT32_MAX),
-        .rare = rare(problem, &units, selection, tensors) | (margin > 0 ? SCHEDULE_UNIT_MARGINS : 0u),
+        .rare = rare(problem, &units, selection, tensors, margin),
         .seq_lens_request_stride = given->seq_lens_request_stride,
         .seq_lens_head_stride = given->seq_lens_head_stride,
         .page_table_request_stride = tensors->page_table != NULL ? given->page_table_request_stride : 0,

@@ -19,7 +19,8 @@
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 static struct libdecode_launch_contract contract_of(uint32_t row_tile, uint32_t kv_dtype) {
-    return (struct libdecode_launch_contract){.kv_dtype = kv_dtype,
+    return (struct libdecode_launch_contract){.family = KERNEL_FAMILY_MLA_DECODE,
+                                              .kv_dtype = kv_dtype,
                                               .head_dim = 576,
                                               .row_tile = row_tile,
                                               .tile_tokens = 64,
