@@ -48,7 +48,7 @@ class RowGather {
         Stream stream(params_, schedule, first_, 1, tensor_ == tensor_v ? params_.page_table_v_offset : 0, offsets_);
         /* Two tiles ahead: where memory is busy, one tile is over before the page ids come. */
         Batch batch = stream.next(), second = stream.next();
-        while (!batch.end_of_work) {
+        while (!batch.end_of_work()) {
             const Batch upcoming = stream.next();
             load_tile(batch, lane);
             ring_.advance();

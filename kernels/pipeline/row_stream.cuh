@@ -33,15 +33,16 @@ struct BatchOffset<false> {};
 /* A lane's tokens of a tile: number i is token `i * 32 + lane` of those that the warp looks after. */
 template <int tokens_per_lane, int tables, bool has_offsets>
 struct RowBatch : BatchOffset<has_offsets> {
-    bool end_of_work; /* there are no more tiles */
-    bool has_newest;  /* rows, among the tile's: history.cuh */
-    int kv_head;
+    bool has_newest; /* rows, among the tile's: history.cuh */
+    int kv_head;     /* below 0: there are no more tiles */
     struct {
         int in_page;      /* token; below 0: not to be copied */
         int page[tables]; /* may be no page: negative, or beyond the last */
 
         __device__ __forceinline__ bool live() const { return in_page >= 0; }
     } rows[tokens_per_lane];
+
+    __device__ __forceinline__ bool end_of_work() const { return kv_head < 0; }
 };
 
 /*
@@ -70,7 +71,7 @@ class RowStream {
         while (token_ >= end_token_) {
             piece_ = schedule_.next();
             if (piece_.end_of_work) {
-                batch.end_of_work = true;
+                batch.kv_head = -1;
                 return batch;
             }
             token_ = piece_.first_box << box_shift_;

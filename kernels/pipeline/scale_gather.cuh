@@ -34,7 +34,7 @@ class ScaleGather {
         /* Interleaved scales of four tokens are one block of V's; those of K come along. */
         Stream stream(params_.schedule, schedule, first_, params_.v_scales_interleaved != 0 ? 4 : 1);
         Batch batch = stream.next();
-        while (!batch.end_of_work) {
+        while (!batch.end_of_work()) {
             const Batch upcoming = stream.next();
             load_tile(batch, params_.k_scales, tensor_k, lane);
             load_tile(batch, params_.v_scales, tensor_v, lane);
