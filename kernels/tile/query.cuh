@@ -228,8 +228,8 @@ struct QueryFragment {
             if (vector * Vectors::stride + first_dim < live_dims)
                 load_words(elements + vector * Vectors::stride, loaded);
 #pragma unroll
-            for (int word = 0; word < words; ++word)
-                raw(n, vector, word) = loaded[word];
+            for (int word = 0; word < Vectors::width / 2; ++word) /* all: what is kept of another query would take registers */
+                raw(n, vector, word) = word < words ? loaded[word % words] : 0u;
         }
     }
     __device__ __forceinline__ void load_vectors(const query_params &query, int n, int64_t first, int live_dims, int lane) {
