@@ -409,17 +409,22 @@ static uint32_t min_boxes_per_worker(const struct problem *problem, const struct
     return (uint32_t)larger(smaller(worth_tokens / box_tokens, unit_boxes), 1);
 }
 
+/* Whether all units are expected to be as long. */
+static bool are_alike(const struct problem *problem, const struct paged_units *units) {
+    const struct planned_tokens planned = planned_tokens(problem, units);
+    return planned.total / (requests(problem) * units->num_kv_heads) == planned.longest;
+}
+
 /*
- * Half of the boxes that a worker reads in the time in which it begins and hands over a piece, for each side of a unit. None where units
- * are cut into three parts and more on average: equal ones would get a shorter first and last part, and a range seldom holds more than
- * one end of a unit.
+ * Half of the boxes that a worker reads in the time in which it begins and hands over a piece, for each side of a unit. None where equal
+ * units are cut into three parts and more each: they would get a shorter first and last part.
  */
 static uint32_t unit_margin_boxes(const struct problem *problem, const struct paged_units *units,
                                   const struct selection *selection, uint32_t box_tokens) {
     const contract_t *contract = &selection->record->kernel->contract;
     const int64_t num_units = requests(problem) * units->num_kv_heads * units->row_passes;
     const bool has_margins = contract->family == KERNEL_FAMILY_MLA_DECODE && max_chunks(&problem->given) == 0;
-    if (!has_margins || selection->num_workers > 2 * num_units)
+    if (!has_margins || (are_alike(problem, units) && selection->num_workers > 2 * num_units))
         return 0;
     const int64_t box_ps = mla_token_ps(problem, contract) * box_tokens;
     const int64_t margin = times_of(problem, contract)->unit_ns * 1000 * contract->cluster_size / box_ps / 2;

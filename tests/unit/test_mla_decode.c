@@ -123,7 +123,7 @@ static struct problem bf16_batch(int32_t heads, int32_t batch_size, int32_t toke
 
 /*
  * Of 64 rows in pairs, bf16, a piece takes 7,950 ns and a token 24.9 ns / 2, so 639 tokens: 319 on each side, in boxes of 32. Of 16 rows
- * 2,600 ns and 16.8 ns: 77 on each side. Not where units are cut into more than two parts each, nor at fixed places.
+ * 2,600 ns and 16.8 ns: 77 on each side. Not where units of one length are cut into more than two parts each, nor at fixed places.
  */
 static void units_have_margins_for_what_a_piece_takes(void **state) {
     (void)state;
@@ -131,13 +131,18 @@ static void units_have_margins_for_what_a_piece_takes(void **state) {
         uint32_t row_tile, cluster_size;
         int32_t batch_size, num_workers;
         bool batch_invariant;
+        int64_t total_kv_tokens;
         uint32_t margin;
-    } cases[] = {{64, 2, 64, 66, false, 9}, {64, 2, 64, 128, false, 9}, {64, 2, 64, 129, false, 0}, {16, 1, 64, 132, false, 2},
-                 {16, 1, 64, 132, true, 0}, {16, 1, 1, 8, false, 2},    {16, 1, 1, 9, false, 0}};
+    } cases[] = {{64, 2, 64, 66, false, 0, 9},        {64, 2, 64, 128, false, 0, 9},
+                 {64, 2, 64, 129, false, 0, 0},       {16, 1, 64, 132, false, 0, 2},
+                 {16, 1, 64, 132, true, 0, 0},        {16, 1, 1, 8, false, 0, 2},
+                 {16, 1, 1, 9, false, 0, 0},          {64, 2, 64, 129, false, 64 * 4096 - 64, 9},
+                 {16, 1, 64, 132, true, 64 * 1000, 0}};
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct problem problem = bf16_batch(64, cases[i].batch_size, 4096);
         libdecode_problem given = problem.given;
         given.features |= cases[i].batch_invariant ? LIBDECODE_FEATURE_BATCH_INVARIANT : 0;
+        given.total_kv_tokens = cases[i].total_kv_tokens;
         assert_int_equal(problem_check(&given, &problem), LIBDECODE_OK);
         struct bundle_kernel kernel = {.contract = contract_of(cases[i].row_tile, KERNEL_DTYPE_BF16)};
         kernel.contract.cluster_size = cases[i].cluster_size;
