@@ -31,8 +31,8 @@
 #include "abi.h"
 #include "pipeline/accumulator_exchange.cuh"
 #include "pipeline/accumulator_fold.cuh"
+#include "pipeline/accumulator_store.cuh"
 #include "pipeline/cluster_exchange.cuh"
-#include "pipeline/epilogue.cuh"
 #include "pipeline/page_stream.cuh"
 #include "pipeline/part_ring.cuh"
 #include "pipeline/piece_queue.cuh"
@@ -81,6 +81,7 @@ using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, Traits
 using Slice = pipeline::AccumulatorSlice<Traits::consumer_threads>;
 using Fold = pipeline::AccumulatorFold<Slice, Traits::squares>;
 using Exchange = pipeline::AccumulatorExchange<Slice, Traits::squares, Traits::cluster_size>;
+using Store = pipeline::AccumulatorStore<Format, Slice, Traits::group_columns>;
 using TileTokens = tile::WarpTokens<Traits::row_tile, Traits::tile_tokens>;
 
 struct SharedMemory {
@@ -296,66 +297,6 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, SharedMe
     }
 }
 
-/* Where a unit's rows go: of those whose columns this lane stores, the elements of out; and what is multiplied and stored of each. */
-struct OutputRows {
-    static constexpr int vector = 8, of_lane = 4; /* columns of a store; rows of a lane, every fourth of the warp's */
-    static_assert(Traits::square_columns / vector * of_lane == 32 && of_lane * 4 == 16, "a warp's stores: 4 rows each");
-
-    const output_params &output;
-    const tile::RowMap &rows;
-    const int live_rows;
-    int64_t element[of_lane];
-
-    __device__ __forceinline__ OutputRows(const output_params &output, const tile::RowMap &rows, int live_rows,
-                                          const Place &place)
-        : output(output), rows(rows), live_rows(live_rows) {
-#pragma unroll
-        for (int i = 0; i < of_lane; ++i)
-            element[i] = rows.output_offset(output, row(i, place)) + place.group * Traits::group_columns + column(place);
-    }
-    static __device__ __forceinline__ int row(int i, const Place &place) { return place.first_row() + i * 4 + place.lane() / 8; }
-    static __device__ __forceinline__ int column(const Place &place) { return place.lane() % 8 * vector; }
-
-    /* What the rows of a thread's accumulators are multiplied by. With `stores_lse` their lse, too. */
-    __device__ __forceinline__ void finish(const Slice &result, const Place &place, bool stores_lse,
-                                           float (&scale)[tile::latent_lane_rows]) const {
-        const float output_scale = pipeline::output_scale<Format>(output);
-#pragma unroll
-        for (int i = 0; i < tile::latent_lane_rows; ++i) {
-            const int row = static_cast<int>(result.row(i));
-            const auto sink = [&] { return row < live_rows ? pipeline::sink_of(output, rows, row) : 0.f; };
-            const pipeline::FinishedRow finished(output, sink, result.reference[i], result.sum[i], output_scale);
-            scale[i] = finished.scale;
-            if (stores_lse && output.lse != nullptr && place.lane() % 4 == 0 && row < live_rows)
-                output.lse[rows.lse_offset(output, row)] = finished.lse(output);
-        }
-    }
-
-    /* 64 columns. They pass through `line`, where a line of Q was: there the warp finds together what its lanes have of a row. */
-    __device__ __forceinline__ void store(const Slice &result, const float (&scale)[tile::latent_lane_rows], const Place &place,
-                                          int square, uint32_t line) const {
-        tile::LatentSquare columns;
-#pragma unroll
-        for (int i = 0; i < Slice::per_thread; ++i) {
-            const float of_row = scale[i % 2];
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-                columns.operand[i / 2][half * 2 + i % 2] =
-                    tile::pack_output(output.dtype, result.value[i][half * 2] * of_row, result.value[i][half * 2 + 1] * of_row);
-        }
-        columns.store(line, place.warp(), place.lane());
-        __syncwarp();
-        uint16_t *const out = static_cast<uint16_t *>(output.rows) + square * Traits::square_columns;
-#pragma unroll
-        for (int i = 0; i < of_lane; ++i) {
-            uint32_t words[4];
-            ptx::load_shared(words, tile::SquareRows::at(line, row(i, place), column(place) * 2));
-            if (row(i, place) < live_rows)
-                *reinterpret_cast<uint4 *>(out + element[i]) = make_uint4(words[0], words[1], words[2], words[3]);
-        }
-    }
-};
-
 /* A square of the accumulators, whose number the compiler does not know: registers have no index. */
 __device__ __forceinline__ void take_square(Slice &result, const tile::LatentOutput &output, int square) {
     constexpr int square_eights = Traits::square_columns / 8;
@@ -432,7 +373,7 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
         }
     };
 
-    const OutputRows output(params.output, rows, live_rows, place);
+    const Store output(params.output, rows, live_rows, place);
     const bool is_part = piece.num_parts > 1, keeps_last = !has_cluster && is_part && piece.num_parts <= squares;
     float scale[tile::latent_lane_rows] = {};
     if (!is_part && !has_cluster)
@@ -518,8 +459,8 @@ __device__ __forceinline__ void consume(const mla_decode_params &params, SharedM
         shared.pieces.wait_described(number);
         meet_consumers(); /* its last line may give way to weights */
         attend(params, shared, announced.rows, ring, place, state);
-        number = announced.number; /* anew: kept over the loop it would take a register from it */
         finish(params, shared, ring, announced, row_map(), state);
+        number = announced.number; /* anew: kept over the loop it would take a register from it */
         shared.pieces.pop(number);
     }
 }

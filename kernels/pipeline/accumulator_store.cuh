@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* accumulator_store.cuh: the epilogue, as epilogue.cuh has it, of results that lie in registers as warpgroups left them (AccumulatorSlice). */
+#pragma once
+
+#include <cstdint>
+
+#include "pipeline/accumulator_fold.cuh"
+#include "pipeline/epilogue.cuh"
+#include "ptx/memory.cuh"
+#include "tile/latent_warpgroup.cuh"
+#include "tile/output.cuh"
+#include "tile/row_map.cuh"
+
+namespace pipeline {
+
+/*
+ * Where a unit's rows go: of those whose columns this lane stores, the elements of out; and what is multiplied and stored of each. Of a
+ * warpgroup with `group_columns`. Place: of the calling thread, with group, first_row(), warp() and lane().
+ */
+template <class Format, class S, int group_columns>
+struct AccumulatorStore {
+    static constexpr int vector = 8, of_lane = 4; /* columns of a store; rows of a lane, every fourth of the warp's */
+    static_assert(S::part_columns / vector * of_lane == 32 && of_lane * 4 == 16, "a warp's stores: 4 rows each");
+
+    const output_params &output;
+    const tile::RowMap &rows;
+    const int live_rows;
+    int64_t element[of_lane];
+
+    template <class Place>
+    __device__ __forceinline__ AccumulatorStore(const output_params &output, const tile::RowMap &rows, int live_rows,
+                                                const Place &place)
+        : output(output), rows(rows), live_rows(live_rows) {
+#pragma unroll
+        for (int i = 0; i < of_lane; ++i)
+            element[i] = rows.output_offset(output, row(i, place)) + place.group * group_columns + column(place);
+    }
+    template <class Place>
+    static __device__ __forceinline__ int row(int i, const Place &place) {
+        return place.first_row() + i * 4 + place.lane() / 8;
+    }
+    template <class Place>
+    static __device__ __forceinline__ int column(const Place &place) {
+        return place.lane() % 8 * vector;
+    }
+
+    /* What the rows of a thread's accumulators are multiplied by. With `stores_lse` their lse, too. */
+    template <class Place>
+    __device__ __forceinline__ void finish(const S &result, const Place &place, bool stores_lse,
+                                           float (&scale)[tile::latent_lane_rows]) const {
+        const float scale_of_all = output_scale<Format>(output);
+#pragma unroll
+        for (int i = 0; i < tile::latent_lane_rows; ++i) {
+            const int row = static_cast<int>(result.row(i));
+            const auto sink = [&] { return row < live_rows ? sink_of(output, rows, row) : 0.f; };
+            const FinishedRow finished(output, sink, result.reference[i], result.sum[i], scale_of_all);
+            scale[i] = finished.scale;
+            if (stores_lse && output.lse != nullptr && place.lane() % 4 == 0 && row < live_rows)
+                output.lse[rows.lse_offset(output, row)] = finished.lse(output);
+        }
+    }
+
+    /* 64 columns. They pass through `line`, where a line of Q was: there the warp finds together what its lanes have of a row. */
+    template <class Place>
+    __device__ __forceinline__ void store(const S &result, const float (&scale)[tile::latent_lane_rows], const Place &place,
+                                          int square, uint32_t line) const {
+        tile::LatentSquare columns;
+#pragma unroll
+        for (int i = 0; i < S::per_thread; ++i) {
+            const float of_row = scale[i % 2];
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                columns.operand[i / 2][half * 2 + i % 2] =
+                    tile::pack_output(output.dtype, result.value[i][half * 2] * of_row, result.value[i][half * 2 + 1] * of_row);
+        }
+        columns.store(line, place.warp(), place.lane());
+        __syncwarp();
+        uint16_t *const out = static_cast<uint16_t *>(output.rows) + square * S::part_columns;
+#pragma unroll
+        for (int i = 0; i < of_lane; ++i) {
+            uint32_t words[4];
+            ptx::load_shared(words, tile::SquareRows::at(line, row(i, place), column(place) * 2));
+            if (row(i, place) < live_rows)
+                *reinterpret_cast<uint4 *>(out + element[i]) = make_uint4(words[0], words[1], words[2], words[3]);
+        }
+    }
+};
+
+} // namespace pipeline
