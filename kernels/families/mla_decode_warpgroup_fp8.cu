@@ -78,7 +78,7 @@ using Format = Traits::Format;
 using Query = tile::OperandQuery<Format>;
 using ByteQuery = tile::ByteQuery<Format>;
 using Scores = tile::GroupSoftmax::Scores;
-using Result = pipeline::TransposedResult<Format, Traits::v_dim, /* groups_parts */ true>;
+using Result = pipeline::TransposedResult<Format, Traits::v_dim>;
 using Output = Result::Output;
 using Schedule = pipeline::SplitSchedule<1, true>;
 using Turn = pipeline::WeightTurn<Traits::weight_places>;
@@ -109,6 +109,7 @@ struct WorkMemory {
         };
         Result::Memory result;
     };
+    uint32_t fold_word; /* that a CTA's threads know of a fold */
     tile::GroupReferences references;
     alignas(16) float row_scale[Traits::row_tile]; /* of the rows' products with K; at the end of their results */
     float statistics[Traits::row_tile][2];         /* reference and sum of the rows of a piece */
@@ -146,8 +147,8 @@ __device__ __forceinline__ void meet_output() { ptx::named_barrier<output_barrie
 /* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
 
 __device__ __forceinline__ tile::RowMap map_rows(const mla_decode_params &params, const tile::UnitRows<Traits::row_tile> &unit,
-                                                 const pipeline::Piece &piece) {
-    return {params.schedule.group_size, unit.first_query_token, piece.kv_head, piece.row_pass * Traits::row_tile};
+                                                 const pipeline::Piece &piece, int first_row = 0) {
+    return {params.schedule.group_size, unit.first_query_token, piece.kv_head, piece.row_pass * Traits::row_tile + first_row};
 }
 
 /* Whether scores are those of e4m3 with e4m3, which lie as the tensor core wants them: a tile is one box. */
@@ -364,8 +365,9 @@ __device__ __forceinline__ void consume_output(const mla_decode_params &params, 
         meet_consumers(); /* Q is there */
         attend_output(params, work, announced.rows, ring, place, output, turn);
         meet_consumers(); /* statistics are there, and nobody reads query and weights any more */
-        const auto rows_of = [&] { return map_rows(params, announced.rows, announced.piece); };
-        Result::hand_over(params, work.result, work.statistics, work.row_scale, announced, rows_of, place, output, meet_output);
+        const auto rows_of = [&](int first_row) { return map_rows(params, announced.rows, announced.piece, first_row); };
+        Result::hand_over(params, work.result, work.fold_word, work.statistics, work.row_scale, announced, rows_of, place, output,
+                          meet_output);
         number = announced.number; /* anew: kept over the loop it would take a register from it */
         work.pieces.wait_described(number);
         work.pieces.pop(number);

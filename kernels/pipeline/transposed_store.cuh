@@ -5,7 +5,7 @@
  * clocks for each instruction of code without a loop, which it had to fetch; hence as few as can be. NVFP4, of which neighbours share
  * scales, through shared memory to the threads, a block of columns after the other.
  *
- * Of a unit that workers share the last one has the whole result in its registers (transposed_fold.cuh), and goes on as with a whole unit.
+ * Of a unit that workers share they have slices of eight rows in their registers (transposed_fold.cuh), and go on as with a whole unit's 64.
  */
 #pragma once
 
@@ -19,19 +19,21 @@
 
 namespace pipeline {
 
+/* Rows of a result, of which it has eight for each fragment: all, or a slice. */
 template <int columns>
 struct TransposedRows {
     static constexpr int vector = 8, pitch = columns + vector; /* rows begin in different banks */
-    using Result = tile::OutputFragment<4, tile::group_row_fragments>;
+    template <int fragments>
+    using Result = tile::OutputFragment<4, fragments>;
     alignas(16) uint16_t row[tile::group_rows][pitch];
 
     /*
      * The columns of a warp of warpgroup `group`. `factors`: what each row is multiplied by, of FinishedRow. Two neighbours are a word, of
      * which e4m3 have the lower half. One dtype after the other, and not one value: so no instruction is fetched for another one.
      */
-    template <class Format>
-    __device__ __forceinline__ void put(int dtype, const float (&factors)[tile::group_rows], const Result &result, int group,
-                                        int warp, int lane) {
+    template <class Format, int fragments>
+    __device__ __forceinline__ void put(int dtype, const float *factors, const Result<fragments> &result, int group, int warp,
+                                        int lane) {
         if (dtype == KERNEL_DTYPE_BF16)
             put_as<Format>(factors, result, group, warp, lane, [](float low, float high) { return ptx::pack_bf16(low, high); });
         else if (dtype == KERNEL_DTYPE_FP16)
@@ -59,15 +61,15 @@ struct TransposedRows {
     }
 
   private:
-    template <class Format, class Pack>
-    __device__ __forceinline__ void put_as(const float (&factors)[tile::group_rows], const Result &result, int group, int warp,
-                                           int lane, Pack pack) {
+    template <class Format, int fragments, class Pack>
+    __device__ __forceinline__ void put_as(const float *factors, const Result<fragments> &result, int group, int warp, int lane,
+                                           Pack pack) {
         static_assert(Format::output_dim(0, 1, 0) == Format::output_dim(0, 0, 0) + 1, "the halves of a fragment are neighbours");
         const int column = Format::output_dim(tile::value_step(group, warp, 0), 0, lane);
         const uint32_t first = ptx::shared_address(&row[tile::row_of(0, 0, 0, lane)][column]);
         const uint32_t first_factor = ptx::shared_address(&factors[tile::row_of(0, 0, 0, lane)]);
 #pragma unroll
-        for (int n = 0; n < tile::group_row_fragments; ++n) {
+        for (int n = 0; n < fragments; ++n) {
             uint32_t factor[2]; /* in this order: sooner they would take registers from the result */
             ptx::load_shared(factor, first_factor + n * 8 * sizeof(float));
 #pragma unroll
@@ -85,7 +87,7 @@ struct TransposedRows {
 };
 
 /* Of two warpgroups, with a half of V's columns each. All their threads call together. */
-template <class Format, int v_dim, bool groups_parts>
+template <class Format, int v_dim>
 class TransposedResult {
     static constexpr int groups = 2, threads = groups * tile::group_threads;
     /* Columns pass through shared memory in rounds, from there to threads in blocks: what they have registers for. */
@@ -94,7 +96,7 @@ class TransposedResult {
   public:
     using Slice = pipeline::Slice<tile::group_rows, block_columns, threads>;
     using Output = tile::OutputFragment<4, tile::group_row_fragments>;
-    using Fold = TransposedFold<threads, groups_parts>;
+    using Fold = TransposedFold<threads>;
     static constexpr uint32_t record_bytes = sizeof(typename Fold::Record);
 
     /* Lies in shared memory. */
@@ -102,42 +104,65 @@ class TransposedResult {
         /* Of each warpgroup a block of V, 128 columns. 4 more: the lanes of a store then fall into different banks. */
         alignas(16) float columns[groups][tile::group_rows][tile::latent_block_dims + 4];
         TransposedRows<v_dim> rows;
-        Fold::Memory fold;
     };
 
     /*
-     * `statistics`: reference and sum of each row. `row_scale`: where what whole rows are multiplied by finds a place. rows_of(): the unit's
-     * RowMap, anew where it is used. `place`: of the calling thread, with group, warp() and lane(); meet(): all threads of both warpgroups.
+     * `statistics`: reference and sum of each row. `row_scale`: where what whole rows are multiplied by finds a place. `word`: for the fold.
+     * rows_of(first_row): the RowMap of the unit's rows from that one on, anew where it is used. `place`: of the calling thread, with group,
+     * warp() and lane(); meet(): all threads of both warpgroups.
      */
     template <class Params, class Announced, class RowsOf, class Place, class Meet>
-    static __device__ __forceinline__ void hand_over(const Params &params, Memory &memory,
+    static __device__ __forceinline__ void hand_over(const Params &params, Memory &memory, uint32_t &word,
                                                      float (&statistics)[tile::group_rows][2],
                                                      float (&row_scale)[tile::group_rows], const Announced &announced,
-                                                     RowsOf rows_of, const Place &place, Output &output, Meet meet) {
-        if (announced.piece.num_parts > 1) {
-            const bool may_group = (params.schedule.rare & SCHEDULE_FIXED_CHUNKS) == 0;
-            if (!Fold::run(params.records, memory.fold, statistics, announced.piece, may_group, output, meet))
-                return;
-        }
-        if (params.output.dtype <= KERNEL_DTYPE_E4M3) {
-            store_whole(params, memory, statistics, row_scale, announced.rows.live_rows, rows_of(), place, output, meet);
+                                                     RowsOf rows_of, const Place &place, const Output &output, Meet meet) {
+        const int live_rows = announced.rows.live_rows;
+        if (announced.piece.num_parts == 1) {
+            store(
+                params, memory, statistics, row_scale, live_rows, [&] { return rows_of(0); }, place, output, meet);
             return;
         }
-        static_assert(rounds == 2, "in a loop, columns whose turn comes later would not stay in registers");
-        put_columns<0>(memory, place, output);
-        meet();
-        store_round(params, memory, statistics, announced.rows.live_rows, rows_of, 0);
-        meet(); /* they have been taken */
-        put_columns<1>(memory, place, output);
-        meet();
-        store_round(params, memory, statistics, announced.rows.live_rows, rows_of, 1);
-        meet();
+        Fold::run(params.records, word, statistics, announced.piece, output, meet,
+                  [&](int slice, const typename Fold::SliceOutput &slice_output) {
+                      const int first_row = slice * 8;
+                      if (first_row < live_rows)
+                          store(
+                              params, memory, statistics + first_row, row_scale + first_row, live_rows - first_row,
+                              [&] { return rows_of(first_row); }, place, slice_output, meet);
+                  });
     }
 
   private:
+    /* Eight rows for each fragment, of which the first live ones are query heads. */
+    template <class Params, class RowsOf, class Place, class Meet, int fragments>
+    static __device__ __forceinline__ void store(const Params &params, Memory &memory, const float (*statistics)[2],
+                                                 float *row_scale, int live_rows, RowsOf rows_of, const Place &place,
+                                                 const tile::OutputFragment<4, fragments> &output, Meet meet) {
+        static_assert(rounds == 2, "in a loop, columns whose turn comes later would not stay in registers");
+        if (fragments == 1 || params.output.dtype <= KERNEL_DTYPE_E4M3) {
+            finish_rows(params.output, statistics, row_scale, min(live_rows, fragments * 8), rows_of());
+            meet();
+            if (fragments == 1 && params.output.dtype > KERNEL_DTYPE_E4M3)
+                store_slice_blocks(params, row_scale, live_rows, rows_of(), place, output);
+            else
+                store_rows(params, memory, row_scale, min(live_rows, fragments * 8), rows_of(), place, output, meet);
+            meet(); /* they have been taken */
+            return;
+        }
+        put_columns<0>(memory, place, output);
+        meet();
+        store_round(params, memory, statistics, live_rows, rows_of, 0);
+        meet(); /* they have been taken */
+        put_columns<1>(memory, place, output);
+        meet();
+        store_round(params, memory, statistics, live_rows, rows_of, 1);
+        meet();
+    }
+
     /* What a warp has of a round's columns, those of one block of V. */
-    template <int round, class Place>
-    static __device__ __forceinline__ void put_columns(Memory &memory, const Place &place, const Output &output) {
+    template <int round, class Place, int fragments>
+    static __device__ __forceinline__ void put_columns(Memory &memory, const Place &place,
+                                                       const tile::OutputFragment<4, fragments> &output) {
         const int lane = place.lane();
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -145,7 +170,7 @@ class TransposedResult {
             for (int half = 0; half < 2; ++half) {
                 const int column = Format::output_dim(tile::value_step(0, place.warp(), i), half, lane);
 #pragma unroll
-                for (int n = 0; n < tile::group_row_fragments; ++n) {
+                for (int n = 0; n < fragments; ++n) {
 #pragma unroll
                     for (int odd = 0; odd < 2; ++odd)
                         memory.columns[place.group][tile::row_of(0, n, odd, lane)][column] =
@@ -157,9 +182,8 @@ class TransposedResult {
 
     /* A round's columns, stored a block after the other. */
     template <class Params, class RowsOf>
-    static __device__ __forceinline__ void store_round(const Params &params, Memory &memory,
-                                                       const float (&statistics)[tile::group_rows][2], int live_rows,
-                                                       RowsOf rows_of, int round) {
+    static __device__ __forceinline__ void store_round(const Params &params, Memory &memory, const float (*statistics)[2],
+                                                       int live_rows, RowsOf rows_of, int round) {
         constexpr int block_parts = tile::latent_block_dims / block_columns;
 #pragma unroll 1
         for (int i = 0; i < groups * block_parts; ++i) {
@@ -172,25 +196,46 @@ class TransposedResult {
         }
     }
 
-    template <class Params, class Place, class Meet>
-    static __device__ __forceinline__ void
-    store_whole(const Params &params, Memory &memory, const float (&statistics)[tile::group_rows][2],
-                float (&row_scale)[tile::group_rows], int live_rows, const tile::RowMap rows, const Place &place,
-                const Output &output, Meet meet) {
+    /* What rows are multiplied by, and their lse. */
+    static __device__ __forceinline__ void finish_rows(const output_params &output, const float (*statistics)[2],
+                                                       float *row_scale, int live_rows, const tile::RowMap rows) {
         const int thread = ptx::thread_index_here();
-        if (thread < live_rows) {
-            const auto sink = [&] { return sink_of(params.output, rows, thread); };
-            const FinishedRow row(params.output, sink, statistics[thread][0], statistics[thread][1],
-                                  output_scale<Format>(params.output));
-            row_scale[thread] = row.scale;
-            if (params.output.lse != nullptr)
-                params.output.lse[rows.lse_offset(params.output, thread)] = row.lse(params.output);
-        }
-        meet();
+        if (thread >= live_rows)
+            return;
+        const auto sink = [&] { return sink_of(output, rows, thread); };
+        const FinishedRow row(output, sink, statistics[thread][0], statistics[thread][1], output_scale<Format>(output));
+        row_scale[thread] = row.scale;
+        if (output.lse != nullptr)
+            output.lse[rows.lse_offset(output, thread)] = row.lse(output);
+    }
+
+    template <class Params, class Place, class Meet, int fragments>
+    static __device__ __forceinline__ void store_rows(const Params &params, Memory &memory, const float *row_scale, int live_rows,
+                                                      const tile::RowMap rows, const Place &place,
+                                                      const tile::OutputFragment<4, fragments> &output, Meet meet) {
         memory.rows.template put<Format>(params.output.dtype, row_scale, output, place.group, place.warp(), place.lane());
         meet();
-        memory.rows.template store<threads>(params.output, rows, live_rows, thread);
-        meet(); /* they have been taken */
+        memory.rows.template store<threads>(params.output, rows, live_rows, ptx::thread_index_here());
+    }
+
+    /* NVFP4 of eight rows, straight from the registers: eight lanes have the columns of a block, two neighbours each. */
+    template <class Params, class Place, int fragments>
+    static __device__ __forceinline__ void store_slice_blocks(const Params &params, const float *row_scale, int live_rows,
+                                                              const tile::RowMap rows, const Place &place,
+                                                              const tile::OutputFragment<4, fragments> &output) {
+        const int lane = place.lane();
+#pragma unroll
+        for (int step = 0; step < 4; ++step) {
+            const int column = Format::output_dim(tile::value_step(place.group, place.warp(), step), 0, lane);
+#pragma unroll
+            for (int odd = 0; odd < 2; ++odd) {
+                const int row = tile::row_of(0, 0, odd, lane);
+                const float values[2] = {output.value[step][0][odd] * row_scale[row],
+                                         output.value[step][0][2 + odd] * row_scale[row]};
+                if (row < live_rows)
+                    tile::store_nvfp4<2, 4>(params.output, rows, row, column, params.v_head_dim, values);
+            }
+        }
     }
 };
 

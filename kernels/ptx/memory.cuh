@@ -17,6 +17,23 @@ __device__ __forceinline__ uint32_t atomic_add(uint32_t *address, uint32_t value
     return before;
 }
 
+/* As many as have been added so far. PTX ISA 9.7.9.8 "ld". */
+__device__ __forceinline__ uint32_t load_count(const uint32_t *address) {
+    uint32_t count;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(address) : "memory");
+    return count;
+}
+
+/* Stores `value` where there was `expected`; what there was. PTX ISA 9.7.13.5 "atom". */
+__device__ __forceinline__ uint32_t compare_and_swap(uint32_t *address, uint32_t expected, uint32_t value) {
+    uint32_t before;
+    asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], %2, %3;"
+                 : "=r"(before)
+                 : "l"(address), "r"(expected), "r"(value)
+                 : "memory");
+    return before;
+}
+
 /*
  * What this thread has seen or done before, at the GPU's scope, was before what it does from here on, for all who know of that. PTX ISA
  * 9.7.13.4 "fence".

@@ -7,6 +7,15 @@
 namespace ptx {
 
 inline uint32_t atomic_add(uint32_t *address, uint32_t value) { return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST); }
+/* Whoever asks again and again waits for others. */
+inline uint32_t load_count(const uint32_t *address) {
+    played::pause();
+    return __atomic_load_n(address, __ATOMIC_SEQ_CST);
+}
+inline uint32_t compare_and_swap(uint32_t *address, uint32_t expected, uint32_t value) {
+    __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return expected;
+}
 
 inline void fence_gpu() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
