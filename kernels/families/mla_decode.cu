@@ -39,7 +39,7 @@
 #include <type_traits>
 
 #include "abi.h"
-#include "pipeline/accumulator_fold.cuh"
+#include "pipeline/fragment_fold.cuh"
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/first_query.cuh"
 #include "pipeline/fragment_exchange.cuh"
@@ -122,7 +122,7 @@ using Whole = pipeline::FragmentSlice<Format, Traits::row_tile, pairs, Traits::c
 using Own = pipeline::FragmentSlice<Format, Traits::row_tile, own_pairs, Traits::consumer_threads, vector_width>;
 using TeamFold = pipeline::TeamFold<Whole, Traits::teams>;
 using Exchange = pipeline::FragmentExchange<Whole, Own, Traits::cluster_size>;
-using WorkerFold = pipeline::AccumulatorFold<Own, 1>;
+using WorkerFold = pipeline::FragmentFold<Own, 1>;
 
 struct Nothing {};
 
@@ -174,7 +174,7 @@ using TileWalk = pipeline::TileWalk<Traits::row_tile, Traits::tile_tokens, Trait
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, Traits::cluster_size, pipeline::NoVotes>;
 
 /* Of every cluster size as much, so that one workspace serves all of them. */
-constexpr size_t record_bytes = sizeof(pipeline::AccumulatorFold<Whole, 1>::Record);
+constexpr size_t record_bytes = sizeof(pipeline::FragmentFold<Whole, 1>::Record);
 static_assert(sizeof(WorkerFold::Record) <= record_bytes, "the record that the contract announces");
 
 /* Named barriers: of the consumer warps, and from there on of each team; 0 is __syncthreads. */

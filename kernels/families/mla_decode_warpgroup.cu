@@ -33,6 +33,7 @@
 #include "pipeline/accumulator_fold.cuh"
 #include "pipeline/accumulator_store.cuh"
 #include "pipeline/cluster_exchange.cuh"
+#include "pipeline/fragment_fold.cuh"
 #include "pipeline/page_stream.cuh"
 #include "pipeline/part_ring.cuh"
 #include "pipeline/piece_queue.cuh"
@@ -79,9 +80,14 @@ using Ring = pipeline::PartRing<Traits::head_dim / 64, has_cluster>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size, true>;
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, Traits::cluster_size, pipeline::NoVotes>;
 using Slice = pipeline::AccumulatorSlice<Traits::consumer_threads>;
-using Fold = pipeline::AccumulatorFold<Slice, Traits::squares>;
+using FoldSlice = pipeline::AccumulatorSlice<Traits::consumer_threads, 32>;
+constexpr int fold_slices = Traits::group_columns / FoldSlice::part_columns;
+using Fold = pipeline::AccumulatorFold<FoldSlice, fold_slices>;
+using ClusterFold = pipeline::FragmentFold<Slice, Traits::squares>;
+constexpr uint32_t record_bytes = /* of every cluster size as much */
+    std::max(fold_slices * sizeof(Fold::Record), Traits::all_squares * sizeof(ClusterFold::Record));
 using Exchange = pipeline::AccumulatorExchange<Slice, Traits::squares, Traits::cluster_size>;
-using Store = pipeline::AccumulatorStore<Format, Slice, Traits::group_columns>;
+using Store = pipeline::AccumulatorStore<Format, Traits::group_columns>;
 using TileTokens = tile::WarpTokens<Traits::row_tile, Traits::tile_tokens>;
 
 struct SharedMemory {
@@ -93,6 +99,7 @@ struct SharedMemory {
     float sums[Traits::groups][Traits::row_tile]; /* of the rows of a piece */
     Exchange exchange;
     pipeline::PartRingBarriers barriers;
+    uint32_t fold_word;                 /* that a CTA's threads know of a fold */
     uint64_t published[Traits::groups]; /* weights of a warpgroup's newest tile: one arrival of each of its warps */
     pipeline::PieceQueue<Traits::row_tile> pieces;
     pipeline::Sequences sequences; /* for what is called rarely */
@@ -331,12 +338,44 @@ __device__ __forceinline__ void exchange_squares(SharedMemory &shared, Slice &ow
 }
 
 /*
- * The piece's result out of this warp's registers, a square after the other: a whole unit's into out, a part into its records. Warps need
- * not meet for that: each folds the squares that it came last to. The parts of a unit end with different squares, so that this falls to
- * different workers.
- * Where these are few, who comes last to the square that it ends with has it in its registers still, and never leaves it: with two or three
- * others less has to pass through L2, which is most of what the end of a short unit takes. With more it would only come later. Nor is a
- * square kept in a cluster, where few pass, and beside what the exchange needs registers would not suffice.
+ * A part, where clusters are workers: few squares of few parts, which are not worth a fence and a barrier. Warps do not meet, each folds the
+ * squares that it came last to. The parts of a unit end with different squares, so that this falls to different workers.
+ */
+template <class Take, class StoreSquare>
+__device__ __forceinline__ void fold_squares(const mla_decode_params &params, const pipeline::Piece &piece, Slice &result,
+                                             Take take, StoreSquare store) {
+    constexpr int squares = Traits::squares;
+    const auto square_of = [&](int turn) { return static_cast<int>((piece.part + turn) % squares); };
+    uint32_t counted[squares] = {};
+#pragma unroll 1
+    for (int turn = 0; turn < squares; ++turn) {
+        take(square_of(turn));
+        ClusterFold fold(params.records, piece, square_of(turn));
+        fold.leave(result);
+#pragma unroll
+        for (int i = 0; i < squares; ++i) { /* each to a register of its own, which nobody waits for here */
+            if (i == turn)
+                counted[i] = fold.count(result.thread);
+        }
+    }
+#pragma unroll 1
+    for (int turn = 0; turn < squares; ++turn) {
+        uint32_t before = counted[0];
+#pragma unroll
+        for (int i = 1; i < squares; ++i)
+            before = i == turn ? counted[i] : before;
+        ClusterFold fold(params.records, piece, square_of(turn));
+        if (!fold.came_last(before, result.thread))
+            continue;
+        fold.template take<2>(result);
+        store(square_of(turn));
+        fold.clear(result);
+    }
+}
+
+/*
+ * The piece's result out of the registers, a square of columns after the other: a whole unit's into out, a part into its records, whose slices
+ * fall to whichever worker has time.
  */
 template <class SharedMemory>
 __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMemory &shared, const Ring &ring,
@@ -374,64 +413,41 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
     };
 
     const Store output(params.output, rows, live_rows, place);
-    const bool is_part = piece.num_parts > 1, keeps_last = !has_cluster && is_part && piece.num_parts <= squares;
+    const bool is_part = piece.num_parts > 1;
     float scale[tile::latent_lane_rows] = {};
     if (!is_part && !has_cluster)
         output.finish(result, place, place.group == 0, scale);
-    const auto store = [&](int square) {
-        output.store(result, scale, place, first_square + square,
-                     ptx::shared_address(shared.query[place.group * squares + square]));
+    /* Columns from the first of those of this CTA on. Statistics are folded for each of them, but for those of a whole unit of one CTA. */
+    const auto store = [&](const auto &columns, int column) {
+        if (is_part || has_cluster)
+            output.finish(columns, place, place.group == 0 && first_square * Traits::square_columns + column == 0, scale);
+        output.store(columns, scale, place, first_square * Traits::square_columns + column,
+                     ptx::shared_address(shared.query[place.group * squares + column / Traits::square_columns]));
     };
-    const auto store_folded = [&](int square) {
-        output.finish(result, place, place.group == 0 && first_square + square == 0, scale);
-        store(square);
-    };
-    const int last_square = is_part ? static_cast<int>((piece.part + (keeps_last ? 0 : squares - 1)) % squares) : squares - 1;
-    const auto square_of = [&](int turn) { return (last_square + 1 + turn) % squares; };
-    uint32_t counted[squares] = {};
 #pragma unroll 1
-    for (int turn = 0; turn < squares; ++turn) {
-        const int square = square_of(turn);
+    for (int square = 0; !is_part && square < squares; ++square) {
         take(square);
-        if (!is_part) {
-            if (has_cluster) /* statistics are those of the cluster, folded for each square */
-                store_folded(square);
-            else
-                store(square);
-            continue;
-        }
-        if (keeps_last && turn == squares - 1)
-            break;
-        Fold fold(params.records, piece, square);
-        fold.leave(result);
-#pragma unroll
-        for (int i = 0; i < squares; ++i) { /* each to a register of its own, which nobody waits for here */
-            if (i == turn)
-                counted[i] = fold.count(result.thread);
-        }
+        store(result, square * Traits::square_columns);
     }
-    if (keeps_last) { /* before any other is folded: workers may wait for it */
-        Fold fold(params.records, piece, last_square);
-        if (fold.take_others_if_last<2>(result, fold.count(result.thread))) {
-            store_folded(last_square);
-            fold.clear_others(result);
-        } else {
-            fold.leave(result);
-        }
-    }
+    if constexpr (has_cluster) {
+        if (is_part)
+            fold_squares(params, piece, result, take, [&](int square) { store(result, square * Traits::square_columns); });
+    } else if (is_part) {
+        const Fold fold(params.records, piece);
 #pragma unroll 1
-    for (int turn = 0; is_part && turn < squares - keeps_last; ++turn) {
-        const int square = square_of(turn);
-        uint32_t before = counted[0];
-#pragma unroll
-        for (int i = 1; i < squares; ++i)
-            before = i == turn ? counted[i] : before;
-        Fold fold(params.records, piece, square);
-        if (!fold.came_last(before, result.thread))
-            continue;
-        fold.take<2>(result);
-        store_folded(square);
-        fold.clear(result);
+        for (int square = 0; square < squares; ++square) {
+            take(square);
+            fold.leave(result, square * (Slice::part_columns / FoldSlice::part_columns));
+        }
+        pipeline::SliceDealer dealer(fold.counts(), piece.num_workers, fold_slices, shared.fold_word, result.thread == 0,
+                                     meet_consumers);
+        dealer.arrive(piece.is_last);
+        for (uint32_t slice = dealer.take(); slice < fold_slices; slice = dealer.take()) {
+            FoldSlice sum(live_rows);
+            fold.take(sum, static_cast<int>(slice));
+            dealer.ask();
+            store(sum, static_cast<int>(slice) * FoldSlice::part_columns);
+        }
     }
     if constexpr (has_cluster)
         ring.give_back(place.lane());
@@ -535,7 +551,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
                 CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_LSE_NATURAL |
                 CONTRACT_FEATURE_QUERY_ROPE, /* not batch-invariant, as gqa_decode_warpgroup.cu */
     .flags = variant::contract_flags | CONTRACT_FLAG_LINE_COPIES,
-    .record_bytes = Traits::all_squares * sizeof(Fold::Record), /* of every cluster size as much */
+    .record_bytes = record_bytes,
     .consumer_warps = Traits::consumer_warps,
     .reserved = {},
 };

@@ -35,7 +35,7 @@
 #include <type_traits>
 
 #include "abi.h"
-#include "pipeline/accumulator_fold.cuh"
+#include "pipeline/fragment_fold.cuh"
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/fragment_exchange.cuh"
 #include "pipeline/fragment_slice.cuh"
@@ -113,7 +113,7 @@ using Exchange = pipeline::FragmentExchange<Whole, Own, Traits::cluster_size>;
 constexpr int block_pairs = std::min(own_pairs, Traits::fold_pairs), fold_blocks = own_pairs / block_pairs;
 static_assert(fold_blocks == 1 || !has_cluster, "blocks begin at a CTA's first pair");
 using Block = pipeline::FragmentSlice<Format, Traits::row_tile, block_pairs, Traits::consumer_threads, vector_width>;
-using WorkerFold = pipeline::AccumulatorFold<Block, fold_blocks>;
+using WorkerFold = pipeline::FragmentFold<Block, fold_blocks>;
 constexpr int parts_together = std::max((has_cluster ? 4 : 8) / Block::per_thread, 1); /* on their way at a time */
 
 /* One after the other; of the first unit alone both. */
@@ -168,7 +168,7 @@ using Gather = pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::
 /* Of every cluster size as much, so that one workspace serves all of them: what a CTA without a cluster leaves. */
 constexpr int most_block_pairs = std::min(pairs, Traits::fold_pairs), most_blocks = pairs / most_block_pairs;
 using MostBlock = pipeline::FragmentSlice<Format, Traits::row_tile, most_block_pairs, Traits::consumer_threads, vector_width>;
-constexpr size_t record_bytes = most_blocks * sizeof(pipeline::AccumulatorFold<MostBlock, 1>::Record);
+constexpr size_t record_bytes = most_blocks * sizeof(pipeline::FragmentFold<MostBlock, 1>::Record);
 static_assert(fold_blocks * sizeof(WorkerFold::Record) <= record_bytes, "the record that the contract announces");
 
 constexpr int consumer_barrier = 1; /* named barrier of the consumer warps; 0 is __syncthreads */

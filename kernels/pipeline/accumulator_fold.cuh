@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * accumulator_fold.cuh: level 3 of partial.cuh, as worker_fold.cuh, whose rules hold, for results that lie in registers as matrix
- * instructions of warpgroups left them, and need no folding within the CTA: AccumulatorSlice.
- *
- * The columns of a part have several records. A warp leaves them before it folds one, so that trips to memory go side by side.
- * One of them it may keep, and is counted before it has left it: if it came last, it folds that part from its registers, and nobody reads
- * the record; if not, it leaves the part at once, and who came last waits for it as for any that is on its way.
+ * accumulator_fold.cuh: level 3 of partial.cuh, for results that lie in registers as matrix instructions of warpgroups left them, and need no
+ * folding within the CTA: AccumulatorSlice. As transposed_fold.cuh: a fence makes known what a worker has left, and slices of columns
+ * are added up by whichever worker has time, in the order of the parts.
  */
 #pragma once
 
 #include <cstdint>
 
 #include "pipeline/partial.cuh"
+#include "pipeline/slice_dealer.cuh"
 #include "pipeline/split_schedule.cuh"
 #include "pipeline/worker_fold.cuh"
 #include "ptx/memory.cuh"
@@ -19,13 +17,13 @@
 namespace pipeline {
 
 /*
- * 64 columns of every row, as matrix instructions of warpgroups leave them: a warp has 16 rows, lane l of them rows l/4 and l/4 + 8, of
+ * 64 columns of every row, or 32, as matrix instructions of warpgroups leave them: a warp has 16 rows, lane l of them rows l/4 and l/4 + 8, of
  * each eight columns 2 (l%4) and the next. A vector is of one row and of sixteen columns: vector i of row l/4 + 8 (i%2) and of the
  * (i/2)-th sixteen.
  */
-template <int threads_>
+template <int threads_, int columns = 64>
 struct AccumulatorSlice {
-    static constexpr int threads = threads_, part_columns = 64, width = 4, per_thread = 8;
+    static constexpr int threads = threads_, part_columns = columns, width = 4, per_thread = columns / 8;
     static constexpr int statistics = 2; /* of the rows of the first two vectors, which are all */
 
     float value[per_thread][width], reference[statistics], sum[statistics];
@@ -84,182 +82,90 @@ struct AccumulatorSlice {
     }
 };
 
-/* As the threads hold it. Vectors 0 and 1 are of a thread's two rows, whose statistics go with them. */
+/* A slice of a part, as the threads hold it. Vectors 0 and 1 are of a thread's two rows, whose statistics go with them. */
 template <class S>
 struct alignas(16) AccumulatorRecord {
     float output[S::per_thread][S::threads][S::width];
     float statistics[S::statistics][S::threads][2]; /* reference and sum */
-    uint32_t arrivals[S::threads / 32];             /* of every warp */
+    SliceCounts counts;                             /* of the unit, in the first slice of its first part */
 };
 
-/* The parts of a piece's unit, of whose columns there are `blocks` records each. */
-template <class S, int blocks>
+/* The parts of a piece's unit, each in `slices` slices of columns. */
+template <class S, int slices>
 class AccumulatorFold {
   public:
     using Record = AccumulatorRecord<S>;
 
-    __device__ __forceinline__ AccumulatorFold(void *records, const Piece &piece, int block)
-        : records_(static_cast<Record *>(records) + block), piece_(piece), parts_(piece.num_parts) {}
+    __device__ __forceinline__ AccumulatorFold(void *records, const Piece &piece)
+        : records_(static_cast<Record *>(records)), piece_(piece) {}
 
-    __device__ __forceinline__ void leave(const S &result) {
+    __device__ __forceinline__ SliceCounts &counts() const { return record(0, 0).counts; }
+
+    /* Several slices at once, from that number on. */
+    template <class Wide>
+    __device__ __forceinline__ void leave(const Wide &result, int first_slice) const {
         if (!result.live())
             return;
-        Record *const of_part = record(piece_.part);
 #pragma unroll
-        for (int i = 0; i < S::per_thread; ++i) {
-            const Words words = words_of(result, i);
-            ptx::store_relaxed(of_part->output[i][result.thread], words.output);
-            if (i < S::statistics)
-                ptx::store_relaxed(of_part->statistics[i][result.thread], words.statistics);
+        for (int i = 0; i < Wide::per_thread; ++i) {
+            Record &of_part = record(piece_.part, first_slice + i / S::per_thread);
+            const int vector = i % S::per_thread;
+            ptx::store_relaxed(of_part.output[vector][result.thread], result.value[i]);
+            if (vector < S::statistics)
+                ptx::store_relaxed(of_part.statistics[vector][result.thread], {result.reference[vector], result.sum[vector]});
         }
     }
 
-    /* What was counted before this warp, in lane 0. Behind `leave`; ahead of it where take_others_if_last follows. */
-    __device__ __forceinline__ uint32_t count(uint32_t thread) {
-        __syncwarp();
-        return piece_.ends_share && piece_.num_workers > 1 && thread % 32 == 0
-                   ? ptx::atomic_add(&record(0)->arrivals[thread / 32], 1u)
-                   : 0u;
+    /* All parts of a slice, in order; what this thread has read of them becomes zeros. */
+    __device__ __forceinline__ void take(S &result, int slice) const {
+        constexpr uint32_t together = 4; /* parts that are on their way at a time */
+        result.clear();                  /* ahead of all else: what is not written would seem to be needed since long before */
+        if (!result.live())
+            return;
+#pragma unroll 1
+        for (uint32_t first = 0; first < piece_.num_parts; first += together) {
+            Words words[together][S::per_thread] = {};
+#pragma unroll
+            for (uint32_t k = 0; k < together; ++k) {
+                if (first + k < piece_.num_parts)
+                    load(record(first + k, slice), result.thread, words[k]);
+            }
+#pragma unroll
+            for (uint32_t k = 0; k < together; ++k) {
+                if (first + k >= piece_.num_parts)
+                    continue;
+                result.fold(words[k]);
+                clear(record(first + k, slice), result.thread);
+            }
+        }
     }
-    /* Whether this warp was counted last, and is to fold it. */
-    __device__ __forceinline__ bool came_last(uint32_t counted, uint32_t thread) {
-        if (rarely(!piece_.ends_share) || __shfl_sync(tile::full_warp, counted, 0) != piece_.num_workers - 1)
-            return false;
-        if (thread % 32 == 0)
-            record(0)->arrivals[thread / 32] = 0u;
-        return true;
-    }
-
-    /* All parts, in order; `together` of them are on their way at a time. */
-    template <int together>
-    __device__ __forceinline__ void take(S &result) {
-        take<together, false>(result, [] { return true; });
-    }
-    /*
-     * The same, if `counted` says that this warp came last; else nothing changes. The count is on its way together with the first parts.
-     * Blocks that are counted as one, by the first: of the others it is known then.
-     */
-    template <int together>
-    __device__ __forceinline__ bool take_if_last(S &result, uint32_t counted, bool is_known = false) {
-        return take<together, false>(result, [&] { return is_known || came_last(counted, result.thread); });
-    }
-    /*
-     * The same with this piece's part as `result` has it, which was not left: if `counted`, before it would have been, says that this warp
-     * came last. Otherwise nothing changes, and it is to be left. The count is on its way together with the first of the others' parts.
-     */
-    template <int together>
-    __device__ __forceinline__ bool take_others_if_last(S &result, uint32_t counted) {
-        return take<together, true>(result, [&] { return came_last(counted, result.thread); });
-    }
-
-    /* Clears what this thread has read of the records: of all parts, or of those of the others. */
-    __device__ __forceinline__ void clear(const S &result) { clear_but(-1, result); }
-    __device__ __forceinline__ void clear_others(const S &result) { clear_but(static_cast<int>(piece_.part), result); }
 
   private:
     using Words = RecordWords<S::width>;
 
-    /* Vector i of a result, and its row's statistics, as they are left: so the bits do not tell whether they were. */
-    static __device__ __forceinline__ Words words_of(const S &result, int i) {
-        Words words = {};
-#pragma unroll
-        for (int j = 0; j < S::width; ++j)
-            words.output[j] = marked(result.value[i][j]);
-        if (i < S::statistics) {
-            words.statistics[0] = marked(result.reference[i]);
-            words.statistics[1] = marked(result.sum[i]);
-        }
-        return words;
-    }
-
-    __device__ __forceinline__ void clear_but(int kept_part, const S &result) {
-        if (!result.live())
-            return;
-#pragma unroll 1
-        for (int part = 0; part < parts_; ++part) {
-            if (part == kept_part)
-                continue;
-            Record *const of_part = record(part);
-            const float zeros[S::width] = {};
-#pragma unroll
-            for (int i = 0; i < S::per_thread; ++i) {
-                ptx::store_relaxed(of_part->output[i][result.thread], zeros);
-                if (i < S::statistics)
-                    ptx::store_relaxed(of_part->statistics[i][result.thread], {0.f, 0.f});
-            }
-        }
-    }
-
-    template <int together, bool has_own, class IsLast>
-    __device__ __forceinline__ bool take(S &result, IsLast is_last) {
-        const int own_part = has_own ? static_cast<int>(piece_.part) : -1;
-        Words own[S::per_thread] = {};
-        if constexpr (has_own) {
-#pragma unroll
-            for (int i = 0; i < S::per_thread; ++i)
-                own[i] = words_of(result, i);
-        }
-        if (!result.live())
-            return is_last();
-#pragma unroll 1
-        for (int first = 0; first < parts_; first += together) {
-            Words words[together][S::per_thread] = {};
-#pragma unroll
-            for (int k = 0; k < together; ++k) {
-                if (first + k < parts_ && first + k != own_part)
-                    load(first + k, result.thread, words[k]);
-            }
-            if (first == 0) {
-                if (!is_last())
-                    return false;
-                result.clear();
-            }
-#pragma unroll
-            for (int k = 0; k < together; ++k) {
-                if (first + k >= parts_)
-                    continue;
-                if (first + k == own_part) {
-#pragma unroll
-                    for (int i = 0; i < S::per_thread; ++i)
-                        words[k][i] = own[i];
-                }
-                for (int tries = 0; rarely(!are_complete(words[k])); ++tries) { /* as wait_for_words */
-                    if (tries == most_tries)
-                        __trap();
-                    load(first + k, result.thread, words[k]);
-                }
-            }
-            result.fold(words, parts_ - first);
-        }
-        return true;
-    }
-
-    __device__ __forceinline__ void load(int part, uint32_t thread, Words (&words)[S::per_thread]) const {
-        const Record *const of_part = record(part);
+    static __device__ __forceinline__ void load(const Record &of_part, uint32_t thread, Words (&words)[S::per_thread]) {
 #pragma unroll
         for (int i = 0; i < S::per_thread; ++i) {
-            ptx::load_relaxed(words[i].output, of_part->output[i][thread]);
+            ptx::load_relaxed(words[i].output, of_part.output[i][thread]);
             if (i < S::statistics)
-                ptx::load_relaxed(words[i].statistics, of_part->statistics[i][thread]);
+                ptx::load_relaxed(words[i].statistics, of_part.statistics[i][thread]);
         }
     }
-    static __device__ __forceinline__ bool are_complete(const Words (&words)[S::per_thread]) {
-        bool all = true;
+    static __device__ __forceinline__ void clear(Record &of_part, uint32_t thread) {
+        const float zeros[S::width] = {};
 #pragma unroll
         for (int i = 0; i < S::per_thread; ++i) {
-#pragma unroll
-            for (int j = 0; j < S::width; ++j)
-                all = all && __float_as_uint(words[i].output[j]) != 0u;
+            ptx::store_relaxed(of_part.output[i][thread], zeros);
             if (i < S::statistics)
-                all = all && __float_as_uint(words[i].statistics[0]) != 0u && __float_as_uint(words[i].statistics[1]) != 0u;
+                ptx::store_relaxed(of_part.statistics[i][thread], {0.f, 0.f});
         }
-        return all;
     }
-    __device__ __forceinline__ Record *record(int part) const { return records_ + piece_.records.of(part) * blocks; }
+    __device__ __forceinline__ Record &record(uint32_t part, int slice) const {
+        return records_[piece_.records.of(part) * slices + slice];
+    }
 
     Record *const records_;
     const Piece &piece_;
-    const int parts_;
 };
 
 } // namespace pipeline

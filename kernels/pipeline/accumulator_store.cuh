@@ -17,10 +17,11 @@ namespace pipeline {
  * Where a unit's rows go: of those whose columns this lane stores, the elements of out; and what is multiplied and stored of each. Of a
  * warpgroup with `group_columns`. Place: of the calling thread, with group, first_row(), warp() and lane().
  */
-template <class Format, class S, int group_columns>
+template <class Format, int group_columns>
 struct AccumulatorStore {
     static constexpr int vector = 8, of_lane = 4; /* columns of a store; rows of a lane, every fourth of the warp's */
-    static_assert(S::part_columns / vector * of_lane == 32 && of_lane * 4 == 16, "a warp's stores: 4 rows each");
+    static constexpr int square_columns = 64;     /* as many as a line has */
+    static_assert(square_columns / vector * of_lane == 32 && of_lane * 4 == 16, "a warp's stores: 4 rows each");
 
     const output_params &output;
     const tile::RowMap &rows;
@@ -45,7 +46,7 @@ struct AccumulatorStore {
     }
 
     /* What the rows of a thread's accumulators are multiplied by. With `stores_lse` their lse, too. */
-    template <class Place>
+    template <class S, class Place>
     __device__ __forceinline__ void finish(const S &result, const Place &place, bool stores_lse,
                                            float (&scale)[tile::latent_lane_rows]) const {
         const float scale_of_all = output_scale<Format>(output);
@@ -60,10 +61,15 @@ struct AccumulatorStore {
         }
     }
 
-    /* 64 columns. They pass through `line`, where a line of Q was: there the warp finds together what its lanes have of a row. */
-    template <class Place>
+    /*
+     * The result's columns from `first_column` of the warpgroup's on, of one square. They pass through `line`, where a line of Q was: there the
+     * warp finds together what its lanes have of a row.
+     */
+    template <class S, class Place>
     __device__ __forceinline__ void store(const S &result, const float (&scale)[tile::latent_lane_rows], const Place &place,
-                                          int square, uint32_t line) const {
+                                          int first_column, uint32_t line) const {
+        constexpr int fragments = S::part_columns / 16;
+        const int part = first_column % square_columns / S::part_columns; /* of the square */
         tile::LatentSquare columns;
 #pragma unroll
         for (int i = 0; i < S::per_thread; ++i) {
@@ -73,9 +79,13 @@ struct AccumulatorStore {
                 columns.operand[i / 2][half * 2 + i % 2] =
                     tile::pack_output(output.dtype, result.value[i][half * 2] * of_row, result.value[i][half * 2 + 1] * of_row);
         }
-        columns.store(line, place.warp(), place.lane());
+#pragma unroll
+        for (int i = 0; i < fragments; ++i)
+            columns.store(line, i, place.warp(), place.lane(), part * fragments);
         __syncwarp();
-        uint16_t *const out = static_cast<uint16_t *>(output.rows) + square * S::part_columns;
+        if (S::part_columns < square_columns && column(place) / S::part_columns != part)
+            return;
+        uint16_t *const out = static_cast<uint16_t *>(output.rows) + first_column - part * S::part_columns;
 #pragma unroll
         for (int i = 0; i < of_lane; ++i) {
             uint32_t words[4];

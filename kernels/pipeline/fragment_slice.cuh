@@ -31,7 +31,6 @@ constexpr int neighbouring_columns = Format::output_dim(0, 1, 0) == Format::outp
  * has neighbours: the two halves of a fragment (FP8), or these in two steps, by turns (NVFP4). Pairs go by step, or two of them, by
  * fragment of rows, and by what there is of that: halves, or rows, of each all its neighbours.
  * A row's reference and sum are with lanes, not with the threads that have of its columns: lane l has those of row l % rows.
- * To accumulator_fold.cuh it looks as AccumulatorSlice does.
  */
 template <class Format, int rows_, int pairs_, int threads_, int width_>
 struct FragmentSlice {

@@ -15,95 +15,93 @@
 
 namespace pipeline {
 
-/* Of a unit, in global memory. All zero before a launch, and after. */
+/*
+ * Of a unit, in global memory: how many workers have arrived, how many of them are to take slices, and how many slices were asked for. Every
+ * taker asks once in vain, and the last of these leaves zero, which it was before the launch.
+ */
 struct SliceCounts {
-    /* How many workers have arrived, until the last of them has no slice to take any more; from `waiter` on how many wait, and take slices. */
-    uint32_t state;
-    uint32_t taken; /* slices, and more where workers found none */
+    static constexpr uint32_t arrival = 1, taker = 1u << 10, slice = 1u << 20;
+    uint32_t word;
+
+    static __device__ __forceinline__ uint32_t arrivals(uint32_t word) { return word % taker; }
+    static __device__ __forceinline__ uint32_t takers(uint32_t word) { return word / taker % (slice / taker); }
+    static __device__ __forceinline__ uint32_t asked(uint32_t word) { return word / slice; }
 };
 
-/* Of one CTA and one unit; all of the threads that add up call together. `word`: in shared memory; meet(): all these threads. */
+/*
+ * Of one CTA and one unit, which `workers` share; all of the threads that add up call together. `shared_word`: in shared memory; meet(): all
+ * these threads; `is_leader`: one of them.
+ */
 template <class Meet>
 class SliceDealer {
   public:
-    __device__ __forceinline__ SliceDealer(SliceCounts &counts, uint32_t workers, uint32_t &word, bool is_leader, Meet meet)
-        : counts_(counts), workers_(workers), word_(word), is_leader_(is_leader), meet_(meet) {}
+    __device__ __forceinline__ SliceDealer(SliceCounts &counts, uint32_t workers, uint32_t slices, uint32_t &shared_word,
+                                           bool is_leader, Meet meet)
+        : word_(counts.word), workers_(workers), slices_(slices), shared_word_(shared_word), is_leader_(is_leader), meet_(meet) {}
 
-    /*
-     * Counts this worker, behind all that its threads have left. Whether it is to take slices: all parts are there then, and this worker
-     * says when it has found none. `may_wait`: it has nothing else to do.
-     */
-    __device__ __forceinline__ bool arrive(bool may_wait) {
-        ptx::fence_gpu();
+    /* Counts this worker, behind all that its threads have left. Asks for the first slice, if it is to take any: all parts are there then. */
+    __device__ __forceinline__ void arrive(bool may_wait) {
         meet_();
-        if (is_leader_)
-            word_ = counted(may_wait);
-        own_ = shared_word();
+        if (!is_leader_)
+            return;
         ptx::fence_gpu();
-        return own_ != 0;
+        next_ = arrived(may_wait) ? asked() : slices_;
+        ptx::fence_gpu();
     }
 
-    /* The next slice; as many as there are, or more: there is none. */
+    /* The next slice, which was asked for before; as many as there are: there is none. */
     __device__ __forceinline__ uint32_t take() {
         if (is_leader_)
-            word_ = ptx::atomic_add(&counts_.taken, 1u);
-        return shared_word();
+            shared_word_ = next_;
+        meet_();
+        const uint32_t slice = shared_word_;
+        meet_(); /* all have read it */
+        return slice;
     }
-
-    /* No slice is to be taken any more. */
-    __device__ __forceinline__ void leave() {
-        if (is_leader_ && ptx::atomic_add(&counts_.state, 0u - own_) == own_)
-            counts_.taken = 0u;
+    /* Asks for another one: ahead of what does not depend on it, as it comes from far. */
+    __device__ __forceinline__ void ask() {
+        if (is_leader_)
+            next_ = asked();
     }
 
   private:
-    static constexpr uint32_t waiter = 1u << 16;
     static constexpr int most_looks = 128; /* of a trip to the second cache each, so some 50 us on an H200 */
 
-    /* All workers have arrived; it may be that the last of them has left. */
-    __device__ __forceinline__ bool is_time(uint32_t state) const {
-        const uint32_t arrivals = state % waiter;
-        return arrivals == workers_ || arrivals == 0;
-    }
-
-    /* What this worker takes from the state in the end; 0: it takes no slices. */
-    __device__ __forceinline__ uint32_t counted(bool may_wait) {
-        const uint32_t wait = may_wait ? waiter : 0u;
-        uint32_t state = ptx::atomic_add(&counts_.state, wait + 1);
-        if (state % waiter == workers_ - 1)
-            return wait + workers_;
-        if (!may_wait)
-            return 0;
+    /* Whether this worker is a taker, which it says at first and may take back, as long as it is not time. */
+    __device__ __forceinline__ bool arrived(bool may_wait) {
+        constexpr uint32_t own = SliceCounts::arrival + SliceCounts::taker;
+        uint32_t word = ptx::atomic_add(&word_, own) + own;
+        is_alone_ = word == SliceCounts::arrival * (workers_ - 1) + own;
+        if (is_alone_)
+            word_ = 0u; /* nobody will look at it any more */
 #pragma unroll 1
-        for (int looks = 0; looks < most_looks; ++looks) {
-            state = ptx::load_count(&counts_.state);
-            if (is_time(state))
-                return wait;
+        for (int looks = 0; SliceCounts::arrivals(word) != workers_; ++looks) {
+            const bool gives_up = !may_wait || looks >= most_looks;
+            const uint32_t before =
+                gives_up ? ptx::compare_and_swap(&word_, word, word - SliceCounts::taker) : ptx::load_count(&word_);
+            if (gives_up && before == word)
+                return false;
+            word = before;
         }
-#pragma unroll 1
-        for (;;) {
-            const uint32_t before = ptx::compare_and_swap(&counts_.state, state, state - waiter);
-            if (before == state)
-                return 0;
-            state = before;
-            if (is_time(state))
-                return wait;
-        }
+        return true;
     }
 
-    __device__ __forceinline__ uint32_t shared_word() {
-        meet_();
-        const uint32_t word = word_;
-        meet_(); /* all have read it */
-        return word;
+    __device__ __forceinline__ uint32_t asked() {
+        if (is_alone_)
+            return taken_++;
+        const uint32_t word = ptx::atomic_add(&word_, SliceCounts::slice), slice = SliceCounts::asked(word);
+        if (slice + 1 == slices_ + SliceCounts::takers(word))
+            word_ = 0u;
+        return min(slice, slices_);
     }
 
-    SliceCounts &counts_;
-    const uint32_t workers_;
     uint32_t &word_;
+    const uint32_t workers_, slices_;
+    uint32_t &shared_word_;
     const bool is_leader_;
     Meet meet_;
-    uint32_t own_ = 0;
+    uint32_t next_ = 0, taken_ = 0; /* of the leader */
+    bool is_alone_ = false;         /* the only taker */
 };
 
 } // namespace pipeline

@@ -45,21 +45,17 @@ class TransposedFold {
         Record *const records = static_cast<Record *>(of_parts);
         const int thread = ptx::thread_index_here();
         leave(records[piece.records.of(piece.part)], statistics, output, thread);
-        SliceDealer dealer(records[piece.records.of(0)].counts, piece.num_workers, word, thread == 0, meet);
-        if (!dealer.arrive(piece.is_last))
-            return;
+        SliceDealer dealer(records[piece.records.of(0)].counts, piece.num_workers, slices, word, thread == 0, meet);
+        dealer.arrive(piece.is_last);
 #pragma unroll 1
-        for (;;) {
-            const uint32_t slice = dealer.take();
-            if (slice >= slices)
-                break;
+        for (uint32_t slice = dealer.take(); slice < slices; slice = dealer.take()) {
             SliceOutput sum;
             add(records, piece, slice, sum, statistics, thread);
+            dealer.ask();
             meet(); /* statistics are there, and those of the parts have been read */
             clear_statistics(records, piece, slice, thread);
             store(static_cast<int>(slice), sum);
         }
-        dealer.leave();
     }
 
   private:

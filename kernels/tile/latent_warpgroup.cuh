@@ -81,14 +81,10 @@ struct LatentOutput {
 struct LatentSquare {
     uint32_t operand[group_token_fragments][4];
 
-    /* Into shared memory: [row][64 columns]; a fragment of them. `warp`: of the group. */
-    __device__ __forceinline__ void store(uint32_t square, int fragment, int warp, int lane) const {
-        ptx::stmatrix_x4(SquareRows::at(square, warp * 16 + lane % 16, fragment * 32 + lane / 16 * 16), operand[fragment]);
-    }
-    __device__ __forceinline__ void store(uint32_t square, int warp, int lane) const {
-#pragma unroll
-        for (int fragment = 0; fragment < group_token_fragments; ++fragment)
-            store(square, fragment, warp, lane);
+    /* Into shared memory: [row][64 columns]; a fragment, so many behind its place. `warp`: of the group. */
+    __device__ __forceinline__ void store(uint32_t square, int fragment, int warp, int lane, int behind = 0) const {
+        ptx::stmatrix_x4(SquareRows::at(square, warp * 16 + lane % 16, (behind + fragment) * 32 + lane / 16 * 16),
+                         operand[fragment]);
     }
 };
 

@@ -13,6 +13,7 @@ inline uint32_t load_count(const uint32_t *address) {
     return __atomic_load_n(address, __ATOMIC_SEQ_CST);
 }
 inline uint32_t compare_and_swap(uint32_t *address, uint32_t expected, uint32_t value) {
+    played::pause(); /* others may come in between */
     __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return expected;
 }
