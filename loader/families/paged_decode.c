@@ -199,8 +199,8 @@ enum { CLUSTER_UNEVEN_NS = 2000 };
  * ends of units, by forced numbers of workers; in clusters of two and of four, whose units end with an exchange, by sixteen problems of 1 to
  * 32 requests with 64 and 128 heads, their tokens anew at cf2aa16 by twelve; of FP8, with 64 and 128 heads, by seven problems, and where
  * queries are e4m3, too, which they multiply as they lie, by three, the tokens of both anew by 128 x 4,096 of 128 heads. What parts of
- * these take, and of sparse MLA of 64 rows, anew on an H100, by eight problems each and up to 32 parts of a unit; and there, of 16 rows of bf16, the
- * ends of units and of parts at fdfacf7, by 26 problems.
+ * these take, and of sparse MLA of 64 rows, anew since slices of them are dealt out, by eight problems each and up to 16 parts of a unit, and with
+ * the trace what mixed lengths take of single CTAs with 64 rows. On an H100, of 16 rows of bf16, the ends of units and of parts at fdfacf7, by 26 problems.
  */
 static const struct mla_times
     mla_times =
@@ -212,11 +212,11 @@ static const struct mla_times
                          .part_ns = 3100,
                          .uneven_ns = 3900,
                          .unit_ns = 5800},
-    mla_times_64_rows = {.token_16_bit_ps = 24900, .split_ns = 6000, .part_ns = 1250, .uneven_ns = 20000, .unit_ns = 5200},
+    mla_times_64_rows = {.token_16_bit_ps = 24900, .split_ns = 6000, .part_ns = 1250, .uneven_ns = 5000, .unit_ns = 5200},
     mla_times_64_rows_pairs = {.token_16_bit_ps = 24900, .split_ns = 4800, .part_ns = 1900, .uneven_ns = 20000, .unit_ns = 7950},
     mla_times_64_rows_fours = {.token_16_bit_ps = 24900, .split_ns = 4800, .part_ns = 3800, .uneven_ns = 20000, .unit_ns = 5400},
-    mla_times_64_fp8_rows = {.token_fp8_ps = 24200, .split_ns = 2000, .part_ns = 3900, .uneven_ns = 20000, .unit_ns = 20000},
-    mla_times_64_byte_rows = {.token_fp8_ps = 19500, .split_ns = 2000, .part_ns = 4000, .uneven_ns = 20000, .unit_ns = 11000},
+    mla_times_64_fp8_rows = {.token_fp8_ps = 24200, .split_ns = 2500, .part_ns = 1000, .uneven_ns = 10000, .unit_ns = 20000},
+    mla_times_64_byte_rows = {.token_fp8_ps = 19500, .split_ns = 3500, .part_ns = 1200, .uneven_ns = 10000, .unit_ns = 11000},
     no_mla_times = {0};
 /*
  * Sparse MLA: 47 problems of 656 bytes, 39 of bf16 and 20 of other rows, 1 to 128 query tokens that select 512 to 2,048 rows, 16 to 128 heads,
@@ -242,8 +242,8 @@ static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                           .uneven_ns = 50000,
                                                           .unit_ns = 4200},
                               sparse_mla_times_64_rows = {.token_scaled656_ps = 38500,
-                                                          .split_ns = 3200,
-                                                          .part_ns = 3750,
+                                                          .split_ns = 3500,
+                                                          .part_ns = 700,
                                                           .uneven_ns = 21000,
                                                           .unit_ns = 10300};
 
