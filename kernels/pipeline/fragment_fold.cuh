@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fragment_fold.cuh: level 3 of partial.cuh, as worker_fold.cuh, whose rules hold, for results that lie in registers as mma left them, folded
- * within the CTA: FragmentSlice.
+ * within the CTA: FragmentSlice. And of warpgroups in clusters: AccumulatorSlice.
  *
  * A part has one record, or several, of blocks of columns, which are counted as one, by the first. A warp may keep its part, and is counted
  * before it has left it: if it came last, it folds that part from its registers, and nobody reads the record; if not, it leaves the part at

@@ -9,7 +9,8 @@
  *
  *     warp_fold.cuh           warps of a CTA, through shared memory; row_part_fold.cuh where there is little of it
  *     cluster_exchange.cuh    CTAs of a cluster: every thread pushes its columns into the CTA that owns them
- *     worker_fold.cuh         workers: records in global memory; the last to arrive folds them in the order of the workers
+ *     worker_fold.cuh         workers: records in global memory; the last to arrive folds them in the order of the workers, or where they are
+ *                             large, all that have time (slice_dealer.cuh)
  *
  * After the first level a thread holds some vectors of columns of the rows: Slice says which. Or it has what matrix instructions left it, of
  * warpgroups (accumulator_fold.cuh, accumulator_exchange.cuh; transposed_fold.cuh) or of warps (fragment_slice.cuh, fragment_exchange.cuh, fragment_fold.cuh).
