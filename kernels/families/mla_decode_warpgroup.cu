@@ -99,7 +99,7 @@ struct SharedMemory {
     float sums[Traits::groups][Traits::row_tile]; /* of the rows of a piece */
     Exchange exchange;
     pipeline::PartRingBarriers barriers;
-    uint32_t fold_word;                 /* that a CTA's threads know of a fold */
+    uint32_t next_slice;                /* of a unit that is added up: pipeline::SliceDealer */
     uint64_t published[Traits::groups]; /* weights of a warpgroup's newest tile: one arrival of each of its warps */
     pipeline::PieceQueue<Traits::row_tile> pieces;
     pipeline::Sequences sequences; /* for what is called rarely */
@@ -439,7 +439,7 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, SharedMe
             take(square);
             fold.leave(result, square * (Slice::part_columns / FoldSlice::part_columns));
         }
-        pipeline::SliceDealer dealer(fold.counts(), piece.num_workers, fold_slices, shared.fold_word, result.thread == 0,
+        pipeline::SliceDealer dealer(fold.counts(), piece.num_workers, fold_slices, shared.next_slice, result.thread == 0,
                                      meet_consumers);
         dealer.arrive(piece.is_last);
         for (uint32_t slice = dealer.take(); slice < fold_slices; slice = dealer.take()) {

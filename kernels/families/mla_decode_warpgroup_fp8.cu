@@ -109,7 +109,7 @@ struct WorkMemory {
         };
         Result::Memory result;
     };
-    uint32_t fold_word; /* that a CTA's threads know of a fold */
+    uint32_t next_slice; /* of a unit that is added up: pipeline::SliceDealer */
     tile::GroupReferences references;
     alignas(16) float row_scale[Traits::row_tile]; /* of the rows' products with K; at the end of their results */
     float statistics[Traits::row_tile][2];         /* reference and sum of the rows of a piece */
@@ -366,8 +366,8 @@ __device__ __forceinline__ void consume_output(const mla_decode_params &params, 
         attend_output(params, work, announced.rows, ring, place, output, turn);
         meet_consumers(); /* statistics are there, and nobody reads query and weights any more */
         const auto rows_of = [&](int first_row) { return map_rows(params, announced.rows, announced.piece, first_row); };
-        Result::hand_over(params, work.result, work.fold_word, work.statistics, work.row_scale, announced, rows_of, place, output,
-                          meet_output);
+        Result::hand_over(params, work.result, work.next_slice, work.statistics, work.row_scale, announced, rows_of, place,
+                          output, meet_output);
         number = announced.number; /* anew: kept over the loop it would take a register from it */
         work.pieces.wait_described(number);
         work.pieces.pop(number);

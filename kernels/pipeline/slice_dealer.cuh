@@ -29,15 +29,15 @@ struct SliceCounts {
 };
 
 /*
- * Of one CTA and one unit, which `workers` share; all of the threads that add up call together. `shared_word`: in shared memory; meet(): all
+ * Of one CTA and one unit, which `workers` share; all of the threads that add up call together. `shared_next`: in shared memory; meet(): all
  * these threads; `is_leader`: one of them.
  */
 template <class Meet>
 class SliceDealer {
   public:
-    __device__ __forceinline__ SliceDealer(SliceCounts &counts, uint32_t workers, uint32_t slices, uint32_t &shared_word,
+    __device__ __forceinline__ SliceDealer(SliceCounts &counts, uint32_t workers, uint32_t slices, uint32_t &shared_next,
                                            bool is_leader, Meet meet)
-        : word_(counts.word), workers_(workers), slices_(slices), shared_word_(shared_word), is_leader_(is_leader), meet_(meet) {}
+        : word_(counts.word), workers_(workers), slices_(slices), shared_next_(shared_next), is_leader_(is_leader), meet_(meet) {}
 
     /* Counts this worker, behind all that its threads have left. Asks for the first slice, if it is to take any: all parts are there then. */
     __device__ __forceinline__ void arrive(bool may_wait) {
@@ -52,9 +52,9 @@ class SliceDealer {
     /* The next slice, which was asked for before; as many as there are: there is none. */
     __device__ __forceinline__ uint32_t take() {
         if (is_leader_)
-            shared_word_ = next_;
+            shared_next_ = next_;
         meet_();
-        const uint32_t slice = shared_word_;
+        const uint32_t slice = shared_next_;
         meet_(); /* all have read it */
         return slice;
     }
@@ -97,7 +97,7 @@ class SliceDealer {
 
     uint32_t &word_;
     const uint32_t workers_, slices_;
-    uint32_t &shared_word_;
+    uint32_t &shared_next_;
     const bool is_leader_;
     Meet meet_;
     uint32_t next_ = 0, taken_ = 0; /* of the leader */

@@ -36,16 +36,16 @@ class TransposedFold {
     };
 
     /*
-     * Leaves a part. `word`: in shared memory. store(slice, rows): of a slice that has fallen to this worker, whose statistics are those of
+     * Leaves a part. `next_slice`: in shared memory. store(slice, rows): of a slice that has fallen to this worker, whose statistics are those of
      * the unit then. meet(): all threads.
      */
     template <class Meet, class Store>
-    static __device__ __forceinline__ void run(void *of_parts, uint32_t &word, float (&statistics)[tile::group_rows][2],
+    static __device__ __forceinline__ void run(void *of_parts, uint32_t &next_slice, float (&statistics)[tile::group_rows][2],
                                                const Piece &piece, const Output &output, Meet meet, Store store) {
         Record *const records = static_cast<Record *>(of_parts);
         const int thread = ptx::thread_index_here();
         leave(records[piece.records.of(piece.part)], statistics, output, thread);
-        SliceDealer dealer(records[piece.records.of(0)].counts, piece.num_workers, slices, word, thread == 0, meet);
+        SliceDealer dealer(records[piece.records.of(0)].counts, piece.num_workers, slices, next_slice, thread == 0, meet);
         dealer.arrive(piece.is_last);
 #pragma unroll 1
         for (uint32_t slice = dealer.take(); slice < slices; slice = dealer.take()) {

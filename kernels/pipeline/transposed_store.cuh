@@ -107,12 +107,12 @@ class TransposedResult {
     };
 
     /*
-     * `statistics`: reference and sum of each row. `row_scale`: where what whole rows are multiplied by finds a place. `word`: for the fold.
+     * `statistics`: reference and sum of each row. `row_scale`: where what whole rows are multiplied by finds a place. `next_slice`: for the fold.
      * rows_of(first_row): the RowMap of the unit's rows from that one on, anew where it is used. `place`: of the calling thread, with group,
      * warp() and lane(); meet(): all threads of both warpgroups.
      */
     template <class Params, class Announced, class RowsOf, class Place, class Meet>
-    static __device__ __forceinline__ void hand_over(const Params &params, Memory &memory, uint32_t &word,
+    static __device__ __forceinline__ void hand_over(const Params &params, Memory &memory, uint32_t &next_slice,
                                                      float (&statistics)[tile::group_rows][2],
                                                      float (&row_scale)[tile::group_rows], const Announced &announced,
                                                      RowsOf rows_of, const Place &place, const Output &output, Meet meet) {
@@ -122,7 +122,7 @@ class TransposedResult {
                 params, memory, statistics, row_scale, live_rows, [&] { return rows_of(0); }, place, output, meet);
             return;
         }
-        Fold::run(params.records, word, statistics, announced.piece, output, meet,
+        Fold::run(params.records, next_slice, statistics, announced.piece, output, meet,
                   [&](int slice, const typename Fold::SliceOutput &slice_output) {
                       const int first_row = slice * 8;
                       if (first_row < live_rows)
