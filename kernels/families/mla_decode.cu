@@ -22,14 +22,16 @@
  *         ----------  barrier
  *         pv          warp = some of the dims of V                        out of the tile that K was read from; gives it back
  *
- *     of 16 rows two teams of four warps take turns at the tiles: while one waits, the other computes. Of 32 rows one team of eight
+ *     of 16 rows two teams of four warps take turns at the tiles: while one waits, the other computes. Of 32 rows one team of eight.
+ *     Where K and queries are e4m3, Hopper's matrix instructions of warpgroups take both as they lie (byte_scores.cuh): qk is then all
+ *     dims of 16 tokens a warp, and nothing is added up. Such a tile has 64 tokens, and a unit of 8,192 takes 140 us instead of 170
  *     at a unit's end partial.cuh: the teams' sums fold, then the cluster's, then those of the workers that share the unit, all in the
  *     registers and in the places where mma left them
  *
  * A tile is computed in half the time in which it comes, where all SMs read bf16. Memory answers an SM in the order in which it was
- * asked, so the producer asks for the first queries before KV; but not where all but the newest rows were promised to be final
- * (history.cuh): then KV is read while the kernel ahead still runs, which makes the query. Passes over one request run beside each other, on workers of one group,
- * so that all but one read the L2 cache (loader/families/mla_decode.c).
+ * asked, so the producer asks for a piece's queries before its KV, and they come through the ring; but not where all but the newest rows
+ * were promised to be final (history.cuh): then KV is read while the kernel ahead still runs, which makes the query. Passes over one
+ * request run beside each other, on workers of one group, so that all but one read the L2 cache (loader/families/mla_decode.c).
  *
  * Shared memory: struct SharedMemory below. Tiles first: the copy engine's swizzle wants them 1024-byte aligned. What a unit needs at
  * its beginning (query), during its tiles (scores) and at its end (team_fold) takes turns in one place.
@@ -52,6 +54,7 @@
 #include "pipeline/producer.cuh"
 #include "pipeline/skip_votes.cuh"
 #include "pipeline/tile_walk.cuh"
+#include "tile/byte_scores.cuh"
 #include "tile/latent_query.cuh"
 #include "tile/row_map.cuh"
 #include "tile/team_attention.cuh"
@@ -78,10 +81,19 @@ struct Traits {
     static constexpr int producer_warp = consumer_warps, announcer_warp = producer_warp + 1;
     static constexpr int threads = (announcer_warp + 1) * 32;
 
-    /* Fewer for teams, where shared memory is small, and where a cluster exchanges 32 rows. */
-    static constexpr int tile_tokens = teams > 1 || small || cluster_size > 1 ? 32 : 64;
+    /*
+     * Where teams are warpgroups, queries of e4m3 multiply K as it lies: a tile is what their matrix instructions take. Larger clusters have
+     * pieces of a few tiles, for which queries of bf16 wait the longer the larger these are.
+     */
+    static constexpr bool multiplies_bytes =
+        variant::target_sm == 90 && dtype == KERNEL_DTYPE_E4M3 && teams > 1 && cluster_size <= 2;
+    /* Fewer for teams otherwise, where shared memory is small, and where a cluster exchanges 32 rows. */
+    static constexpr int tile_tokens = multiplies_bytes                         ? tile::byte_tile_tokens
+                                       : teams > 1 || small || cluster_size > 1 ? 32
+                                                                                : 64;
     static constexpr int dim_groups = 4, token_groups = team_warps / dim_groups; /* of the warps of qk */
-    static constexpr int token_fragments = tile_tokens / token_groups / tile::fragment_tokens;
+    static constexpr int warp_fragments = tile_tokens / token_groups / tile::fragment_tokens;
+    static constexpr int token_fragments = std::min(warp_fragments, 2); /* that registers have scores of at a time */
     static constexpr int warp_rows = row_tile / team_warps;
     static constexpr int warp_steps = v_dim / 16 / team_warps;   /* over the dims of V */
     static constexpr int query_rows = row_tile / consumer_warps; /* that a warp loads */
@@ -92,7 +104,8 @@ struct Traits {
      */
     static constexpr bool keeps_part = row_tile == 16 && cluster_size <= 2;
     /* The first one, ahead of KV: where shared memory has a place for it, and, of FP8 in pairs, sm_100 the registers. */
-    static constexpr bool sends_query = !small && !(variant::target_sm == 100 && Format::converts_query && cluster_size == 2);
+    static constexpr bool sends_first_query =
+        !small && !(variant::target_sm == 100 && Format::converts_query && cluster_size == 2);
     /* Beside the output of 32 rows, and the scores, registers hold no queries. */
     static constexpr bool keeps_query = row_tile == 16;
 };
@@ -104,7 +117,9 @@ using ValueTokens = tile::TokenFragments<Format, Traits::tile_tokens, Traits::ti
 using Tokens = tile::WarpTokens<Traits::row_tile, Traits::tile_tokens>;
 using SharedQuery = tile::LatentQuery<Format, Traits::row_tile>;
 using SentQuery =
-    std::conditional_t<Traits::sends_query, tile::SentLatentQuery<SharedQuery, Traits::row_tile>, tile::NoSentQuery>;
+    std::conditional_t<Traits::sends_first_query, tile::SentLatentQuery<SharedQuery, Traits::row_tile>, tile::NoSentQuery>;
+/* The others, too, through the ring, where a tile's place has room for one. */
+constexpr bool sends_queries = Traits::sends_first_query && sizeof(SentQuery) <= TileLayout::bytes;
 using Steps = tile::DimSteps<Format, Traits::dim_groups>;
 using Query =
     std::conditional_t<Traits::keeps_query, tile::LatentQueryFragment<Format, Traits::row_tile, Traits::dim_groups, Steps>,
@@ -126,13 +141,32 @@ using WorkerFold = pipeline::FragmentFold<Own, 1>;
 
 struct Nothing {};
 
+/* Where K is multiplied as it lies: the query, and scores without parts. */
+template <bool exist>
+struct ByteMemory {
+    using Query = tile::ByteQuery<Format, Traits::row_tile, Traits::consumer_threads>;
+    using Scores = tile::ScoreParts<Traits::row_tile, Traits::tile_tokens, 1>[Traits::teams];
+};
+template <>
+struct ByteMemory<false> {
+    using Query = Nothing;
+    using Scores = Nothing;
+};
+using Bytes = ByteMemory<Traits::multiplies_bytes>;
+
 /* All but the tiles. */
 template <int stages>
 struct WorkMemory {
-    union { /* one after the other */
+    union { /* one after the other; but a query of bytes stays while there are tiles */
         struct {
-            SentQuery sent_query;
-            std::conditional_t<Traits::keeps_query, SharedQuery, Nothing> query;
+            union {
+                SentQuery sent_query; /* the first piece's */
+                Bytes::Scores byte_scores;
+            };
+            union {
+                std::conditional_t<Traits::keeps_query, SharedQuery, Nothing> query;
+                Bytes::Query byte_query;
+            };
         } passing;
         alignas(16) Scores scores[Traits::teams];
         TeamFold team_fold;
@@ -159,11 +193,11 @@ constexpr int stages =
     std::min((variant::max_shared_bytes - static_cast<int>(sizeof(WorkMemory<Traits::most_stages>))) / TileLayout::bytes,
              Traits::most_stages) /
     Traits::teams * Traits::teams;
-static_assert(stages >= 2, "shared memory of a CTA");
+static_assert(stages >= 2 && stages % Traits::teams == 0, "shared memory of a CTA; every stage is one team's");
 
 struct SharedMemory {
     alignas(1024) uint8_t tiles[stages][TileLayout::bytes];
-    alignas(16) WorkMemory<stages> work;
+    alignas(Traits::multiplies_bytes ? 1024 : 16) WorkMemory<stages> work;
 };
 /* Without the padding that the alignment adds to the end. */
 constexpr int shared_bytes = offsetof(SharedMemory, work) + sizeof(WorkMemory<stages>);
@@ -212,46 +246,74 @@ struct OutputSteps {
 
 using UnitStore = pipeline::FragmentStore<Format, Own, tile::RowMap, OutputSteps, (Traits::cluster_size > 1)>;
 
-/* What a consumer warp keeps over a piece. */
-struct ConsumerState {
-    Query query;
-    Softmax softmax;
-    Output output;
-};
-
 /* Not where KV is read while the kernel ahead, whose query this is, still runs. */
-__device__ __forceinline__ bool sends_first_query(const mla_decode_params &params) {
-    return Traits::sends_query && !pipeline::is_history_final(params.schedule);
+__device__ __forceinline__ bool sends_query(const mla_decode_params &params, uint32_t number) {
+    return (number == 0 ? Traits::sends_first_query : sends_queries) && !pipeline::is_history_final(params.schedule);
 }
 
 /*
- * The first unit's queries as they are, ahead of its KV, behind all of which they would come: by the producer warp, which knows the unit
- * first.
+ * A piece's queries as they are, ahead of its KV, behind all of which they would come: by the producer warp, which knows the piece
+ * first. Through the ring, but for the first piece's, which take no place from its tiles.
  */
-__device__ __forceinline__ void send_query(const mla_decode_params &params, WorkMemory<stages> &work, const Schedule &schedule,
-                                           const pipeline::Piece &piece, int lane) {
+__device__ __forceinline__ void send_query(const mla_decode_params &params, SharedMemory &shared, const Schedule &schedule,
+                                           const pipeline::Piece &piece, uint32_t number, Ring &ring, int lane) {
     const pipeline::QueryTokens query(schedule.sequences(), piece.request);
     const tile::RowMap rows(params.schedule.group_size, query.first, piece.kv_head, piece.row_pass * Traits::row_tile);
-    work.passing.sent_query.send(params, rows, pipeline::live_rows<Traits::row_tile>(params.schedule, query, piece),
-                                 ptx::shared_address(&work.query_sent), lane);
+    const int live_rows = pipeline::live_rows<Traits::row_tile>(params.schedule, query, piece);
+    if (number == 0) {
+        shared.work.passing.sent_query.send(params, rows, live_rows, ptx::shared_address(&shared.work.query_sent), lane);
+        return;
+    }
+    ring.wait_empty(pipeline::tensor_k);
+    reinterpret_cast<SentQuery *>(shared.tiles[ring.stage()])
+        ->send(params, rows, live_rows, ring.full_barrier(pipeline::tensor_k), lane);
+    ring.advance();
+}
+
+/* The piece's queries, once they are there; nullptr: they were not sent. */
+__device__ __forceinline__ const SentQuery *await_query(const mla_decode_params &params, SharedMemory &shared, uint32_t number,
+                                                        const Ring &ring) {
+    if (!sends_query(params, number))
+        return nullptr;
+    if (number > 0) {
+        ring.wait_full(pipeline::tensor_k);
+        return reinterpret_cast<const SentQuery *>(shared.tiles[ring.stage()]);
+    }
+    while (!ptx::mbarrier_try_wait(ptx::shared_address(&shared.work.query_sent), 0)) {
+    }
+    return &shared.work.passing.sent_query;
+}
+
+/* Their place is free: all consumers have met since they read them. One team says so, as of any tile. */
+__device__ __forceinline__ void give_back_query(const mla_decode_params &params, uint32_t number, Ring &ring, const Place &place,
+                                                int lane) {
+    if (number == 0 || !sends_query(params, number))
+        return;
+    if (place.team == 0)
+        ring.release(pipeline::tensor_k, lane);
+    ring.advance();
+}
+
+__device__ __forceinline__ tile::RowMap map_rows(const mla_decode_params &params, const tile::UnitRows<Traits::row_tile> &unit,
+                                                 const pipeline::Piece &piece) {
+    return {params.schedule.group_size, unit.first_query_token, piece.kv_head, piece.row_pass * Traits::row_tile};
 }
 
 /* The unit's queries, by way of shared memory; complete before scores take their place. */
-__device__ __forceinline__ void load_query(const mla_decode_params &params, WorkMemory<stages> &work,
-                                           const tile::UnitRows<Traits::row_tile> &unit, const pipeline::Piece &piece,
-                                           bool was_sent, const Place &place, ConsumerState &state, int lane) {
-    const tile::RowMap rows(params.schedule.group_size, unit.first_query_token, piece.kv_head, piece.row_pass * Traits::row_tile);
+__device__ __forceinline__ void load_query(const mla_decode_params &params, SharedMemory &shared,
+                                           const pipeline::AnnouncedPiece<Traits::row_tile> &announced, uint32_t number,
+                                           Ring &ring, const Place &place, Query &ret, int lane) {
+    WorkMemory<stages> &work = shared.work;
+    const tile::UnitRows<Traits::row_tile> &unit = announced.rows;
+    const tile::RowMap rows = map_rows(params, unit, announced.piece);
     const float scale = tile::scale_log2(params.query) * Format::k_scale;
+    const SentQuery *const sent = await_query(params, shared, number, ring);
     SharedQuery::Vectors vectors[Traits::query_rows];
-    if (was_sent) {
-        while (!ptx::mbarrier_try_wait(ptx::shared_address(&work.query_sent), 0)) {
-        }
-    }
 #pragma unroll
     for (int r = 0; r < Traits::query_rows; ++r) {
         const int row = place.first_query_row() + r;
-        if (was_sent)
-            work.passing.sent_query.fetch(params, row, row < unit.live_rows, lane, vectors[r]);
+        if (sent != nullptr)
+            sent->fetch(params, row, row < unit.live_rows, lane, vectors[r]);
         else
             SharedQuery::fetch(params, rows, row, row < unit.live_rows, lane, vectors[r]);
     }
@@ -263,35 +325,81 @@ __device__ __forceinline__ void load_query(const mla_decode_params &params, Work
             work.scales[row] = scale * factor;
     }
     meet_consumers();
-    state.query.load(work.query(), Steps(place.dim_group), lane);
+    give_back_query(params, number, ring, place, lane);
+    ret.load(work.query(), Steps(place.dim_group), lane);
     meet_consumers();
 }
 
+/* The same of e4m3, which stay there as they are. */
+template <class Shared>
+__device__ __forceinline__ void load_bytes(const mla_decode_params &params, Shared &shared,
+                                           const pipeline::AnnouncedPiece<Traits::row_tile> &announced, uint32_t number,
+                                           Ring &ring, const Place &place, int lane) {
+    auto &query = shared.work.passing.byte_query;
+    const int thread = ptx::thread_index_here();
+    const SentQuery *const sent = await_query(params, shared, number, ring);
+    if (sent != nullptr)
+        query.take(*sent, params, announced.rows.live_rows, thread);
+    else
+        query.load(params, map_rows(params, announced.rows, announced.piece), announced.rows.live_rows, thread, [] {});
+    if (thread < Traits::row_tile)
+        shared.work.scales[thread] = tile::scale_log2(params.query) * Format::k_scale;
+    ptx::fence_async_proxy();
+    meet_consumers();
+    give_back_query(params, number, ring, place, lane);
+}
+
+/* What this warp has of the scores of a tile, to where its team finds them. */
+__device__ __forceinline__ void score(const mla_decode_params &params, WorkMemory<stages> &work, const Query &query,
+                                      uint32_t tile, const Place &place, int lane) {
+#pragma unroll
+    for (int i = 0; i < Traits::warp_fragments; i += Traits::token_fragments) {
+        const int first_token = place.first_token() + i * tile::fragment_tokens;
+        const KeyTokens keys(first_token, params.schedule.box_tokens, false, lane);
+        tile::ScoreFragment<Traits::token_fragments, Traits::row_tile / 8> scores;
+        tile::qk_in_turns<Format, Traits::dim_groups>(scores, query, tile, keys, Steps(place.dim_group), lane);
+        work.scores[place.team].store(scores, place.dim_group, first_token, lane);
+    }
+}
+template <class Memory>
+__device__ __forceinline__ void score_bytes(Memory &work, uint32_t tile, const Place &place, int lane) {
+    tile::ScoreFragment<1, Traits::row_tile / 8> scores;
+    tile::byte_qk<Format>(scores, ptx::shared_address(&work.passing.byte_query), tile, [] {});
+    work.passing.byte_scores[place.team].store(scores, 0, place.warp * tile::fragment_tokens, lane);
+}
+
 /* Attention of all rows over the tiles of the piece that are this team's. */
-__device__ __forceinline__ void attend(const mla_decode_params &params, WorkMemory<stages> &work,
+template <bool bytes, class Memory>
+__device__ __forceinline__ void attend(const mla_decode_params &params, Memory &work,
                                        const pipeline::AnnouncedPiece<Traits::row_tile> &announced, Ring &ring,
-                                       const Place &place, ConsumerState &state, int lane) {
-    const KeyTokens keys(place.first_token(), params.schedule.box_tokens, false, lane);
+                                       const Place &place, const Query &query, Softmax &softmax, Output &output, int lane) {
     const ValueTokens values(0, params.schedule.box_tokens, false, lane);
-    Scores &shared_scores = work.scores[place.team];
     Weights &weights = work.weights[place.team];
-    for (TileWalk walk(announced.rows, announced.first_team, place.team, ring); walk.has_tile(); walk.next()) {
+    const int first_team = static_cast<int>(ring.stage()) % Traits::teams; /* queries take their turn in the ring, too */
+    for (TileWalk walk(announced.rows, first_team, place.team, ring); walk.has_tile(); walk.next()) {
         const Tokens tokens = walk.tokens<Traits::tile_tokens>(0);
         ring.wait_full(pipeline::tensor_k);
         if (tokens.any_visible()) { /* alike for all warps */
             const uint32_t tile = ring.tile(pipeline::tensor_k);
-            tile::ScoreFragment<Traits::token_fragments, Traits::row_tile / 8> scores;
-            tile::qk_in_turns<Format, Traits::dim_groups>(scores, state.query, tile, keys, Steps(place.dim_group), lane);
-            shared_scores.store(scores, place.dim_group, place.first_token(), lane);
-            meet_team(place.team);
-            state.softmax.update<Format::matrix_dtype>(shared_scores, work.scales, params.query.soft_cap, tokens,
-                                                       place.first_row(), weights, lane);
-            meet_team(place.team);
-            tile::shrink_output(state.output, weights, lane);
-            if (tokens.all_visible())
-                tile::pv_in_turns<false, Traits::team_warps>(state.output, weights, tile, values, tokens, place.warp, lane);
+            if constexpr (bytes)
+                score_bytes(work, tile, place, lane);
             else
-                tile::pv_in_turns<true, Traits::team_warps>(state.output, weights, tile, values, tokens, place.warp, lane);
+                score(params, work, query, tile, place, lane);
+            meet_team(place.team);
+            const auto weigh = [&](const auto &scores) {
+                softmax.update<Format::matrix_dtype>(scores, work.scales, params.query.soft_cap, tokens, place.first_row(),
+                                                     weights, lane);
+            };
+            if constexpr (bytes)
+                weigh(work.passing.byte_scores[place.team]);
+            else
+                weigh(work.scores[place.team]);
+            meet_team(place.team);
+            tile::shrink_output(output, weights, lane);
+            if (tokens.all_visible())
+                tile::pv_in_turns<false, Traits::team_warps>(output, weights, tile, values, tokens, place.warp, lane);
+            else
+                tile::pv_in_turns<true, Traits::team_warps>(output, weights, tile, values, tokens, place.warp, lane);
         }
         ring.release(pipeline::tensor_k, lane);
     }
@@ -300,27 +408,27 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, WorkMemo
 __device__ __forceinline__ UnitStore prepare_store(const mla_decode_params &params,
                                                    const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Own &own,
                                                    const Place &place) {
-    const pipeline::Piece &piece = announced.piece;
-    const tile::RowMap rows(params.schedule.group_size, announced.rows.first_query_token, piece.kv_head,
-                            piece.row_pass * Traits::row_tile);
     const bool stores_lse = cluster_rank() == 0 && place.team == 0 && place.warp == 0;
-    return {params.output, rows, own, params.v_head_dim, stores_lse, OutputSteps{place.team, place.warp}};
+    return {params.output, map_rows(params, announced.rows, announced.piece),
+            own,           params.v_head_dim,
+            stores_lse,    OutputSteps{place.team, place.warp}};
 }
 
 /* The sums of all warps, folded: stored, or left for the workers that share the unit, whose last one stores it. */
 __device__ __forceinline__ void finish(const mla_decode_params &params, WorkMemory<stages> &work,
-                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const ConsumerState &state) {
+                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Softmax &softmax,
+                                       const Output &output) {
     const int rank = cluster_rank(), lane = ptx::thread_index_here() % 32;
     const Place place(ptx::thread_index_here() / 32);
-    const float sum = state.softmax.row_sum();
+    const float sum = softmax.row_sum();
     if (lane % Softmax::row_lanes == 0) {
         float(&statistics)[2] = work.statistics[place.team][place.first_row() + Softmax::row(lane)];
-        statistics[0] = state.softmax.reference;
+        statistics[0] = softmax.reference;
         statistics[1] = sum;
     }
     meet_consumers(); /* and the scores of both teams are done with */
     Whole whole(announced.rows.live_rows);
-    work.team_fold.template run<consumer_barrier>(state.output, work.statistics, place.team, whole);
+    work.team_fold.template run<consumer_barrier>(output, work.statistics, place.team, whole);
 
     Own own(announced.rows.live_rows, rank * own_pairs);
     const auto store = work.exchange.template run<consumer_barrier>(whole, own, rank, announced.number, announced.piece.is_last,
@@ -345,6 +453,27 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, WorkMemo
         fold.clear(own);
 }
 
+/* What is kept over a piece is declared here: kept from piece to piece it would take registers from its end. */
+template <bool bytes>
+__device__ __forceinline__ void consume_piece(const mla_decode_params &params, SharedMemory &shared,
+                                              const pipeline::AnnouncedPiece<Traits::row_tile> &announced, uint32_t number,
+                                              Ring &ring) {
+    const int lane = ptx::thread_index_here() % 32;
+    const Place place(ptx::thread_index_here() / 32);
+    Query query;
+    Softmax softmax;
+    Output output;
+    if constexpr (bytes)
+        load_bytes(params, shared, announced, number, ring, place, lane);
+    else
+        load_query(params, shared, announced, number, ring, place, query, lane);
+    shared.work.pieces.wait_described(number);
+    softmax.clear();
+    output.clear();
+    attend<bytes>(params, shared.work, announced, ring, place, query, softmax, output, lane);
+    finish(params, shared.work, announced, softmax, output);
+}
+
 __device__ __forceinline__ void consume(const mla_decode_params &params, SharedMemory &shared, Ring ring) {
     WorkMemory<stages> &work = shared.work;
     pipeline::prefetch_first_query<SharedQuery, Traits::row_tile>(params, blockIdx.x / Traits::cluster_size,
@@ -356,17 +485,11 @@ __device__ __forceinline__ void consume(const mla_decode_params &params, SharedM
             break;
         if (number > 0)
             meet_consumers(); /* what teams passed of the piece before has been taken */
-        /* Anew for every piece: kept from piece to piece they would take registers from its end. */
-        const int lane = ptx::thread_index_here() % 32;
-        const Place place(ptx::thread_index_here() / 32);
-        ConsumerState state;
-        const bool was_sent = number == 0 && sends_first_query(params);
-        load_query(params, work, announced.rows, announced.piece, was_sent, place, state, lane);
-        work.pieces.wait_described(number);
-        state.softmax.clear();
-        state.output.clear();
-        attend(params, work, announced, ring, place, state, lane);
-        finish(params, work, announced, state);
+        if (Traits::multiplies_bytes && params.query.dtype == KERNEL_DTYPE_E4M3 &&
+            params.schedule.box_tokens == Traits::tile_tokens) /* a tile is one box: its lines have all of its tokens */
+            consume_piece<Traits::multiplies_bytes>(params, shared, announced, number, ring);
+        else
+            consume_piece<false>(params, shared, announced, number, ring);
         number = announced.number;
         work.pieces.pop(number);
     }
@@ -412,9 +535,9 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     } else {
         pipeline::NoVotes votes;
         Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes)
-            .run(schedule, lane, [&](const pipeline::Piece &first) {
-                if (sends_first_query(params))
-                    send_query(params, work, schedule, first, lane);
+            .run(schedule, lane, [&](const pipeline::Piece &piece, uint32_t number, Ring &tiles) {
+                if (sends_query(params, number))
+                    send_query(params, shared, schedule, piece, number, tiles, lane);
             });
     }
     pipeline::meet_cluster<Traits::cluster_size>();

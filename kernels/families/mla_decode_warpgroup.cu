@@ -521,7 +521,10 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     } else if (warp == Traits::producer_warp) {
         pipeline::NoVotes votes;
         Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes)
-            .run(schedule, lane, [](const pipeline::Piece &) { ptx::named_barrier<query_barrier, query_barrier_threads>(); });
+            .run(schedule, lane, [](const pipeline::Piece &, uint32_t number, Ring &) {
+                if (number == 0)
+                    ptx::named_barrier<query_barrier, query_barrier_threads>();
+            });
     }
     pipeline::meet_cluster<Traits::cluster_size>();
 }

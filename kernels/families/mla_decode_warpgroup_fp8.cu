@@ -36,6 +36,7 @@
 #include "pipeline/transposed_store.cuh"
 #include "pipeline/weight_turns.cuh"
 #include "ptx/registers.cuh"
+#include "tile/byte_scores.cuh"
 #include "tile/gathered_warpgroup.cuh"
 #include "tile/operand_query.cuh"
 #include "tile/row_map.cuh"
@@ -76,7 +77,7 @@ struct Traits {
 
 using Format = Traits::Format;
 using Query = tile::OperandQuery<Format>;
-using ByteQuery = tile::ByteQuery<Format>;
+using ByteQuery = tile::ByteQuery<Format, Traits::row_tile, Traits::output_threads>;
 using Scores = tile::GroupSoftmax::Scores;
 using Result = pipeline::TransposedResult<Format, Traits::v_dim>;
 using Output = Result::Output;
@@ -238,7 +239,7 @@ __device__ __forceinline__ void attend_scores(const mla_decode_params &params, W
         };
         ring.wait_full(pipeline::tensor_k);
         if constexpr (bytes)
-            tile::group_byte_qk<Format>(scores, ptx::shared_address(&work.byte_query), ring.tile(pipeline::tensor_k), meanwhile);
+            tile::byte_qk<Format>(scores, ptx::shared_address(&work.byte_query), ring.tile(pipeline::tensor_k), meanwhile);
         else
             tile::group_latent_qk<Format, Traits::tile_tokens>(
                 scores, ptx::shared_address(&work.query), ring.tile(pipeline::tensor_k), place.warp() * tile::fragment_tokens,
@@ -419,7 +420,10 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     } else if (warp == Traits::producer_warp) {
         pipeline::NoVotes votes;
         Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes)
-            .run(schedule, lane, [](const pipeline::Piece &) { ptx::named_barrier<query_barrier, query_barrier_threads>(); });
+            .run(schedule, lane, [](const pipeline::Piece &, uint32_t number, Ring &) {
+                if (number == 0)
+                    ptx::named_barrier<query_barrier, query_barrier_threads>();
+            });
     }
 }
 

@@ -48,24 +48,25 @@ class Producer {
 
     template <class Schedule>
     __device__ __forceinline__ void run(Schedule &schedule, int lane) {
-        run(schedule, lane, [](const Piece &) {});
+        run(schedule, lane, [](const Piece &, uint32_t, Ring &) {});
     }
 
-    /* before_first_copy(first piece) is called once, where there is anything to copy. */
-    template <class Schedule, class BeforeFirstCopy>
-    __device__ __forceinline__ void run(Schedule &schedule, int lane, BeforeFirstCopy before_first_copy) {
+    /* before_piece(piece, its number, ring) is called ahead of the copies of each, and may fill stages. */
+    template <class Schedule, class BeforePiece>
+    __device__ __forceinline__ void run(Schedule &schedule, int lane, BeforePiece before_piece) {
         if (!reads_ahead_ && warp_ > 0)
             return;
         schedule.begin();
         PageStream<Schedule, tile_tokens> stream(params_, schedule, tensor_ == tensor_v ? params_.page_table_v_offset : 0);
         const int boxes_per_tile = tile_tokens >> (__ffs(params_.box_tokens) - 1);
         PageBatch batch = stream.next();
-        if (!batch.piece.end_of_work)
-            before_first_copy(batch.piece);
-        for (uint32_t pieces = 0; !batch.piece.end_of_work;) {
-            if constexpr (requires { requires Ring::lends_tiles; }) { /* at the end of the piece before */
-                if (batch.first_box == batch.piece.first_box && pieces++ > 0)
-                    ring_.wait_given_back(pieces - 2);
+        for (uint32_t number = 0; !batch.piece.end_of_work;) {
+            if (batch.first_box == batch.piece.first_box) {
+                if constexpr (requires { requires Ring::lends_tiles; }) { /* at the end of the piece before */
+                    if (number > 0)
+                        ring_.wait_given_back(number - 1);
+                }
+                before_piece(batch.piece, number++, ring_);
             }
             if (rarely(batch.has_newest))
                 ptx::wait_for_preceding_kernel();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wgmma.cuh: matrix instructions of a warpgroup (four warps from a multiple of four on), PTX ISA 9.7.15 "wgmma". sm_90a alone.
+ * wgmma.cuh: matrix instructions of a warpgroup (four warps from a multiple of four on), PTX ISA 9.7.15 "wgmma". sm_90a alone: for other
+ * targets ptxas refuses a kernel that calls them.
  *
  * They run beside the threads that issue them: between wgmma_commit and wgmma_wait nobody touches accumulators or register operands.
  * All 128 threads call every function together.
@@ -8,10 +9,6 @@
 #pragma once
 
 #include <cstdint>
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
-#error "wgmma needs sm_90a"
-#endif
 
 namespace ptx {
 
@@ -163,6 +160,15 @@ __device__ __forceinline__ void wgmma_m64n64k16_fp16(float (&d)[8][4], const uin
                  : PTX_SIXTEEN(d, 0), PTX_SIXTEEN(d, 4)                                                                          \
                  : "l"(a), "l"(b), "r"(accumulates ? 1u : 0u)                                                                    \
                  : "memory")
+#define PTX_WGMMA_N16_BYTES(types)                                                                                               \
+    asm volatile("{\n"                                                                                                           \
+                 ".reg .pred accumulates;\n"                                                                                     \
+                 "setp.ne.u32 accumulates, %10, 0;\n"                                                                            \
+                 "wgmma.mma_async.sync.aligned.m64n16k32.f32." types                                                             \
+                 " {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, accumulates, 1, 1;\n}"                                              \
+                 : PTX_FOUR(d, 0), PTX_FOUR(d, 1)                                                                                \
+                 : "l"(a), "l"(b), "r"(accumulates ? 1u : 0u)                                                                    \
+                 : "memory")
 #define PTX_WGMMA_N128(types)                                                                                                    \
     asm volatile("{\n"                                                                                                           \
                  ".reg .pred accumulates;\n"                                                                                     \
@@ -195,6 +201,10 @@ __device__ __forceinline__ void wgmma_m64n64k16_fp16(float (&d)[8][4], uint64_t 
 __device__ __forceinline__ void wgmma_m64n64k32_e4m3(float (&d)[8][4], uint64_t a, uint64_t b, bool accumulates) {
     PTX_WGMMA_N64_BYTES("e4m3.e4m3");
 }
+/* 64x16, 64x32, 32x16. */
+__device__ __forceinline__ void wgmma_m64n16k32_e4m3(float (&d)[2][4], uint64_t a, uint64_t b, bool accumulates) {
+    PTX_WGMMA_N16_BYTES("e4m3.e4m3");
+}
 /* d += a b. */
 __device__ __forceinline__ void wgmma_m64n128k16_bf16(float (&d)[16][4], uint64_t a, uint64_t b) { PTX_WGMMA_N128("bf16.bf16"); }
 __device__ __forceinline__ void wgmma_m64n128k16_fp16(float (&d)[16][4], uint64_t a, uint64_t b) { PTX_WGMMA_N128("f16.f16"); }
@@ -211,6 +221,7 @@ __device__ __forceinline__ void wgmma_m64n128k16_fp16(float (&d)[16][4], const u
 #undef PTX_REGISTERS_64
 #undef PTX_WGMMA_N64
 #undef PTX_WGMMA_N64_BYTES
+#undef PTX_WGMMA_N16_BYTES
 #undef PTX_WGMMA_N128
 #undef PTX_WGMMA_N128_REGISTERS
 

@@ -250,39 +250,6 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
     ptx::accumulator_is_ready(scores.value[0]);
 }
 
-/*
- * The same of e4m3 with e4m3, which the tensor core multiplies as they are: of a tile whose lines have all of its tokens. Its sums have few
- * digits (ptx/wgmma.cuh), hence two, of half of the dims each. meanwhile(): called once, while the last steps are on their way.
- */
-template <class Format, class Meanwhile>
-__device__ __forceinline__ void group_byte_qk(ScoreFragment<1, group_row_fragments> &scores, uint32_t query, uint32_t k_tile,
-                                              Meanwhile meanwhile) {
-    constexpr int steps = Format::row_bytes / 32, line_bytes = Format::Rows::line_bytes,
-                  line_stride_bytes = group_tokens * line_bytes;
-    static_assert(line_bytes == 64 && steps % 2 == 0, "lines of two steps");
-    ScoreFragment<1, group_row_fragments> second;
-    const uint64_t keys = ptx::operand_computed_here(ptx::short_swizzled_operand(k_tile));
-    const uint64_t queries = ptx::operand_computed_here(ptx::short_swizzled_operand(query));
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < steps; ++step) {
-        const uint32_t bytes = step / 2 * line_stride_bytes + step % 2 * 32;
-        ptx::wgmma_m64n64k32_e4m3(step < steps / 2 ? scores.value[0] : second.value[0], ptx::operand_behind(keys, bytes),
-                                  ptx::operand_behind(queries, bytes), step % (steps / 2) > 0);
-    }
-    ptx::wgmma_commit();
-    meanwhile();
-    ptx::wgmma_wait();
-    ptx::accumulator_is_ready(scores.value[0]);
-    ptx::accumulator_is_ready(second.value[0]);
-#pragma unroll
-    for (int n = 0; n < group_row_fragments; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            scores.value[0][n][i] += second.value[0][n][i];
-    }
-}
-
 /* The step over the dims of V that a warp of warpgroup `group` has as its step `i` of four: half a block's quarter. */
 __device__ __forceinline__ constexpr int value_step(int group, int warp, int i) {
     return (group * 2 + i / 2) * (latent_block_dims / 16) + warp * 2 + i % 2;

@@ -280,21 +280,26 @@ struct SentLatentQuery {
             ptx::mbarrier_arrive_expect_tx(barrier, live_rows * Query::head_dim * element_bytes);
     }
 
+    /* Where the elements from `dim` on of a row are. */
+    template <class Params>
+    static __device__ __forceinline__ int element(const Params &params, int r, int dim) {
+        const int query_dim = params.query_dim, rope_dim = Query::head_dim - query_dim;
+        return dim < query_dim ? r * query_dim + dim : row_tile * query_dim + r * rope_dim + dim - query_dim;
+    }
+
     /* As Query::fetch, once the bytes are complete. */
     template <class Params>
     __device__ __forceinline__ void fetch(const Params &params, int r, bool is_live, int lane,
                                           typename Query::Vectors &ret) const {
-        const int query_dim = params.query_dim, rope_dim = Query::head_dim - query_dim;
 #pragma unroll
         for (int i = 0; i < Query::lane_vectors; ++i) {
             const int dim = (i * 32 + lane) * Query::vector;
             if (!is_live || dim >= Query::head_dim)
                 continue;
-            const int element = dim < query_dim ? r * query_dim + dim : row_tile * query_dim + r * rope_dim + dim - query_dim;
             if (Query::is_fp8(params.query))
-                Query::load_fp8(bytes + element, ret.pairs[i]);
+                Query::load_fp8(bytes + element(params, r, dim), ret.pairs[i]);
             else
-                load_words(bytes + element * 2, ret.pairs[i]);
+                load_words(bytes + element(params, r, dim) * 2, ret.pairs[i]);
         }
     }
 };

@@ -156,33 +156,4 @@ struct OperandQuery {
     static __device__ __forceinline__ float high(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 };
 
-/*
- * Rows of e4m3 as they lie in memory, for rows of K that are operands as they lie in a tile, both in lines of 64 bytes: [line][row][64 bytes],
- * the chunks of 16 bytes permuted as TileRows has them.
- */
-template <class Format>
-struct ByteQuery {
-    static constexpr int row_bytes = Format::row_bytes, line_bytes = 64, chunks = row_bytes / 16, row_threads = 4;
-    static constexpr int line_stride_bytes = group_rows * line_bytes;
-    static_assert(Format::Rows::line_bytes == line_bytes, "as tiles have it");
-    alignas(1024) uint8_t line[row_bytes / line_bytes][group_rows][line_bytes];
-
-    /* By group_rows * row_threads threads together; rows from `live_rows` on are zeros. */
-    template <class Params, class Asked>
-    __device__ __forceinline__ void load(const Params &params, const RowMap &rows, int live_rows, int thread, Asked asked) {
-        const int row = thread / row_threads;
-        const int64_t rope =
-            rows.token(row) * params.query_rope_token_stride + rows.head(row) * params.query_rope_head_stride - params.query_dim;
-        const auto *const of_row = static_cast<const uint8_t *>(params.query.rows) + rows.query_offset(params.query, row);
-        const auto *const of_rope = static_cast<const uint8_t *>(params.query_rope) + rope;
-        const uint32_t to = ptx::shared_address(line[0][row]);
-#pragma unroll 1
-        for (int chunk = thread % row_threads; chunk < chunks; chunk += row_threads)
-            ptx::copy_async<16>(to + chunk / 4 * line_stride_bytes + (chunk % 4 ^ row / 2 % 4) * 16,
-                                (chunk * 16 < params.query_dim ? of_row : of_rope) + chunk * 16, row < live_rows);
-        asked();
-        ptx::wait_for_copies();
-    }
-};
-
 } // namespace tile

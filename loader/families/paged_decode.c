@@ -200,11 +200,14 @@ enum { CLUSTER_UNEVEN_NS = 2000 };
  * 32 requests with 64 and 128 heads, their tokens anew at cf2aa16 by twelve; of FP8, with 64 and 128 heads, by seven problems, and where
  * queries are e4m3, too, which they multiply as they lie, by three, the tokens of both anew by 128 x 4,096 of 128 heads. What parts of
  * these take, and of sparse MLA of 64 rows, anew since slices of them are dealt out, by eight problems each and up to 16 parts of a unit, and with
- * the trace what mixed lengths take of single CTAs with 64 rows. On an H100, of 16 rows of bf16, the ends of units and of parts at fdfacf7, by 26 problems.
+ * the trace what mixed lengths take of single CTAs with 64 rows. Of 16 rows of FP8 in tiles of 64 tokens by 64 and 128 requests of 4,096 and
+ * 8,192 tokens and the trace. On an H100, of 16 rows of bf16, the ends of units and of parts at fdfacf7, by 26 problems.
  */
 static const struct mla_times
     mla_times =
         {.token_16_bit_ps = 16800, .token_fp8_ps = 21200, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
+    mla_times_fp8_rows = {.token_fp8_ps = 18800, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
+    mla_times_byte_rows = {.token_fp8_ps = 13500, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
     mla_times_32_rows = {.tile_ps = 160000,
                          .token_16_bit_ps = 33400,
                          .token_fp8_ps = 36100,
@@ -247,7 +250,10 @@ static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                           .uneven_ns = 21000,
                                                           .unit_ns = 10300};
 
-enum { MMA_ROWS = 32 }; /* the widest tile of single warps */
+enum {
+    MMA_ROWS = 32,        /* the widest tile of single warps */
+    BYTE_TILE_TOKENS = 64 /* of kernels that multiply queries of e4m3 with K as it lies, where a tile is a box (mla_decode.cu) */
+};
 
 static const struct mla_times *times_of(const struct problem *problem, const contract_t *contract) {
     if (problem->given.op != LIBDECODE_OP_MLA_DECODE)
@@ -256,16 +262,19 @@ static const struct mla_times *times_of(const struct problem *problem, const con
         return contract->row_tile > MMA_ROWS ? &sparse_mla_times_64_rows
                : contract->row_tile > 16     ? &sparse_mla_times_32_rows
                                              : &sparse_mla_times;
+    const bool are_bytes = problem->given.query_dtype == LIBDECODE_DTYPE_E4M3 && problem->given.page_size >= BYTE_TILE_TOKENS;
     if (contract->row_tile > MMA_ROWS) {
         if (contract->kv_dtype != KERNEL_DTYPE_E4M3)
             return contract->cluster_size == 1   ? &mla_times_64_rows
                    : contract->cluster_size == 2 ? &mla_times_64_rows_pairs
                                                  : &mla_times_64_rows_fours;
-        const bool are_bytes =
-            problem->given.query_dtype == LIBDECODE_DTYPE_E4M3 && problem->given.page_size >= (int32_t)contract->tile_tokens;
         return are_bytes ? &mla_times_64_byte_rows : &mla_times_64_fp8_rows;
     }
-    return contract->row_tile > 16 ? &mla_times_32_rows : &mla_times;
+    if (contract->row_tile > 16)
+        return &mla_times_32_rows;
+    if (contract->kv_dtype == KERNEL_DTYPE_E4M3 && contract->tile_tokens == BYTE_TILE_TOKENS)
+        return are_bytes ? &mla_times_byte_rows : &mla_times_fp8_rows;
+    return &mla_times;
 }
 
 static int64_t mla_token_ps(const struct problem *problem, const contract_t *contract) {

@@ -110,6 +110,8 @@ class InstructionsTest(unittest.TestCase):
                         wanted, unwanted = of_warpgroups(wanted), unwanted | {"HMMA"}
                     if name.startswith("mla_decode_") and (row_tile, kv_dtype) == ("64", "e4m3"):
                         wanted = wanted | QUERY_COPIES | {"QGMMA.64x64x32.F32.E4M3.E4M3"}
+                    if re.search(r"^mla_decode_kve4m3_d\d+_r16_c[12]_sm90$", name):  # with queries of e4m3
+                        wanted = wanted | {"QGMMA.64x16x32.F32.E4M3.E4M3"}
                     wide = name.startswith("mla_decode_") and (row_tile == "32" or (row_tile, kv_dtype) == ("64", "e4m3"))
                     if options == "1" or wide:  # as the grid declares
                         unwanted = unwanted - LOCAL

@@ -131,7 +131,8 @@ inline void played_short_row(float (&elements)[32], uint32_t plain) {
     }
 }
 
-inline void wgmma_m64n64k32_e4m3(float (&d)[8][4], uint64_t a, uint64_t b, bool accumulates) {
+template <int eights>
+void played_wgmma_e4m3(float (&d)[eights][4], uint64_t a, uint64_t b, bool accumulates) {
     struct Call {
         float (*d)[4];
         uint32_t a, b;
@@ -149,13 +150,13 @@ inline void wgmma_m64n64k32_e4m3(float (&d)[8][4], uint64_t a, uint64_t b, bool 
             issued.d[lane] = call.d;
         }
         played::warp_later([issued, first] {
-            float of_a[16][32], of_b[64][32];
+            float of_a[16][32], of_b[eights * 8][32];
             for (uint32_t row = 0; row < 16; ++row)
                 played_short_row(of_a[row], first.a + row * 64);
-            for (uint32_t column = 0; column < 64; ++column)
+            for (uint32_t column = 0; column < eights * 8; ++column)
                 played_short_row(of_b[column], first.b + column * 64);
             for (int lane = 0; lane < played::lanes; ++lane) {
-                for (int n = 0; n < 8; ++n) {
+                for (int n = 0; n < eights; ++n) {
                     for (int i = 0; i < 4; ++i) {
                         float &sum = issued.d[lane][n][i], product = 0.f;
                         for (int k = 0; k < 32; ++k)
@@ -166,6 +167,13 @@ inline void wgmma_m64n64k32_e4m3(float (&d)[8][4], uint64_t a, uint64_t b, bool 
             }
         });
     });
+}
+
+inline void wgmma_m64n64k32_e4m3(float (&d)[8][4], uint64_t a, uint64_t b, bool accumulates) {
+    played_wgmma_e4m3(d, a, b, accumulates);
+}
+inline void wgmma_m64n16k32_e4m3(float (&d)[2][4], uint64_t a, uint64_t b, bool accumulates) {
+    played_wgmma_e4m3(d, a, b, accumulates);
 }
 
 inline void wgmma_m64n64k16_bf16(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool accumulates) {
