@@ -59,11 +59,14 @@ class VllmBackend(abc.ABC):
     @abc.abstractmethod
     def get_builder_cls(): ...
     @staticmethod
-    @abc.abstractmethod
-    def get_kv_cache_shape(num_blocks, block_size, num_kv_heads, head_size, cache_dtype_str="auto"): ...
+    def get_supported_kernel_block_sizes(kv_cache_spec=None): ...
+    @classmethod
+    def supports_sliding_window(cls):
+        return False
 
 
 class VllmBuilder(abc.ABC):
+    @abc.abstractmethod
     def __init__(self, kv_cache_spec, layer_names, vllm_config, device): ...
     @abc.abstractmethod
     def build(self, common_prefix_len, common_attn_metadata, fast_build=False): ...
@@ -106,20 +109,23 @@ class VllmTest(unittest.TestCase):
         same_parameters(self, impl.__init__, VllmImpl.__init__, extra=["sinks"])
         same_parameters(self, impl.forward, VllmImpl.forward)
         same_parameters(self, builder.build, VllmBuilder.build)
-        same_parameters(self, self.backend.get_kv_cache_shape, VllmBackend.get_kv_cache_shape)
+        same_parameters(self, builder.__init__, VllmBuilder.__init__)
+        same_parameters(self, self.backend.get_supported_kernel_block_sizes, VllmBackend.get_supported_kernel_block_sizes)
+        self.assertTrue(self.backend.supports_sliding_window())
         with self.assertRaisesRegex(NotImplementedError, "ALiBi"):
             impl(8, 64, 1.0, alibi_slopes=[1.0] * 8)
 
-    def forward(self, kv_cache_dtype, q_lens, window=None):
-        """Fills a cache, forwards the last tokens of two requests, and compares with numpy."""
+    def forward(self, kv_cache_dtype, q_lens, window=None, order=(0, 1, 2, 3)):
+        """Fills a cache, whose axes memory has in that order, forwards the last tokens of two requests, and compares with numpy."""
         lens, heads, kv_heads, dim, scale = [40, 21], 8, 2, 64, 0.125
         torch.manual_seed(1)
         kinds = {"auto": torch.bfloat16, "fp8": torch.uint8}
-        cache = torch.zeros(self.backend.get_kv_cache_shape(8, 16, kv_heads, dim), dtype=kinds[kv_cache_dtype])
+        shape = 8, kv_heads, 16, 2 * dim  # a token's K and V side by side
+        cache = torch.zeros([shape[axis] for axis in order], dtype=kinds[kv_cache_dtype]).permute(*np.argsort(order).tolist())
         history = torch.randn(2, 8, 16, kv_heads, dim).to(torch.bfloat16)
         values = history.to(torch.float8_e4m3fn) if kv_cache_dtype == "fp8" else history
         stored = values.view(torch.uint8) if kv_cache_dtype == "fp8" else values
-        cache[:, 0], cache[:, 1] = stored[0], stored[1]
+        cache[..., :dim], cache[..., dim:] = stored.transpose(2, 3)
         table = torch.tensor([[3, 1, 4], [5, 7, 0]], dtype=torch.int32)
         cum = torch.tensor([0, *np.cumsum(q_lens)], dtype=torch.int32)
         tokens, padding = sum(q_lens), 3
@@ -147,6 +153,8 @@ class VllmTest(unittest.TestCase):
         self.forward("auto", [1, 1])
         self.forward("fp8", [1, 1])
         self.forward("auto", [1, 1], window=8)
+        for order in ((0, 2, 1, 3), (1, 0, 2, 3)):
+            self.forward("auto", [1, 1], order=order)
 
     def test_steps_of_several_tokens(self):
         self.forward("auto", [3, 3])
@@ -177,38 +185,55 @@ class SglangBackend(abc.ABC):
     def forward_extend(self, q, k, v, layer, forward_batch, save_kv_cache=True, **kwargs): ...
 
 
+class SglangWriteLoc(types.SimpleNamespace):
+    @classmethod
+    def for_batch(cls, forward_batch):
+        return cls(slots=forward_batch.out_cache_loc)
+
+
+class SglangWindowPool: ...
+
+
 class SglangTest(unittest.TestCase):
     def setUp(self):
-        module = types.SimpleNamespace(AttentionBackend=SglangBackend)
-        self.cls = load("sglang_backend", **{"sglang.srt.layers.attention.base_attn_backend": module}).LibdecodeAttnBackend
+        self.cls = load("sglang_backend", **{
+            "sglang.srt.layers.attention.base_attn_backend": types.SimpleNamespace(AttentionBackend=SglangBackend),
+            "sglang.srt.mem_cache.memory_pool": types.SimpleNamespace(KVWriteLoc=SglangWriteLoc),
+            "sglang.srt.mem_cache.swa_memory_pool": types.SimpleNamespace(SWAKVPool=SglangWindowPool)}).LibdecodeAttnBackend
         torch.manual_seed(2)
         self.k, self.v = (torch.randn(200, 2, 64).to(torch.bfloat16) for _ in range(2))
         self.req_to_token = torch.zeros(6, 64, dtype=torch.int32)
         order = torch.randperm(200)
         self.req_to_token[4, :33], self.req_to_token[1, :12] = order[:33].int(), order[40:52].int()
         self.prefill = mock.Mock()
-        self.backend = self.cls(types.SimpleNamespace(
-            device="cpu", model_config=types.SimpleNamespace(context_len=64),
-            req_to_token_pool=types.SimpleNamespace(req_to_token=self.req_to_token)), self.prefill)
-
-    def batch(self, is_decode=True):
         pool = types.SimpleNamespace(get_key_buffer=lambda layer_id: self.k, get_value_buffer=lambda layer_id: self.v,
                                      set_kv_buffer=self.store)
+        self.backend = self.cls(self.runner(pool), self.prefill)
+
+    def runner(self, pool):
         return types.SimpleNamespace(
-            forward_mode=types.SimpleNamespace(is_decode=lambda: is_decode), token_to_kv_pool=pool, seq_lens=torch.tensor([33, 12]),
+            device="cpu", model_config=types.SimpleNamespace(context_len=64), token_to_kv_pool=pool,
+            req_to_token_pool=types.SimpleNamespace(req_to_token=self.req_to_token))
+
+    def batch(self, is_decode=True):
+        return types.SimpleNamespace(
+            forward_mode=types.SimpleNamespace(is_decode=lambda: is_decode), seq_lens=torch.tensor([33, 12]),
             req_pool_indices=torch.tensor([4, 1]), batch_size=2, spec_info=None, out_cache_loc=torch.stack([self.req_to_token[4, 32], self.req_to_token[1, 11]]).long())
 
-    def store(self, _layer, slots, k, v):
-        self.k[slots], self.v[slots] = k.view(-1, 2, 64), v.view(-1, 2, 64)
+    def store(self, layer, place, k, v, k_scale, v_scale):
+        self.assertEqual((k_scale, v_scale), (layer.k_scale, layer.v_scale))
+        self.k[place.slots], self.v[place.slots] = k.view(-1, 2, 64), v.view(-1, 2, 64)
 
-    def decode(self, batch, window=None, sinks=None):
-        layer = types.SimpleNamespace(tp_q_head_num=8, head_dim=64, layer_id=0, scaling=0.125, sliding_window_size=window, logit_cap=0.0)
+    def decode(self, batch, window=-1, sinks=None, scales=(None, None)):
+        layer = types.SimpleNamespace(
+            tp_q_head_num=8, head_dim=64, layer_id=0, scaling=0.125, sliding_window_size=window, logit_cap=0.0, k_scale=scales[0],
+            v_scale=scales[1], k_scale_float=scales[0], v_scale_float=scales[1])
         given = {} if sinks is None else {"sinks": torch.from_numpy(sinks)}
         query, key, value = (torch.randn(2, count * 64).to(torch.bfloat16) for count in (8, 2, 2))
         out = self.backend.forward_decode(query, key, value, layer, batch, **given)
         k, v = (buffer.double().numpy()[:, :, None] for buffer in (self.k, self.v))
         expected, _ = attention(query.double().numpy().reshape(2, 8, 64), k, v, self.req_to_token.numpy()[[4, 1]], [33, 12], [1, 1],
-                                scale=0.125, window=-1 if window is None else window, sinks=sinks)
+                                scale=0.125 * (scales[0] or 1), v_scale=scales[1] or 1, window=window, sinks=sinks)
         np.testing.assert_allclose(out.double().numpy().reshape(2, 8, 64), expected, rtol=2.0**-8, atol=1e-6)
 
     def test_it_has_the_interface(self):
@@ -221,10 +246,14 @@ class SglangTest(unittest.TestCase):
         self.backend.init_forward_metadata(batch)
         self.decode(batch)
         self.decode(batch, window=5)
-
+        self.decode(batch, scales=(0.5, 2.0))
         self.decode(batch, sinks=np.linspace(-1, 3, 8, dtype=np.float32))
         with self.assertRaisesRegex(NotImplementedError, "logit_cap 30.0, and k_rope"):
             self.backend.forward_decode(None, None, None, types.SimpleNamespace(logit_cap=30.0), batch, k_rope=1)
+
+    def test_pools_of_windows_are_refused(self):
+        with self.assertRaisesRegex(NotImplementedError, "sliding windows"):
+            self.cls(self.runner(SglangWindowPool()), self.prefill)
 
     def test_graph_buffers(self):
         batch = self.batch()

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sketch: libdecode for the decode step of SGLang; every other step goes to the backend that it is given.
 
-It was written against SGLang's interface of 2026 and is run in libdecode's tests against a stub of that alone, never in SGLang.
-SGLang's pool has one token a page, so its table of token ids is the page table.
+It follows the interface of SGLang 0.5.23 (sglang/srt/layers/attention/base_attn_backend.py). libdecode's tests run it against a stub of that; it has
+never run in SGLang. SGLang's pool has one token a page, so its table of token ids is the page table. Pools that translate these ids for layers with
+sliding windows are refused.
 """
 
 import torch
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+from sglang.srt.mem_cache.memory_pool import KVWriteLoc
+from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 
 import libdecode
 
@@ -18,6 +21,9 @@ class LibdecodeAttnBackend(AttentionBackend):
         self.device = model_runner.device
         self.max_context_len = model_runner.model_config.context_len
         self.req_to_token = model_runner.req_to_token_pool.req_to_token
+        self.pool = model_runner.token_to_kv_pool
+        if isinstance(self.pool, SWAKVPool):
+            raise NotImplementedError("libdecode: a KV pool for sliding windows")
 
     def init_forward_metadata(self, forward_batch):
         if not forward_batch.forward_mode.is_decode():
@@ -54,14 +60,13 @@ class LibdecodeAttnBackend(AttentionBackend):
         if layer.logit_cap or kwargs:
             # FlashInfer's call has no parameter for the first; libdecode.Plan does it
             raise NotImplementedError(f"libdecode: a layer with logit_cap {layer.logit_cap}, and {', '.join(kwargs) or 'nothing else'}")
-        pool = forward_batch.token_to_kv_pool
         if save_kv_cache:
-            pool.set_kv_buffer(layer, forward_batch.out_cache_loc, k, v)
+            self.pool.set_kv_buffer(layer, KVWriteLoc.for_batch(forward_batch), k, v, layer.k_scale, layer.v_scale)
         query = q.view(-1, layer.tp_q_head_num, layer.head_dim)
         # [tokens, heads, head_dim] is a pool of pages of one token
-        k_cache, v_cache = (buffer[:, None] for buffer in (pool.get_key_buffer(layer.layer_id), pool.get_value_buffer(layer.layer_id)))
-        window = layer.sliding_window_size
+        k_cache, v_cache = (get_buffer(layer.layer_id)[:, None] for get_buffer in (self.pool.get_key_buffer, self.pool.get_value_buffer))
+        k_scale, v_scale = (1.0 if scale is None else scale for scale in (layer.k_scale_float, layer.v_scale_float))
         out = libdecode.trtllm_batch_decode_with_kv_cache(
-            query, (k_cache, v_cache), None, self.page_table, self.seq_lens, self.max_context_len, layer.scaling,
-            window_left=-1 if window is None else window, sinks=sinks, kv_layout="NHD")
+            query, (k_cache, v_cache), None, self.page_table, self.seq_lens, self.max_context_len, layer.scaling * k_scale,
+            v_scale, window_left=layer.sliding_window_size, sinks=sinks, kv_layout="NHD")
         return out.view(-1, layer.tp_q_head_num * layer.head_dim)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sketch: libdecode as an attention backend of vLLM (v1). Decoder attention of every request with up to 1024 new tokens.
 
-It was written against vLLM's interface of 2026 and is run in libdecode's tests against a stub of that alone, never in vLLM.
-Longer prefills, MLA, encoders and cascades are left to vLLM's other backends.
+It follows the interface of vLLM 0.33.0 (vllm/v1/attention/backend.py). libdecode's tests run it against a stub of that; it has never run in vLLM.
+Longer prefills, MLA and encoders are left to vLLM's other backends: with this one, --max-num-batched-tokens 1024.
 """
 
 from dataclasses import dataclass
@@ -33,11 +33,7 @@ class LibdecodeBackend(AttentionBackend):
         return LibdecodeMetadataBuilder
 
     @staticmethod
-    def get_kv_cache_shape(num_blocks, block_size, num_kv_heads, head_size, cache_dtype_str="auto"):
-        return num_blocks, 2, block_size, num_kv_heads, head_size  # a page of K, then one of V, both NHD
-
-    @staticmethod
-    def get_supported_kernel_block_sizes():
+    def get_supported_kernel_block_sizes(kv_cache_spec=None):
         return [MultipleOf(16)]  # copied whole; smaller pages work, row by row
 
     @classmethod
@@ -46,6 +42,10 @@ class LibdecodeBackend(AttentionBackend):
 
     @classmethod
     def supports_sink(cls):
+        return True
+
+    @classmethod
+    def supports_sliding_window(cls):
         return True
 
     @classmethod
@@ -66,6 +66,9 @@ class LibdecodeMetadata(AttentionMetadata):
 
 class LibdecodeMetadataBuilder(AttentionMetadataBuilder):
     _cudagraph_support = AttentionCGSupport.ALWAYS  # lengths and tables are read on the device
+
+    def __init__(self, kv_cache_spec, layer_names, vllm_config, device):
+        super().__init__(kv_cache_spec, layer_names, vllm_config, device)
 
     def build(self, common_prefix_len, common_attn_metadata, fast_build=False):
         common = common_attn_metadata
@@ -94,14 +97,16 @@ class LibdecodeImpl(AttentionImpl):
         meta, tokens = attn_metadata, attn_metadata.num_actual_tokens
         if meta.max_query_len > MAX_NEW_TOKENS:
             raise NotImplementedError(f"LIBDECODE: {meta.max_query_len} new tokens of a request, at most {MAX_NEW_TOKENS}")
+        # [pages, KV heads, tokens of a page, K then V], in whatever order memory has them: the two are strided views
+        k_cache, v_cache = kv_cache.split(self.head_size, dim=-1)
         if not self.shares_kv_cache:
-            ops.reshape_and_cache_flash(key, value, kv_cache[:, 0], kv_cache[:, 1], meta.slot_mapping, self.kv_cache_dtype,
-                                        layer._k_scale, layer._v_scale)
+            ops.reshape_and_cache_flash(key, value, k_cache.transpose(1, 2), v_cache.transpose(1, 2), meta.slot_mapping,
+                                        self.kv_cache_dtype, layer._k_scale, layer._v_scale)
         if self.kv_cache_dtype.startswith("fp8"):
-            kv_cache = kv_cache.view(torch.float8_e4m3fn)
+            k_cache, v_cache = k_cache.view(torch.float8_e4m3fn), v_cache.view(torch.float8_e4m3fn)
         many = {} if meta.max_query_len == 1 else {"cum_seq_lens_q": meta.query_start_loc, "max_q_len": meta.max_query_len}
         libdecode.trtllm_batch_decode_with_kv_cache(
-            query[:tokens], kv_cache, None, meta.block_table, meta.seq_lens, meta.max_seq_len, self.scale * layer._k_scale_float,
+            query[:tokens], (k_cache, v_cache), None, meta.block_table, meta.seq_lens, meta.max_seq_len, self.scale * layer._k_scale_float,
             layer._v_scale_float, self.window_left, out=output[:tokens].view(tokens, self.num_heads, self.head_size), sinks=self.sinks,
-            kv_layout="NHD", **many)
+            kv_layout="HND", **many)
         return output
