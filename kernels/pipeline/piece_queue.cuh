@@ -21,7 +21,7 @@ struct AnnouncedPiece {
     Piece piece;
     tile::UnitRows<row_tile> rows;
     uint32_t number;     /* of this worker's pieces */
-    uint32_t first_team; /* of consumers, which takes the piece's first tile: they take turns across pieces, where the ring has tiles alone */
+    uint32_t first_team; /* of consumers: takes the first tile, in turns across pieces, if the ring has tiles alone */
 };
 
 /* Lies in shared memory. */
