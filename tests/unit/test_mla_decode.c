@@ -185,6 +185,37 @@ static void the_fastest_kernel_of_an_h200_is_predicted(void **state) {
     expect_fast_choices(&device, kernels, COUNT(kernels), cases, COUNT(cases), 1.05, 0.2);
 }
 
+/* FP8 KV and 16 heads, measured at e4946ca: single CTAs and pairs have tiles of 64 tokens, which queries of e4m3 multiply as they lie; 64 rows in another run. */
+static void the_fastest_kernel_of_fp8_is_predicted(void **state) {
+    (void)state;
+    static const struct kernel_shape kernels[] = {{16, 1, 64}, {16, 2, 64}, {16, 4, 32}, {16, 8, 32}, {64, 1, 64}};
+    static const struct {
+        libdecode_dtype query_dtype;
+        struct measured_case of;
+    } cases[] = {
+        {LIBDECODE_DTYPE_E4M3, {16, 1, 4096, {21.0, 16.0, 13.0, 10.3}}},
+        {LIBDECODE_DTYPE_E4M3, {16, 1, 32768, {53.8, 36.8, 27.9, 18.4}}},
+        {LIBDECODE_DTYPE_E4M3, {16, 16, 4096, {26.9, 21.3, 26.0, 26.3}}},
+        {LIBDECODE_DTYPE_E4M3, {16, 64, 4096, {48.1, 44.3, 67.0, 75.8}}},
+        {LIBDECODE_DTYPE_E4M3, {16, 128, 8192, {149.1, 154.9, 286.3, 235.5, 189.2}}},
+        {LIBDECODE_DTYPE_BF16, {16, 1, 4096, {24.9, 18.3, 13.3, 10.6}}},
+        {LIBDECODE_DTYPE_BF16, {16, 1, 32768, {62.9, 41.2, 28.0, 18.7}}},
+        {LIBDECODE_DTYPE_BF16, {16, 16, 4096, {28.6, 23.1, 26.1, 26.6}}},
+        {LIBDECODE_DTYPE_BF16, {16, 64, 4096, {52.3, 48.4, 69.1, 78.0}}},
+        {LIBDECODE_DTYPE_BF16, {16, 128, 8192, {170.8, 191.1, 241.4, 239.0}}},
+    };
+    const libdecode_device device = measured_h200();
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct problem problem = bf16_batch(cases[i].of.heads, cases[i].of.batch_size, cases[i].of.tokens);
+        libdecode_problem given = problem.given;
+        given.query_dtype = cases[i].query_dtype;
+        given.kv_dtype = LIBDECODE_DTYPE_E4M3;
+        assert_int_equal(problem_check(&given, &problem), LIBDECODE_OK);
+        expect_fast_choice(&family_mla_decode, &problem, &device, contract_of(16, KERNEL_DTYPE_E4M3), kernels,
+                           cases[i].of.measured_us, COUNT(kernels), 1.05, 0.2);
+    }
+}
+
 /*
  * The same of an H100, whose memory gives 70 % of an H200's, but not its second cache: with several groups of heads more is read from that. Measured at
  * fdfacf7, by the numbers of workers that are chosen since.
@@ -229,6 +260,7 @@ int main(void) {
         cmocka_unit_test(a_launch_gets_one_map_and_both_parts_of_the_query),
         cmocka_unit_test(units_have_margins_for_what_a_piece_takes),
         cmocka_unit_test(the_fastest_kernel_of_an_h200_is_predicted),
+        cmocka_unit_test(the_fastest_kernel_of_fp8_is_predicted),
         cmocka_unit_test(the_fastest_kernel_of_an_h100_is_predicted),
         cmocka_unit_test(the_fastest_cluster_of_64_rows_is_predicted),
     };
