@@ -97,7 +97,7 @@ struct Traits {
     static constexpr int box_warps = reads_ahead || (long_steps && variant::target_sm == 90) ? 2 : 1;
     static constexpr int tensor_warps = gathers_rows ? gather_warps : box_warps;
     /* For operands that are made while the tensor core reads those before. What moves registers are warpgroups: idle warps fill the last. */
-    static constexpr bool moves_registers = long_steps && has_scales && !has_options && variant::target_sm == 90;
+    static constexpr bool moves_registers = long_steps && (has_scales || has_options) && variant::target_sm == 90;
     static constexpr int scale_warps = !has_scales ? 0 : moves_registers ? 2 : 1; /* two need fewer registers each */
     static constexpr int first_scale_warp = consumer_warps + 2 * tensor_warps;
     static constexpr int announcer_warp = first_scale_warp + scale_warps;
