@@ -350,18 +350,22 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         Fold::Result result(live_rows);
         if (number > 0)
             ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); /* the piece before has been folded */
-        shared.partials.run<consumer_barrier>(
-            state.output, state.softmax, here.team * Traits::token_warps + here.token_warp,
-            [&] { return announced.first_team * Traits::token_warps; }, here.first_row, thread % 32, own);
-        const auto store = shared.exchange.template run<consumer_barrier>(own, result, rank, number, piece.is_last, [&] {
+        /* Teams fold in the order of their first tiles. */
+        const int turn = here.team - static_cast<int>(announced.first_team);
+        shared.partials.run<consumer_barrier>(state.output, state.softmax,
+                                              (turn < 0 ? turn + Traits::teams : turn) * Traits::token_warps + here.token_warp,
+                                              here.first_row, thread % 32, own);
+        const bool is_part = piece.num_parts > 1, is_last = piece.is_last; /* read while nothing waits for it */
+        const auto store = shared.exchange.template run<consumer_barrier>(own, result, rank, number, is_last, [&] {
             return UnitStore<decltype(rows)>(params.output, rows, result, rank * Fold::columns, params.query.head_dim);
         });
-        const bool is_part = piece.num_parts > 1;
         if (!is_part || WorkerFold(params.records, piece).run(result)) {
             store.run(result);
             if (is_part)
                 WorkerFold(params.records, piece).clear(result);
         }
+        if (is_last)
+            break;
         shared.pieces.pop(number);
     }
 }

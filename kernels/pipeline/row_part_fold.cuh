@@ -23,28 +23,24 @@ struct RowPartPartials {
     float row[token_warps][part_rows][pitch]; /* output, then reference and sum of the row */
 
     /*
-     * All warps of the CTA leave their partials and fold those of all, thread by thread as Slice deals them out: from that of token warp
-     * `first()` on, which is asked for when the warp's own partial is stored.
+     * All warps of the CTA leave their partials, each at its place in the order in which they fold, and fold those of all, thread by thread
+     * as Slice deals them out.
      */
-    template <int barrier_id, int threads, class First>
+    template <int barrier_id, int threads>
     __device__ __forceinline__ void run(const tile::OutputFragment<Format::steps, 1> &output,
-                                        const tile::OnlineSoftmax<1> &softmax, int token_warp, First first, int first_row,
-                                        int lane, Slice<rows, columns, threads> &result) {
+                                        const tile::OnlineSoftmax<1> &softmax, int place, int first_row, int lane,
+                                        Slice<rows, columns, threads> &result) {
         static_assert(Slice<rows, columns, threads>::per_thread == 1, "the vector of a thread is of one part");
         const float totals[2] = {softmax.row_sum(0, 0), softmax.row_sum(0, 1)}; /* all lanes, whichever part theirs is */
         const uint32_t lane_row = first_row + (lane & 3) * 2;                   /* and the next */
 #pragma unroll 1
         for (uint32_t part_row = 0;;) {
             if (lane_row - part_row < part_rows)
-                store(row[token_warp][lane_row - part_row], row[token_warp][lane_row - part_row + 1], output, softmax, totals,
-                      lane);
+                store(row[place][lane_row - part_row], row[place][lane_row - part_row + 1], output, softmax, totals, lane);
             ptx::named_barrier<barrier_id, threads>();
-            const int first_warp = first();
             if (result.row(0) - part_row < part_rows)
                 result.template fold_all<token_warps>(0, [&](uint32_t r, uint32_t column, int k) {
-                    const int from_first = first_warp + k,
-                              warp = from_first < token_warps ? from_first : from_first - token_warps;
-                    return Partial{&row[warp][r - part_row][column], &row[warp][r - part_row][columns]};
+                    return Partial{&row[k][r - part_row][column], &row[k][r - part_row][columns]};
                 });
             part_row += part_rows;
             if (part_row >= result.live_rows)

@@ -23,23 +23,21 @@ struct WarpPartials {
     float row[token_warps][rows][pitch]; /* output, then reference and sum of the row */
 
     /*
-     * All warps of the CTA leave their partials and fold those of all, thread by thread as Slice deals them out: from that of token warp
-     * `first()` on, which is asked for when the warp's own partial takes no registers any more.
+     * All warps of the CTA leave their partials, each at its place in the order in which they fold, and fold those of all, thread by thread
+     * as Slice deals them out.
      */
-    template <int barrier_id, int row_fragments, int threads, class First>
+    template <int barrier_id, int row_fragments, int threads>
     __device__ __forceinline__ void run(const tile::OutputFragment<Format::steps, row_fragments> &output,
-                                        const tile::OnlineSoftmax<row_fragments> &softmax, int token_warp, First first,
-                                        int first_row, int lane, Slice<rows, Format::steps * 16, threads, parts> &result) {
+                                        const tile::OnlineSoftmax<row_fragments> &softmax, int place, int first_row, int lane,
+                                        Slice<rows, Format::steps * 16, threads, parts> &result) {
 #pragma unroll
         for (int part = 0; part < parts; ++part) {
             if (part > 0)
                 ptx::named_barrier<barrier_id, threads>(); /* the part before has been folded */
-            store(part, output, softmax, token_warp, first_row, lane);
+            store(part, output, softmax, place, first_row, lane);
             ptx::named_barrier<barrier_id, threads>();
-            const int first_warp = first();
             result.template fold_all<token_warps>(part, [&](uint32_t r, uint32_t column, int k) {
-                const int from_first = first_warp + k, warp = from_first < token_warps ? from_first : from_first - token_warps;
-                return Partial{&row[warp][r][column - part * columns], &row[warp][r][columns]};
+                return Partial{&row[k][r][column - part * columns], &row[k][r][columns]};
             });
         }
     }
@@ -47,9 +45,8 @@ struct WarpPartials {
   private:
     template <int row_fragments>
     __device__ __forceinline__ void store(int part, const tile::OutputFragment<Format::steps, row_fragments> &output,
-                                          const tile::OnlineSoftmax<row_fragments> &softmax, int token_warp, int first_row,
-                                          int lane) {
-        float(*const partial)[pitch] = &row[token_warp][first_row + (lane & 3) * 2];
+                                          const tile::OnlineSoftmax<row_fragments> &softmax, int place, int first_row, int lane) {
+        float(*const partial)[pitch] = &row[place][first_row + (lane & 3) * 2];
 #pragma unroll
         for (int n = 0; n < row_fragments; ++n) {
 #pragma unroll
