@@ -22,7 +22,8 @@ with tempfile.TemporaryDirectory() as folder:
     for number, case in enumerate(cases):
         case, _, seed = case.partition(":")
         pick = ["--case", case, "--seed", seed or "1"] if case != "merge" else []
-        result = subprocess.run([command, "check", name, *pick, "--repeat", "2", "--json"], capture_output=True, text=True,
+        arguments = ["check", name, *pick, "--repeat", "2", "--neighbourhoods", "12", "--json"]
+        result = subprocess.run([command, *arguments], capture_output=True, text=True,
                                 env={**environment, "HOST_GPU_SEED": str(number)}, check=False)
         print(case, result.stdout if result.returncode else "passed", result.stderr, flush=True)
         if result.returncode != 0:
