@@ -4,7 +4,8 @@
  *
  * Every part of a unit has a record (SplitSchedule::find_parts), and the first one's counts which of the unit's workers have left
  * their last part. Every warp does so for itself: a thread's part of a record is its own. What folds is always the records of all
- * parts in order, so the bits do not tell who came last, nor who computed which.
+ * parts in order, so the bits do not tell who came last, nor who computed which; and in one loop, since where the same sums stood twice the
+ * compiler has fused their products differently.
  *
  * Nothing orders a record before its worker is counted, which would cost a round trip to memory. Instead the last to be
  * counted knows that all records are on their way, and reads until they are complete: no word of a complete record is zero, and
