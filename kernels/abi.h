@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define LIBDECODE_KERNEL_ABI 11u
+#define LIBDECODE_KERNEL_ABI 12u
 #define LIBDECODE_CONTRACT_MAGIC 0x4345444cu  /* "LDEC" */
 #define LIBDECODE_CONTRACT_SUFFIX "_contract" /* symbol of a kernel's contract = kernel symbol + this */
 
@@ -142,8 +142,11 @@ enum {
     /* lengths, page table, query_positions, cum_seq_lens_q and all but the newest q_len rows are final before the kernel ahead ends */
     SCHEDULE_HISTORY_FINAL = 1u << 2,
     SCHEDULE_LETS_NEXT_BEGIN = 1u << 3, /* what is launched behind this one, programmatic, may begin on SMs that it has left */
-    /* one request of as many units as there are workers, which are clusters; without SCHEDULE_EXACT_RANGES */
-    SCHEDULE_UNIT_EACH = 1u << 4,
+    /*
+     * One sequence; workers are clusters. Of batch decode with as many units as there are workers, of MLA with 32 at most. Without any of
+     * SCHEDULE_EXACT_RANGES, _FIXED_CHUNKS and _UNIT_MARGINS.
+     */
+    SCHEDULE_ONE_REQUEST = 1u << 4,
     SCHEDULE_UNIT_MARGINS = 1u << 5 /* unit_margin_boxes is not 0; for MLA, and without SCHEDULE_FIXED_CHUNKS */
 };
 

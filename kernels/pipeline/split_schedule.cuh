@@ -44,13 +44,15 @@ struct SequencePair {
     uint32_t boxes[2], units[2];
 
     SequencePair() = default;
-    __device__ __forceinline__ SequencePair(const Sequences &sequences, const Sequences &shared_copy, int sequence,
-                                            const int (&lengths)[2], int heads, int box_shift, uint32_t margins) {
+    /* `is_plain`: without SCHEDULE_EXACT_RANGES. */
+    __device__ __forceinline__ SequencePair(const Sequences &sequences, int sequence, const int (&lengths)[2], int heads,
+                                            int box_shift, uint32_t margins, bool is_plain) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            range[i] = sequences.visible_range(shared_copy, sequence + i, lengths[i]);
+            range[i] = is_plain ? sequences.common_range(sequences.tokens_of(lengths[i]))
+                                : sequences.visible_range(sequence + i, lengths[i]);
             boxes[i] = sequence + i < sequences.count ? max(range[i].num_boxes(box_shift), 1u) + margins : 0u;
-            units[i] = heads * sequences.passes(shared_copy, sequence + i);
+            units[i] = heads * (is_plain ? sequences.row_passes : sequences.passes(sequence + i));
         }
     }
 
@@ -79,24 +81,43 @@ __device__ __noinline__ SequenceWindow window_at(const Sequences &sequences, int
     const int sequence = first + (threadIdx.x & 31) * 2;
     const int lengths[2] = {sequences.load_length(sequence), sequences.load_length(sequence + 1)};
     SequenceWindow window;
-    window.pair = SequencePair(sequences, sequences, sequence, lengths, heads, box_shift, margins);
+    window.pair = SequencePair(sequences, sequence, lengths, heads, box_shift, margins, false);
     window.inclusive = inclusive_scan(window.pair.flat_boxes());
     return window;
 }
 
-/* Flat boxes of `pairs` pairs of sequences. */
-__device__ __noinline__ uint32_t count_boxes(const Sequences &sequences, int sequence, int pairs, int heads, int box_shift,
-                                             uint32_t margins) {
-    uint32_t boxes = 0;
-    int upcoming[2] = {sequences.load_length(sequence), sequences.load_length(sequence + 1)};
+/*
+ * What few launches need, all in one place: what the others jump over, they wait for. Of `pairs` pairs of sequences, the first one's lengths given,
+ * the first one, and the flat boxes of all.
+ */
+__device__ __noinline__ SequenceWindow count_pairs(const Sequences &sequences, int sequence, int pairs, int first_length,
+                                                   int second_length, int heads, int box_shift, uint32_t margins) {
+    int lengths[2] = {first_length, second_length};
+    SequenceWindow window;
+    window.pair = SequencePair(sequences, sequence, lengths, heads, box_shift, margins, false);
+    window.inclusive = window.pair.flat_boxes();
+    int upcoming[2] = {sequences.load_length(sequence + 2), sequences.load_length(sequence + 3)};
 #pragma unroll 1
-    for (; pairs > 0; --pairs, sequence += 2) {
-        const int lengths[2] = {upcoming[0], upcoming[1]};
-        for (int i = 0; i < 2; ++i)
+    while (--pairs > 0) {
+        sequence += 2;
+        for (int i = 0; i < 2; ++i) {
+            lengths[i] = upcoming[i];
             upcoming[i] = sequences.load_length(sequence + 2 + i);
-        boxes += SequencePair(sequences, sequences, sequence, lengths, heads, box_shift, margins).flat_boxes();
+        }
+        window.inclusive += SequencePair(sequences, sequence, lengths, heads, box_shift, margins, false).flat_boxes();
     }
-    return boxes;
+    return window;
+}
+
+struct WindowPlace {
+    int first_sequence;
+    uint32_t first_box;
+};
+
+/* The sequences of the lane that the position lies among. Lane i has so many boxes of its own, and up to and with these. */
+__device__ __noinline__ WindowPlace lane_around(uint32_t position, uint32_t inclusive, uint32_t lane_boxes, int pairs_per_lane) {
+    const int lane = __ffs(__ballot_sync(0xffffffffu, position < inclusive)) - 1;
+    return {lane * pairs_per_lane * 2, __shfl_sync(0xffffffffu, inclusive - lane_boxes, lane)};
 }
 
 /* Where workers keep what each part of a unit came to, among the records of the parameter block. */
@@ -143,6 +164,16 @@ struct WorkSplit {
         return multiply_divide(box + 1, workers.value, workers.value * quotient_boxes + remaining_boxes);
     }
 };
+
+/* With so many boxes for each, or more. */
+__device__ __noinline__ WorkSplit with_fewer_workers(uint32_t total, uint32_t min_boxes) {
+    WorkSplit split;
+    split.workers.value = max(total / min_boxes, 1u);
+    split.workers.reciprocal = UINT32_MAX / split.workers.value;
+    split.quotient_boxes = total / split.workers.value;
+    split.remaining_boxes = total - split.quotient_boxes * split.workers.value;
+    return split;
+}
 
 /* Of the boxes of a unit, counted from its first. */
 struct Chunk {
@@ -205,9 +236,12 @@ __device__ __forceinline__ bool needs_shared_sequences(const schedule_params &pa
     return (params.rare & SCHEDULE_EXACT_RANGES) != 0 || params.batch_size * params.sequences_per_request.value > 64;
 }
 
-/* All lanes of a warp call every function together. `has_margins`: SCHEDULE_UNIT_MARGINS may be set. */
-template <int cluster_size, bool has_margins = false>
+/* All lanes of a warp call every function together. */
+template <int cluster_size, bool is_mla = false>
 class SplitSchedule {
+    static constexpr bool has_margins = is_mla;    /* SCHEDULE_UNIT_MARGINS may be set */
+    static constexpr bool has_unit_each = !is_mla; /* one request has as many units as there are workers */
+
   public:
     /* `shared_sequences`: those of the parameter block, in shared memory, complete before begin() if it needs them. */
     __device__ __forceinline__ SplitSchedule(const schedule_params &params, const Sequences &shared_sequences, uint32_t worker,
@@ -217,11 +251,11 @@ class SplitSchedule {
           box_shift_(__ffs(params.box_tokens) - 1), heads_(params.heads_per_worker.value),
           pairs_per_lane_((sequences_.count + 63) / 64),
           margin_(has_margins && rarely((params.rare & SCHEDULE_UNIT_MARGINS) != 0) ? params.unit_margin_boxes : 0u),
-          is_unit_each_(cluster_size > 1 && (params.rare & SCHEDULE_UNIT_EACH) != 0) {}
+          is_one_request_(cluster_size > 1 && (params.rare & SCHEDULE_ONE_REQUEST) != 0) {}
 
     /* Issues the loads of the first lengths, which begin() waits for. */
     __device__ __forceinline__ void issue_length_loads() {
-        if (is_unit_each_) {
+        if (is_one_request_) {
             lengths_[0] = params_.seq_lens != nullptr ? *params_.seq_lens : params_.max_tokens;
             lengths_[1] = 0;
             return;
@@ -233,9 +267,9 @@ class SplitSchedule {
     }
 
     __device__ __forceinline__ void begin() {
-        if (is_unit_each_ && begin_unit_each())
+        if (is_one_request_ && begin_one_request())
             return;
-        const uint32_t lane_boxes = cut_work();
+        const uint32_t lane_boxes = count_work();
         position_ = end_ = 0;
         if (worker_ < split_.workers.value)
             find_first_piece(lane_boxes);
@@ -246,14 +280,8 @@ class SplitSchedule {
         Piece piece = {};
         if (position_ == end_)
             return end_of_work();
-        if (is_unit_each_) {
-            const TokenRange &range = window_.pair.range[0];
-            piece.first_token = range.first;
-            piece.end_token = range.end;
-            piece.kv_head = (worker_ << params_.head_shift) + head_of_group_;
-            piece.unit_start = position_;
-            piece.unit_boxes = end_ - position_;
-            take_boxes(piece, 0, piece.unit_boxes);
+        if (is_one_request_) {
+            take_piece_of_request(piece);
             return piece;
         }
 
@@ -382,20 +410,48 @@ class SplitSchedule {
     }
 
     /*
-     * One request with as many units as there are clusters: what each of them computes is known without counting, which would take
-     * longer than the length takes to come. With too few boxes it is not: fewer workers take part.
+     * One request: what each cluster computes is known without counting, which would take longer than the length takes to come. Of units for
+     * each it is not where they have too few boxes: fewer workers take part.
      */
-    __device__ __forceinline__ bool begin_unit_each() {
+    __device__ __forceinline__ bool begin_one_request() {
         TokenRange &range = window_.pair.range[0];
         range = sequences_.common_range(sequences_.tokens_of(lengths_[0]));
         const uint32_t boxes = max(range.num_boxes(box_shift_), 1u);
-        is_unit_each_ = boxes >= params_.min_boxes_per_worker;
-        if (!is_unit_each_)
-            return false;
-        split_ = {params_.num_workers, boxes, 0};
-        position_ = worker_ * boxes;
-        end_ = position_ + (worker_ < split_.workers.value ? boxes : 0u);
+        if constexpr (has_unit_each) {
+            is_one_request_ = boxes >= params_.min_boxes_per_worker;
+            if (!is_one_request_)
+                return false;
+            split_ = {params_.num_workers, boxes, 0};
+            position_ = worker_ * boxes;
+            end_ = position_ + (worker_ < split_.workers.value ? boxes : 0u);
+        } else {
+            cut_work(boxes * heads_ * params_.row_passes);
+            position_ = split_.start(worker_);
+            end_ = worker_ < split_.workers.value ? split_.start(worker_ + 1) : position_;
+        }
         return true;
+    }
+
+    /* The piece at the position, where there is one request. */
+    __device__ __forceinline__ void take_piece_of_request(Piece &piece) {
+        const TokenRange &range = window_.pair.range[0];
+        piece.first_token = range.first;
+        piece.end_token = range.end;
+        if constexpr (has_unit_each) {
+            piece.kv_head = (worker_ << params_.head_shift) + head_of_group_;
+            piece.unit_start = position_;
+            piece.unit_boxes = end_ - position_;
+            take_boxes(piece, 0, piece.unit_boxes);
+        } else {
+            const uint32_t boxes = max(range.num_boxes(box_shift_), 1u);
+            const uint32_t unit = __popc(__ballot_sync(0xffffffffu, lane_ * boxes <= position_)) - 1; /* of 32 at most */
+            const uint32_t offset = position_ - unit * boxes;
+            piece.row_pass = quotient(unit, params_.heads_per_worker);
+            piece.kv_head = ((unit - piece.row_pass * heads_) << params_.head_shift) + head_of_group_;
+            piece.unit_start = unit * boxes;
+            piece.unit_boxes = boxes;
+            take_boxes(piece, offset, min(boxes, offset + (end_ - position_)));
+        }
     }
 
     /* Among all workers. */
@@ -420,24 +476,30 @@ class SplitSchedule {
     /* The first of the sequences that this lane counts. */
     __device__ __forceinline__ int first_sequence() const { return lane_ * pairs_per_lane_ * 2; }
 
-    /* Counts all boxes and divides them among the workers. The flat boxes of the sequences that this lane counts. */
-    __device__ __forceinline__ uint32_t cut_work() {
-        window_.pair = SequencePair(sequences_, shared_sequences_, first_sequence(), lengths_, heads_, box_shift_, 2 * margin_);
-        uint32_t lane_boxes = window_.pair.flat_boxes();
-        if (rarely(pairs_per_lane_ > 1))
-            lane_boxes +=
-                count_boxes(shared_sequences_, first_sequence() + 2, pairs_per_lane_ - 1, heads_, box_shift_, 2 * margin_);
-        const uint32_t total = __reduce_add_sync(0xffffffffu, lane_boxes);
-        window_.inclusive = sequences_.count <= 2 ? total : inclusive_scan(lane_boxes);
-
+    /* So many boxes, divided among the workers. */
+    __device__ __forceinline__ void cut_work(uint32_t total) {
         split_.workers = params_.num_workers;
         split_.quotient_boxes = quotient(total, params_.num_workers);
-        if (rarely(split_.quotient_boxes < params_.min_boxes_per_worker)) {
-            split_.workers.value = max(divide(total, params_.min_boxes_per_worker), 1u);
-            split_.workers.reciprocal = divide(UINT32_MAX, split_.workers.value);
-            split_.quotient_boxes = divide(total, split_.workers.value);
+        if (rarely(split_.quotient_boxes < params_.min_boxes_per_worker))
+            split_ = with_fewer_workers(total, params_.min_boxes_per_worker);
+        else
+            split_.remaining_boxes = total - split_.quotient_boxes * split_.workers.value;
+    }
+
+    /* Counts all boxes and divides them. The flat boxes of the sequences that this lane counts. */
+    __device__ __forceinline__ uint32_t count_work() {
+        uint32_t lane_boxes;
+        if (rarely(needs_shared_sequences(params_))) {
+            window_ = count_pairs(shared_sequences_, first_sequence(), pairs_per_lane_, lengths_[0], lengths_[1], heads_,
+                                  box_shift_, 2 * margin_);
+            lane_boxes = window_.inclusive;
+        } else {
+            window_.pair = SequencePair(sequences_, first_sequence(), lengths_, heads_, box_shift_, 2 * margin_, true);
+            lane_boxes = window_.pair.flat_boxes();
         }
-        split_.remaining_boxes = total - split_.quotient_boxes * split_.workers.value;
+        const uint32_t total = __reduce_add_sync(0xffffffffu, lane_boxes);
+        window_.inclusive = sequences_.count <= 2 ? total : inclusive_scan(lane_boxes);
+        cut_work(total);
         return lane_boxes;
     }
 
@@ -447,10 +509,10 @@ class SplitSchedule {
         end_ = split_.start(worker_ + 1);
         window_first_ = 0;
         window_start_ = 0;
-        if (rarely(pairs_per_lane_ > 1)) { /* one lane's sequences lie around the position: next() looks at them one by one */
-            const int lane = __ffs(__ballot_sync(0xffffffffu, position_ < window_.inclusive)) - 1;
-            window_first_ = lane * pairs_per_lane_ * 2 - 64;
-            window_start_ = __shfl_sync(0xffffffffu, window_.inclusive - lane_boxes, lane);
+        if (rarely(pairs_per_lane_ > 1)) { /* next() looks at them one by one */
+            const WindowPlace place = lane_around(position_, window_.inclusive, lane_boxes, pairs_per_lane_);
+            window_first_ = place.first_sequence - 64;
+            window_start_ = place.first_box;
             window_.inclusive = 0;
         }
     }
@@ -461,9 +523,9 @@ class SplitSchedule {
     const uint32_t head_of_group_, rank_, lane_;
     const int box_shift_;
     const int heads_;          /* of a sequence, that one worker of a group computes */
-    const int pairs_per_lane_; /* that a lane counts in cut_work() */
+    const int pairs_per_lane_; /* that a lane counts in count_work() */
     const uint32_t margin_;    /* boxes that count on each side of a unit's */
-    bool is_unit_each_;        /* this worker has one unit, all of it */
+    bool is_one_request_;      /* as SCHEDULE_ONE_REQUEST says, and where units are for each, there is enough to do */
     int lengths_[2];           /* on their way to begin() */
     WorkSplit split_;
     uint32_t position_, end_; /* flat boxes still to do, margins among them */

@@ -73,19 +73,18 @@ struct Sequences {
     __device__ __forceinline__ int tokens_of(int length) const { return min(max(length, 0), max_tokens); }
 
     /* What any of its query tokens sees, from its length. */
-    __device__ __forceinline__ TokenRange visible_range(const Sequences &shared_copy, int sequence, int length) const {
+    __device__ __forceinline__ TokenRange visible_range(int sequence, int length) const {
         const int tokens = tokens_of(length);
-        if (rarely((rare & SCHEDULE_EXACT_RANGES) != 0) && sequence < count)
-            return exact_range(shared_copy, sequence, tokens);
+        if ((rare & SCHEDULE_EXACT_RANGES) != 0 && sequence < count)
+            return exact_range(*this, sequence, tokens);
         return common_range(tokens);
     }
     /* Without positions the queries are the newest tokens: everything up to them is visible. */
     __device__ __forceinline__ TokenRange common_range(int tokens) const { return {max(tokens - 1 - window_reach, 0), tokens}; }
 
     /* Units of one KV head. */
-    __device__ __forceinline__ int passes(const Sequences &shared_copy, int sequence) const {
-        return rarely((rare & SCHEDULE_EXACT_RANGES) != 0) && sequence < count ? exact_row_passes(shared_copy, sequence)
-                                                                               : row_passes;
+    __device__ __forceinline__ int passes(int sequence) const {
+        return (rare & SCHEDULE_EXACT_RANGES) != 0 && sequence < count ? exact_row_passes(*this, sequence) : row_passes;
     }
 };
 

@@ -389,11 +389,14 @@ static uint32_t early_begin(const struct problem *problem, const struct paged_un
     return SCHEDULE_HISTORY_FINAL | (fills_gpu || is_short ? SCHEDULE_LETS_NEXT_BEGIN : 0u);
 }
 
-/* A sequence of its own for every query token or KV head is no such request. */
-static bool has_unit_each(const struct problem *problem, const struct paged_units *units, const struct selection *selection) {
-    return selection->record->kernel->contract.cluster_size > 1 && problem->given.op == LIBDECODE_OP_BATCH_DECODE &&
-           problem->given.batch_size == 1 && units->row_passes == 1 && units->heads_per_sequence == units->num_kv_heads &&
-           units->num_kv_heads == selection->num_workers;
+/* Whose pieces clusters can tell without counting. A sequence of its own for every query token or KV head is no such request. */
+static bool is_one_request(const struct problem *problem, const struct paged_units *units, const struct selection *selection) {
+    enum { MOST_UNITS = 32 };
+    const int64_t num_units = units->row_passes * units->num_kv_heads;
+    const bool is_mla = problem->given.op == LIBDECODE_OP_MLA_DECODE;
+    return selection->record->kernel->contract.cluster_size > 1 && problem->given.batch_size == 1 && !is_sparse(problem) &&
+           units->heads_per_sequence == units->num_kv_heads &&
+           (is_mla ? num_units <= MOST_UNITS : units->row_passes == 1 && num_units == selection->num_workers);
 }
 
 static uint32_t rare(const struct problem *problem, const struct paged_units *units, const struct selection *selection,
@@ -405,9 +408,9 @@ static uint32_t rare(const struct problem *problem, const struct paged_units *un
         flags |= SCHEDULE_FIXED_CHUNKS;
     if (tensors->query_positions != NULL || tensors->cum_seq_lens_q != NULL)
         flags |= SCHEDULE_EXACT_RANGES;
-    else if (has_unit_each(problem, units, selection))
-        flags |= SCHEDULE_UNIT_EACH;
-    return flags;
+    if (flags & (SCHEDULE_EXACT_RANGES | SCHEDULE_FIXED_CHUNKS | SCHEDULE_UNIT_MARGINS))
+        return flags;
+    return flags | (is_one_request(problem, units, selection) ? SCHEDULE_ONE_REQUEST : 0u);
 }
 
 /* A whole unit is worth a worker, however short. */

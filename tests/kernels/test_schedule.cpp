@@ -38,7 +38,7 @@ int batch_number;
 /* A batch, and the parameter block that describes it. */
 struct Batch {
     int num_kv_heads, group_size, page_size, window_left, stride, offset, head_shift, workers_of_a_head;
-    bool lengths_by_head, has_chunks;
+    bool lengths_by_head, has_chunks, is_mla;
     std::vector<int32_t> seq_lens, cum_seq_lens_q, query_positions;
     std::vector<uint16_t> draft_mask;
     schedule_params params;
@@ -209,15 +209,15 @@ struct Announced {
 };
 
 /* What the announcer warp of a worker says, one CTA of a cluster of `cluster_size`. */
-template <int cluster_size, bool has_margins>
+template <int cluster_size, bool is_mla>
 std::vector<Announced> pieces_of(const Batch &batch, int worker, int rank) {
     const pipeline::Sequences sequences(batch.params);
     std::vector<Announced> all;
     Rows rows = {};
     played::run_grid(1, 1, played::lanes, 0, 1, [&] {
         const unsigned lane = played::lane();
-        pipeline::SplitSchedule<cluster_size, has_margins> schedule(batch.params, sequences, static_cast<uint32_t>(worker),
-                                                                    static_cast<uint32_t>(rank));
+        pipeline::SplitSchedule<cluster_size, is_mla> schedule(batch.params, sequences, static_cast<uint32_t>(worker),
+                                                               static_cast<uint32_t>(rank));
         schedule.issue_length_loads();
         schedule.begin();
         for (;;) {
@@ -436,7 +436,7 @@ void check_neighbourhood(const Batch &batch, const Cuts &cuts) {
     }
 }
 
-/* One request, of as many units as there are workers. */
+/* One request. Of every other one there are as many units as workers; the others are of MLA. */
 Batch drawn_request() {
     Batch batch = drawn_batch();
     batch.has_chunks = batch.lengths_by_head = false;
@@ -444,25 +444,32 @@ Batch drawn_request() {
     batch.cum_seq_lens_q.clear();
     batch.query_positions.clear();
     batch.draft_mask.clear();
-    batch.workers_of_a_head = batch.num_kv_heads >> batch.head_shift;
+    const int heads = batch.num_kv_heads >> batch.head_shift;
+    const bool has_unit_each = below(2) == 0;
+    batch.workers_of_a_head = has_unit_each ? heads : 1 + below(most_workers >> batch.head_shift);
     schedule_params &params = batch.params;
-    params.q_len = params.row_passes = params.batch_size = 1;
+    params.q_len = params.batch_size = 1;
+    params.row_passes = has_unit_each ? 1 : 1 + below(32 / heads);
     params.seq_lens_request_stride = 1;
     params.seq_lens_head_stride = 0;
     params.window_reach = batch.window_left < 0 ? INT32_MAX : batch.window_left / batch.stride;
     params.group_size = divisor(1 + below(row_tile));
     params.heads_per_sequence = batch.num_kv_heads;
     params.sequences_per_request = divisor(1);
-    params.heads_per_worker = params.num_workers = divisor(batch.workers_of_a_head);
-    params.rare = SCHEDULE_UNIT_EACH;
+    params.heads_per_worker = divisor(heads);
+    params.num_workers = divisor(batch.workers_of_a_head);
+    params.rare = SCHEDULE_ONE_REQUEST;
+    batch.is_mla = !has_unit_each;
     return batch;
 }
 
 /* What clusters know without counting is what single CTAs count. */
 void check_request(const Batch &batch) {
     for (int worker = 0; worker < (batch.workers_of_a_head << batch.head_shift) + 1; worker++) {
-        const auto counted = pieces_of<1>(batch, worker, 0), first = pieces_of<2>(batch, worker, 0),
-                   last = pieces_of<2>(batch, worker, 1);
+        const auto of_rank = [&](int rank) {
+            return batch.is_mla ? pieces_of<2, true>(batch, worker, rank) : pieces_of<2, false>(batch, worker, rank);
+        };
+        const auto counted = pieces_of<1>(batch, worker, 0), first = of_rank(0), last = of_rank(1);
         REQUIRE(first.size() == counted.size() && last.size() == counted.size());
         for (size_t i = 0; i < counted.size(); i++) {
             const pipeline::Piece &piece = counted[i].piece, &of_first = first[i].piece, &of_last = last[i].piece;

@@ -425,7 +425,7 @@ static void so_does_a_short_launch_whose_rings_hold_half_of_what_it_reads(void *
         problem.window_left = cases[i].window_left;
         problem.features |= cases[i].window_left > 0 ? LIBDECODE_FEATURE_WINDOW : 0u;
         assert_int_equal(contract.tile_tokens, 64);
-        const uint32_t each = cases[i].batch_size == 1 ? SCHEDULE_UNIT_EACH : 0u;
+        const uint32_t each = cases[i].batch_size == 1 ? SCHEDULE_ONE_REQUEST : 0u;
         assert_int_equal(fill_with(&problem, &contract, 8, LIBDECODE_LAUNCH_PROGRAMMATIC)->schedule.rare, each);
         assert_int_equal(
             fill_with(&problem, &contract, 8, LIBDECODE_LAUNCH_PROGRAMMATIC | LIBDECODE_LAUNCH_HISTORY_FINAL)->schedule.rare,
@@ -434,13 +434,13 @@ static void so_does_a_short_launch_whose_rings_hold_half_of_what_it_reads(void *
 }
 
 /* Which they can tell without counting. 8 KV heads. */
-static void one_request_of_as_many_units_as_clusters_has_a_unit_for_each(void **state) {
+static void one_request_of_as_many_units_as_clusters_is_known_without_counting(void **state) {
     (void)state;
     static const struct {
         int32_t batch_size, q_len;
         uint32_t cluster_size;
         int32_t num_workers;
-        bool lengths_by_head, has_unit_each;
+        bool lengths_by_head, is_told;
     } cases[] = {{1, 1, 8, 8, false, true},  {1, 2, 2, 8, false, true},  {2, 1, 8, 8, false, false},  {1, 3, 8, 8, false, false},
                  {1, 1, 1, 8, false, false}, {1, 1, 8, 7, false, false}, {1, 1, 8, 16, false, false}, {1, 1, 8, 8, true, false}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -456,7 +456,7 @@ static void one_request_of_as_many_units_as_clusters_has_a_unit_for_each(void **
         problem.seq_lens_head_stride = cases[i].lengths_by_head ? 1 : 0;
         problem.seq_lens_request_stride = cases[i].lengths_by_head ? 8 : 1;
         assert_int_equal(fill_for(&problem, &contract, cases[i].num_workers)->schedule.rare,
-                         cases[i].has_unit_each ? SCHEDULE_UNIT_EACH : 0);
+                         cases[i].is_told ? SCHEDULE_ONE_REQUEST : 0);
     }
 }
 
@@ -556,7 +556,7 @@ int main(void) {
         cmocka_unit_test(a_worker_has_two_tiles_or_a_whole_unit),
         cmocka_unit_test(a_launch_that_fills_the_gpu_lets_the_next_one_begin_if_its_history_is_final),
         cmocka_unit_test(so_does_a_short_launch_whose_rings_hold_half_of_what_it_reads),
-        cmocka_unit_test(one_request_of_as_many_units_as_clusters_has_a_unit_for_each),
+        cmocka_unit_test(one_request_of_as_many_units_as_clusters_is_known_without_counting),
         cmocka_unit_test(a_batch_invariant_problem_is_cut_by_what_its_requests_have_in_common),
         cmocka_unit_test(narrower_formats_are_faster_by_less_than_their_bytes),
         cmocka_unit_test(a_narrow_row_is_read_as_it_is_and_computed_like_a_wide_one),

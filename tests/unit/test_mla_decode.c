@@ -156,6 +156,32 @@ static void units_have_margins_for_what_a_piece_takes(void **state) {
     }
 }
 
+/* 16 rows, so units are groups of 16 heads. With up to two workers for each they have margins, and lengths may differ by query token. */
+static void pieces_of_one_request_are_known_without_counting(void **state) {
+    (void)state;
+    static const struct {
+        int32_t heads, batch_size;
+        uint32_t cluster_size;
+        int32_t num_workers;
+        bool has_positions, is_told;
+    } cases[] = {{16, 1, 8, 4, false, true},   {128, 1, 4, 17, false, true}, {16, 1, 8, 2, false, false},
+                 {16, 2, 8, 12, false, false}, {16, 1, 1, 4, false, false},  {16, 1, 8, 4, true, false}};
+    const int32_t positions = 0;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        const struct problem problem = bf16_batch(cases[i].heads, cases[i].batch_size, 4096);
+        struct bundle_kernel kernel = {.contract = contract_of(16, KERNEL_DTYPE_BF16)};
+        kernel.contract.cluster_size = cases[i].cluster_size;
+        const struct kernel_record record = {.kernel = &kernel};
+        const struct selection selection = {
+            .record = &record, .row_passes = 1, .num_workers = cases[i].num_workers, .min_tiles_per_worker = 2};
+        const libdecode_tensors tensors = {.workspace = (void *)1, .query_positions = cases[i].has_positions ? &positions : NULL};
+        const struct schedule_params params = paged_schedule_params(&problem, &selection, &tensors);
+        assert_int_equal((params.rare & SCHEDULE_ONE_REQUEST) != 0, cases[i].is_told);
+        assert_true(!cases[i].is_told ||
+                    (params.rare & (SCHEDULE_UNIT_MARGINS | SCHEDULE_EXACT_RANGES | SCHEDULE_FIXED_CHUNKS)) == 0);
+    }
+}
+
 enum { MOST_KERNELS = 8 };
 struct measured_case {
     int32_t heads, batch_size, tokens;
@@ -259,6 +285,7 @@ int main(void) {
         cmocka_unit_test(heads_become_groups_of_rows),
         cmocka_unit_test(a_launch_gets_one_map_and_both_parts_of_the_query),
         cmocka_unit_test(units_have_margins_for_what_a_piece_takes),
+        cmocka_unit_test(pieces_of_one_request_are_known_without_counting),
         cmocka_unit_test(the_fastest_kernel_of_an_h200_is_predicted),
         cmocka_unit_test(the_fastest_kernel_of_fp8_is_predicted),
         cmocka_unit_test(the_fastest_kernel_of_an_h100_is_predicted),
