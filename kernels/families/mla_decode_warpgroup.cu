@@ -5,44 +5,19 @@
  *
  *     producer warp   as in mla_decode.cu, but a tile comes in parts (pipeline/part_ring.cuh); the announcer warp likewise
  *     consumer warps  two warpgroups, a seesaw: each has half of the columns of out, and computes the scores of every other tile
- *                     (tile/latent_warpgroup.cuh)
- *     at a unit's end from the registers: 64 columns of a warp's rows after the other, into out, or into records (accumulator_fold.cuh);
- *                     in a cluster first to the CTA that owns them (accumulator_exchange.cuh)
+ *                     (pipeline/latent_seesaw.cuh, which has their timeline)
+ *     at a unit's end from the registers, into out, or into records
  *
- * Warpgroup a has tile i, b has tile i + 1. The weights p of a tile are operands of both: its warpgroup has them in registers, the other
- * one reads them from shared memory. A step of one, the other half a step away (time runs to the right; K1: K's last line, first half of V):
- *
- *     a:  Q K1(i) | p(i-1) V(i-1) | Q K2(i) | softmax i, store p(i) | p(i) V(i) | Q K1(i+2) | p(i+1) V(i+1)
- *     b:  softmax i - 1, store p(i-1) | p(i-1) V(i-1) | Q K1(i+1)   | p(i) V(i) | Q K2(i+1) | softmax i + 1, store p(i+1)
- *
- * So matrix instructions of one run under the softmax of the other. There is one place for p: who reads p(i-1) stores p(i) there, behind.
- * References go with p: the softmax of tile i begins with those of tile i - 1, and each warpgroup's output follows them. Every softmax
- * waits for the one before it, so it counts twice: it is short (LatentSoftmax), and a tile that all rows see has a body to itself.
- *
- * Two tiles fit shared memory, so a tile's place is refilled in parts, as soon as its readers are done: a's half of V(i) behind p(i) V(i)
- * of a, b's behind that of b, piece by piece, and Q K(i+2) takes them in that order. What was read last comes back last: so p(i) V(i) of b
- * goes before half of Q K(i+1): an H200 took longer with all of that before it, or behind it.
- *
- * Shared memory: struct SharedMemory below. p stands where the last line of Q was, which warps keep in registers.
+ * Shared memory: pipeline::SeesawMemory. p stands where the last line of Q was, which warps keep in registers.
  */
-#include <algorithm>
 #include <cstddef>
 
 #include "abi.h"
-#include "pipeline/accumulator_exchange.cuh"
-#include "pipeline/accumulator_fold.cuh"
-#include "pipeline/accumulator_store.cuh"
-#include "pipeline/cluster_exchange.cuh"
-#include "pipeline/fragment_fold.cuh"
+#include "pipeline/latent_seesaw.cuh"
 #include "pipeline/page_stream.cuh"
-#include "pipeline/part_ring.cuh"
-#include "pipeline/piece_queue.cuh"
 #include "pipeline/producer.cuh"
 #include "pipeline/skip_votes.cuh"
-#include "ptx/async_copy.cuh"
 #include "ptx/registers.cuh"
-#include "tile/latent_warpgroup.cuh"
-#include "tile/row_map.cuh"
 #include "variant.cuh"
 
 namespace {
@@ -50,436 +25,62 @@ namespace {
 /* --------------------------------------------------------------------------------------------------------------- traits */
 
 struct Traits {
-    static constexpr int dtype = VARIANT_KV_DTYPE;
-    static constexpr int head_dim = VARIANT_HEAD_DIM, v_dim = head_dim - 64;
-    static constexpr int row_tile = VARIANT_ROW_TILE, tile_tokens = tile::group_tokens;
+    static constexpr int dtype = VARIANT_KV_DTYPE, head_dim = VARIANT_HEAD_DIM, row_tile = VARIANT_ROW_TILE;
     static constexpr int cluster_size = VARIANT_CLUSTER_SIZE;
     using Format = tile::KvFormat<dtype, head_dim>;
+    using Seesaw = pipeline::LatentSeesaw<Format, dtype, head_dim, row_tile, cluster_size, row_tile, 1>;
     static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
-    static_assert(head_dim == 576 && row_tile == tile::group_rows && cluster_size <= 4, "the .toml: d576, r64, c1 to c4");
-    static_assert(!Format::converts_query && Format::scale_bytes == 0, "rows are operands as they lie");
 
-    static constexpr int groups = 2, group_columns = v_dim / groups;
-    static_assert(group_columns == tile::latent_output_dims, "of a warpgroup");
-    static constexpr int consumer_warps = groups * tile::group_warps, consumer_threads = consumer_warps * 32;
-    static constexpr int producer_warp = consumer_warps, announcer_warp = producer_warp + 1;
+    static constexpr int producer_warp = Seesaw::warps, announcer_warp = producer_warp + 1;
     static constexpr int warps =
-        consumer_warps + tile::group_warps; /* the last two have nothing to do: warpgroups give registers */
+        Seesaw::warps + tile::group_warps; /* the last two have nothing to do: warpgroups give registers */
     static constexpr int threads = warps * 32;
     static constexpr int registers = 65536 / threads & -8, consumer_registers = 216, other_registers = 72;
-    static_assert(consumer_registers * consumer_threads + other_registers * (threads - consumer_threads) <= registers * threads,
+    static_assert(consumer_registers * Seesaw::threads + other_registers * (threads - Seesaw::threads) <= registers * threads,
                   "registers of an SM");
-
-    /* A warp's columns leave in squares, of which each has a record. A CTA of a cluster owns some of them, side by side. */
-    static constexpr int square_columns = 64, all_squares = group_columns / square_columns, squares = all_squares / cluster_size;
 };
 
 using Format = Traits::Format;
-constexpr bool has_cluster = Traits::cluster_size > 1;
-using Ring = pipeline::PartRing<Traits::head_dim / 64, has_cluster>;
+using Seesaw = Traits::Seesaw;
+using Ring = Seesaw::Ring;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size, true>;
-using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, Traits::cluster_size, pipeline::NoVotes>;
-using Slice = pipeline::AccumulatorSlice<Traits::consumer_threads>;
-using FoldSlice = pipeline::AccumulatorSlice<Traits::consumer_threads, 32>;
-constexpr int fold_slices = Traits::group_columns / FoldSlice::part_columns;
-using Fold = pipeline::AccumulatorFold<FoldSlice, fold_slices>;
-using ClusterFold = pipeline::FragmentFold<Slice, Traits::squares>;
-constexpr uint32_t record_bytes = /* of every cluster size as much */
-    std::max(fold_slices * sizeof(Fold::Record), Traits::all_squares * sizeof(ClusterFold::Record));
-using Exchange = pipeline::AccumulatorExchange<Slice, Traits::squares, Traits::cluster_size>;
-using Store = pipeline::AccumulatorStore<Format, Traits::group_columns>;
-using TileTokens = tile::WarpTokens<Traits::row_tile, Traits::tile_tokens>;
+using Producer = pipeline::Producer<Format, Ring, Seesaw::tile_tokens, 1, Traits::cluster_size, pipeline::NoVotes>;
 
-struct SharedMemory {
-    alignas(1024) uint8_t tiles[Ring::num_stages][Ring::tile_bytes];
-    alignas(1024) uint8_t query[Ring::lines - 1][Ring::line_bytes]; /* [line][row][128 bytes]; then columns on their way out */
-    /* The last line of the query, until all warps have it; then weights, [row][64 tokens]. */
-    alignas(1024) uint8_t weights[Ring::line_bytes];
-    float references[Traits::row_tile];           /* that belong to the weights */
-    float sums[Traits::groups][Traits::row_tile]; /* of the rows of a piece */
-    Exchange exchange;
-    pipeline::PartRingBarriers barriers;
-    uint32_t next_slice;                /* of a unit that is added up: pipeline::SliceDealer */
-    uint64_t published[Traits::groups]; /* weights of a warpgroup's newest tile: one arrival of each of its warps */
-    pipeline::PieceQueue<Traits::row_tile> pieces;
-    pipeline::Sequences sequences; /* for what is called rarely */
-};
-static_assert(sizeof(Exchange::Message[Traits::cluster_size]) <= sizeof SharedMemory::tiles, "lent tiles");
+using SharedMemory = Seesaw::SharedMemory;
 /* Without the padding that the alignment adds to the end. */
 constexpr int shared_bytes = offsetof(SharedMemory, sequences) + sizeof(pipeline::Sequences);
 static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA");
 
-/* Named barriers: of the consumer warps, from 2 on of each warpgroup, of the consumers and the producer; 0 is __syncthreads. */
-constexpr int consumer_barrier = 1, query_barrier = 2 + Traits::groups, query_barrier_threads = Traits::consumer_threads + 32;
+/* What rows see: all of the tiles between two tokens; of the others each row something of its own. */
+class View {
+  public:
+    static constexpr bool may_have_unseen_values = true;
+    using Tile = int; /* its first token */
 
-__device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
-
-__device__ __forceinline__ uint32_t cluster_rank() { return has_cluster ? ptx::cluster_rank() : 0u; }
-
-/* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
-
-/* Where a consumer warp stands: its warpgroup, and its place among the four. */
-struct Place {
-    int group;
-
-    explicit __device__ __forceinline__ Place(int thread) {
-        group =
-            __shfl_sync(tile::full_warp, thread / tile::group_threads, 0); /* alike for all lanes, as the compiler then knows */
+    __device__ __forceinline__ View(const mla_decode_params &params, const tile::UnitRows<Traits::row_tile> &unit,
+                                    bool may_be_plain)
+        : params_(params), unit_(unit), first_plain_(__shfl_sync(tile::full_warp, unit.common.first, 0)),
+          end_plain_(__shfl_sync(tile::full_warp, may_be_plain ? unit.common.end : 0, 0)) {}
+    __device__ __forceinline__ float soft_cap() const { return params_.query.soft_cap; }
+    __device__ __forceinline__ Tile at(int token, const Ring &) const { return token; }
+    __device__ __forceinline__ bool is_plain(Tile first_token) const {
+        return first_token >= first_plain_ && first_token + Seesaw::tile_tokens <= end_plain_;
     }
-    /* Kept, they would take registers. Of numbers that are not negative, parts are taken with few instructions. */
-    __device__ __forceinline__ int lane() const { return static_cast<int>(here() % 32); }
-    __device__ __forceinline__ int warp() const { return static_cast<int>(here() / 32 % tile::group_warps); }
-    __device__ __forceinline__ int thread() const { return static_cast<int>(here() % tile::group_threads); }
-    __device__ __forceinline__ int first_row() const { return warp() * 16; }
-    __device__ __forceinline__ void meet_group() const { ptx::named_barrier<tile::group_threads>(consumer_barrier + 1 + group); }
+    __device__ __forceinline__ void mask(tile::LatentScores &scores, Tile first_token, const Seesaw::Place &place) const {
+        tile::mask(
+            scores, [&](int row) { return tokens(first_token).seen_by(row); }, place.first_row(), place.lane());
+    }
+    __device__ __forceinline__ uint64_t seen_by_any(Tile first_token) const { return tokens(first_token).seen_by_any(); }
 
   private:
-    static __device__ __forceinline__ uint32_t here() { return static_cast<uint32_t>(ptx::thread_index_here()); }
+    __device__ __forceinline__ tile::WarpTokens<Traits::row_tile, Seesaw::tile_tokens> tokens(Tile first_token) const {
+        return {unit_, unit_.are_alike, first_token, unit_.end_token, unit_.common};
+    }
+
+    const mla_decode_params &params_;
+    const tile::UnitRows<Traits::row_tile> &unit_;
+    const int first_plain_, end_plain_;
 };
-
-/* What a consumer warp keeps over a piece. */
-struct ConsumerState {
-    tile::LatentQueryLine last_line;
-    tile::LatentSoftmax softmax;
-    tile::LatentOutput output;
-};
-
-/*
- * Rows of Q into shared memory, zeros where they are not live, with all copies of a thread, 16 bytes each of one row, on their way at a time.
- * The first unit's are sent for ahead of KV, behind a ring full of which they would come.
- */
-__device__ __forceinline__ void load_query(const mla_decode_params &params, SharedMemory &shared, const tile::RowMap &rows,
-                                           int live_rows, bool is_first) {
-    constexpr int vector = 8, row_threads = Traits::consumer_threads / Traits::row_tile;
-    static_assert(Traits::head_dim % (vector * row_threads) == 0, "as many copies for every thread");
-    const int row = ptx::thread_index_here() / row_threads;
-    const uint16_t *const of_row = static_cast<const uint16_t *>(params.query.rows) + rows.query_offset(params.query, row);
-    const uint16_t *const rope = static_cast<const uint16_t *>(params.query_rope) +
-                                 rows.token(row) * params.query_rope_token_stride +
-                                 rows.head(row) * params.query_rope_head_stride - params.query_dim;
-    const uint32_t query = ptx::shared_address(shared.query);
-#pragma unroll 3
-    for (int dim = ptx::thread_index_here() % row_threads * vector; dim < Traits::head_dim; dim += row_threads * vector)
-        ptx::copy_async<16>(tile::SquareRows::at(query, row, dim * 2), (dim < params.query_dim ? of_row : rope) + dim,
-                            row < live_rows);
-    if (is_first)
-        ptx::named_barrier_arrive<query_barrier_threads>(query_barrier);
-    ptx::wait_for_copies();
-    ptx::fence_async_proxy();
-}
-
-/* Begins the scores of the ring's tile, or goes on with them: parts from `first_part` on. */
-template <int first_part, int end_part>
-__device__ __forceinline__ void begin_scores(tile::LatentScores &scores, const tile::LatentQueryLine &last_line, uint32_t query,
-                                             const Ring &ring, int group) {
-    /* Descriptors kept over the loop would take registers from it. */
-    const uint64_t queries = tile::SquareRows::operand(ptx::computed_here(query), 0, 0);
-    const uint64_t keys = tile::key_operand(ptx::computed_here(ring.tile(group)), 0);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int part = first_part; part < end_part; ++part) {
-        const uint32_t first_byte = Ring::first_line(group, part) * Ring::line_bytes;
-        const uint64_t part_queries = ptx::operand_behind(queries, first_byte), part_keys = ptx::operand_behind(keys, first_byte);
-        ring.wait_full(part);
-#pragma unroll
-        for (int line = 0; line < Ring::lines_of(part); ++line) {
-#pragma unroll
-            for (int step = 0; step < 4; ++step) {
-                const uint32_t offset = line * Ring::line_bytes + step * 32;
-                const uint64_t key = ptx::operand_behind(part_keys, offset);
-                if (part == 0)
-                    tile::latent_scores_mma<Traits::dtype>(scores.value, last_line.operand[step], key, step > 0);
-                else
-                    tile::latent_scores_mma<Traits::dtype>(scores.value, ptx::operand_behind(part_queries, offset), key, true);
-            }
-        }
-    }
-    ptx::wgmma_commit();
-}
-
-/* The other warpgroup's newest weights are there; begins what they add to this one's output. */
-__device__ __forceinline__ void begin_others_output(SharedMemory &shared, const Ring &ring, uint32_t values, const Place &place,
-                                                    ConsumerState &state) {
-    const uint32_t published = ptx::shared_address(&shared.published[1 - place.group]);
-    while (!ptx::mbarrier_try_wait(published, ring.phase_before())) {
-    }
-    state.softmax.follow(shared.references + place.first_row(), state.output, place.lane());
-    tile::begin_latent_pv<Traits::dtype>(state.output, ptx::shared_address(shared.weights), values);
-}
-
-/* Waits until this warpgroup's half of V of a tile is part of its output, and gives it back. `begun_since`: groups of instructions. */
-template <int begun_since>
-__device__ __forceinline__ void give_values_back(const Ring &ring, uint32_t stage, const Place &place) {
-    static_assert(Ring::half_pieces == tile::LatentOutput::pieces && Ring::half_pieces == 2, "a wait for each");
-    ptx::wgmma_wait_but<begun_since + 1>();
-    ring.release_piece(stage, place.group, 0, place.lane());
-    ptx::wgmma_wait_but<begun_since>();
-    ring.release_piece(stage, place.group, 1, place.lane());
-}
-
-/*
- * One tile of this warpgroup's own, and what the other one's newest adds to this one's output. `masked`: some rows do not see all of its tokens,
- * or scores have a soft cap or a negative scale. Most tiles have nothing of that, and a body to themselves: what runs waits for its instructions
- * to be fetched, and longest where it jumps over others.
- */
-template <bool masked>
-__device__ __forceinline__ void attend_tile(const mla_decode_params &params, SharedMemory &shared,
-                                            const tile::UnitRows<Traits::row_tile> &unit, int token, bool follows, float scale,
-                                            const Ring &ring, const Place &place, ConsumerState &state) {
-    constexpr int first_parts = 1 + Ring::half_pieces; /* of K1 */
-    const uint32_t query = ptx::shared_address(shared.query);
-    const uint32_t other = 1 - place.group, first_value = place.group * (Ring::half_lines * Ring::line_bytes);
-    tile::LatentScores scores;
-    begin_scores<0, first_parts>(scores, state.last_line, query, ring, place.group);
-    if (follows)
-        begin_others_output(shared, ring, ring.tile(other) + first_value, place, state);
-    begin_scores<first_parts, Ring::parts>(scores, state.last_line, query, ring, place.group);
-    if (follows)
-        give_values_back<1>(ring, other, place);
-    ptx::wgmma_wait();
-    ptx::accumulator_is_ready(state.output.value);
-    ptx::accumulator_is_ready(scores.value);
-    ring.release_last_line(place.group, place.lane());
-
-    const TileTokens tokens{unit, unit.are_alike, token, unit.end_token, unit.common};
-    if constexpr (masked) {
-        tile::scale(scores, scale);
-        tile::cap(scores, params.query.soft_cap);
-        tile::mask(scores, tokens, place.first_row(), place.lane());
-        scale = 1.f;
-    }
-    tile::LatentSquare weights;
-    state.softmax.raise(scores, scale, state.output);
-    state.softmax.weigh<Traits::dtype>(scores, scale, weights, ptx::shared_address(shared.weights), place.warp(), place.lane());
-    if constexpr (masked) {
-        place.meet_group(); /* all four warps have read K */
-        tile::clear_unseen_values(ring.tile(place.group), Ring::lines - 1, tokens.seen_by_any(), place.thread());
-        ptx::fence_async_proxy();
-        place.meet_group();
-    }
-
-    state.softmax.leave(shared.references + place.first_row(), place.lane());
-    ptx::fence_async_proxy();
-    __syncwarp();
-    if (place.lane() == 0)
-        ptx::mbarrier_arrive(ptx::shared_address(&shared.published[place.group]));
-    tile::begin_latent_pv<Traits::dtype>(state.output, weights, ring.tile(place.group) + first_value);
-    give_values_back<0>(ring, place.group, place);
-    ptx::accumulator_is_ready(state.output.value);
-}
-
-/* Attention of all rows over the piece's tiles. Tiles of stage 0 are warpgroup 0's. */
-__device__ __forceinline__ void attend(const mla_decode_params &params, SharedMemory &shared,
-                                       const tile::UnitRows<Traits::row_tile> &unit, Ring &ring, const Place &place,
-                                       ConsumerState &state) {
-    const uint32_t other = 1 - place.group;
-    const float scale = tile::scale_log2(params.query) * Format::k_scale;
-    /*
-     * Alike for all lanes, as the compiler then knows: matrix instructions in what it takes for a divergent path are serialised. And read here,
-     * once: while matrix instructions run, shared memory answers late.
-     */
-    int token = __shfl_sync(tile::full_warp, unit.first_token, 0);
-    const int end_token = __shfl_sync(tile::full_warp, unit.end_token, 0);
-    const bool may_be_plain = scale >= 0.f && !(params.query.soft_cap > 0.f);
-    const int first_plain = __shfl_sync(tile::full_warp, unit.common.first, 0);
-    const int end_plain = __shfl_sync(tile::full_warp, may_be_plain ? unit.common.end : 0, 0);
-    bool follows = __any_sync(tile::full_warp, token < end_token && ring.stage() == other); /* behind a tile of this piece */
-    if (follows) {
-        ring.advance();
-        token += Traits::tile_tokens;
-    }
-    while (token < end_token) {
-        if (token >= first_plain && token + Traits::tile_tokens <= end_plain)
-            attend_tile<false>(params, shared, unit, token, follows, scale, ring, place, state);
-        else
-            attend_tile<true>(params, shared, unit, token, follows, scale, ring, place, state);
-        follows = true;
-        ring.advance(token + Traits::tile_tokens < end_token ? 2 : 1);
-        token += 2 * Traits::tile_tokens;
-    }
-    if (__any_sync(tile::full_warp, follows && ring.stage() == place.group)) { /* the last tile is the other's */
-        begin_others_output(shared, ring, ring.tile(other) + place.group * (Ring::half_lines * Ring::line_bytes), place, state);
-        give_values_back<0>(ring, other, place);
-        ptx::accumulator_is_ready(state.output.value);
-    }
-}
-
-/* A square of the accumulators, whose number the compiler does not know: registers have no index. */
-__device__ __forceinline__ void take_square(Slice &result, const tile::LatentOutput &output, int square) {
-    constexpr int square_eights = Traits::square_columns / 8;
-    result.take(output.value, 0);
-#pragma unroll
-    for (int i = 1; i < Traits::all_squares; ++i) {
-        if (i == square)
-            result.take(output.value, i * square_eights);
-    }
-}
-
-/* What this CTA has of a piece goes to the CTAs of the cluster that own it, and what they have of its own squares comes. */
-template <class SharedMemory>
-__device__ __forceinline__ void exchange_squares(SharedMemory &shared, Slice &own, const tile::LatentOutput &output,
-                                                 const Place &place, uint32_t round) {
-    const uint32_t rank = cluster_rank();
-    auto &exchange = shared.exchange;
-    exchange.open(own, rank);
-    exchange.wait_ready(round);
-#pragma unroll 1
-    for (uint32_t turn = 1; turn < Traits::cluster_size; ++turn) {
-        const uint32_t owner = rank ^ turn;
-        if (place.group == 0 && place.lane() % 4 == 0)
-            exchange.send_statistics(own, rank, owner);
-#pragma unroll 1
-        for (int square = 0; square < Traits::squares; ++square) {
-            take_square(own, output, static_cast<int>(owner) * Traits::squares + square);
-            exchange.send(own, shared.tiles, square, rank, owner);
-        }
-    }
-    exchange.wait_received(round);
-}
-
-/*
- * A part, where clusters are workers: few squares of few parts, which are not worth a fence and a barrier. Warps do not meet, each folds the
- * squares that it came last to. The parts of a unit end with different squares, so that this falls to different workers.
- */
-template <class Take, class StoreSquare>
-__device__ __forceinline__ void fold_squares(const mla_decode_params &params, const pipeline::Piece &piece, Slice &result,
-                                             Take take, StoreSquare store) {
-    constexpr int squares = Traits::squares;
-    const auto square_of = [&](int turn) { return static_cast<int>((piece.part + turn) % squares); };
-    uint32_t counted[squares] = {};
-#pragma unroll 1
-    for (int turn = 0; turn < squares; ++turn) {
-        take(square_of(turn));
-        ClusterFold fold(params.records, piece, square_of(turn));
-        fold.leave(result);
-#pragma unroll
-        for (int i = 0; i < squares; ++i) { /* each to a register of its own, which nobody waits for here */
-            if (i == turn)
-                counted[i] = fold.count(result.thread);
-        }
-    }
-#pragma unroll 1
-    for (int turn = 0; turn < squares; ++turn) {
-        uint32_t before = counted[0];
-#pragma unroll
-        for (int i = 1; i < squares; ++i)
-            before = i == turn ? counted[i] : before;
-        ClusterFold fold(params.records, piece, square_of(turn));
-        if (!fold.came_last(before, result.thread))
-            continue;
-        fold.template take<2>(result);
-        store(square_of(turn));
-        fold.clear(result);
-    }
-}
-
-/*
- * The piece's result out of the registers, a square of columns after the other: a whole unit's into out, a part into its records, whose slices
- * fall to whichever worker has time.
- */
-template <class SharedMemory>
-__device__ __forceinline__ void finish(const mla_decode_params &params, SharedMemory &shared, const Ring &ring,
-                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const tile::RowMap &rows,
-                                       const ConsumerState &state) {
-    constexpr int squares = Traits::squares;
-    const int first_square = static_cast<int>(cluster_rank()) * squares;
-    const Place place(ptx::thread_index_here());
-    const pipeline::Piece &piece = announced.piece;
-    const int first_row = place.first_row() + place.lane() / 4, live_rows = announced.rows.live_rows;
-    Slice result(live_rows);
-#pragma unroll
-    for (int i = 0; i < tile::latent_lane_rows; ++i) {
-        result.reference[i] = state.softmax.reference[i] == tile::LatentSoftmax::lowest ? -INFINITY : state.softmax.reference[i];
-        result.sum[i] = state.softmax.row_sum(i);
-        if (place.lane() % 4 == 0)
-            shared.sums[place.group][first_row + i * 8] = result.sum[i];
-    }
-    meet_consumers(); /* and nobody reads query and weights any more */
-#pragma unroll
-    for (int i = 0; i < tile::latent_lane_rows; ++i)
-        result.sum[i] += shared.sums[1 - place.group][first_row + i * 8];
-    if constexpr (has_cluster)
-        exchange_squares(shared, result, state.output, place, announced.number);
-    const float own_reference[] = {result.reference[0], result.reference[1]}, own_sum[] = {result.sum[0], result.sum[1]};
-    const auto take = [&](int square) {
-        take_square(result, state.output, first_square + square);
-        if constexpr (has_cluster) {
-            for (int i = 0; i < tile::latent_lane_rows; ++i) {
-                result.reference[i] = own_reference[i];
-                result.sum[i] = own_sum[i];
-            }
-            shared.exchange.fold(result, shared.tiles, square, cluster_rank());
-        }
-    };
-
-    const Store output(params.output, rows, live_rows, place);
-    const bool is_part = piece.num_parts > 1;
-    float scale[tile::latent_lane_rows] = {};
-    if (!is_part && !has_cluster)
-        output.finish(result, place, place.group == 0, scale);
-    /* Columns from the first of those of this CTA on. Statistics are folded for each of them, but for those of a whole unit of one CTA. */
-    const auto store = [&](const auto &columns, int column) {
-        if (is_part || has_cluster)
-            output.finish(columns, place, place.group == 0 && first_square * Traits::square_columns + column == 0, scale);
-        output.store(columns, scale, place, first_square * Traits::square_columns + column,
-                     ptx::shared_address(shared.query[place.group * squares + column / Traits::square_columns]));
-    };
-#pragma unroll 1
-    for (int square = 0; !is_part && square < squares; ++square) {
-        take(square);
-        store(result, square * Traits::square_columns);
-    }
-    if constexpr (has_cluster) {
-        if (is_part)
-            fold_squares(params, piece, result, take, [&](int square) { store(result, square * Traits::square_columns); });
-    } else if (is_part) {
-        const Fold fold(params.records, piece);
-#pragma unroll 1
-        for (int square = 0; square < squares; ++square) {
-            take(square);
-            fold.leave(result, square * (Slice::part_columns / FoldSlice::part_columns));
-        }
-        pipeline::SliceDealer dealer(fold.counts(), piece.num_workers, fold_slices, shared.next_slice, result.thread == 0,
-                                     meet_consumers);
-        dealer.arrive(piece.is_last);
-        for (uint32_t slice = dealer.take(); slice < fold_slices; slice = dealer.take()) {
-            FoldSlice sum(live_rows);
-            fold.take(sum, static_cast<int>(slice));
-            dealer.ask();
-            store(sum, static_cast<int>(slice) * FoldSlice::part_columns);
-        }
-    }
-    if constexpr (has_cluster)
-        ring.give_back(place.lane());
-    meet_consumers(); /* Q of the next piece may come */
-}
-
-__device__ __forceinline__ void consume(const mla_decode_params &params, SharedMemory &shared, Ring ring) {
-    pipeline::meet_cluster<Traits::cluster_size>();
-    for (uint32_t number = 0;; ++number) {
-        const auto &announced = shared.pieces.wait_named(number);
-        const pipeline::Piece &piece = announced.piece;
-        if (piece.end_of_work)
-            break;
-        const auto row_map = [&] {
-            return tile::RowMap(params.schedule.group_size, announced.rows.first_query_token, piece.kv_head,
-                                piece.row_pass * Traits::row_tile);
-        };
-        load_query(params, shared, row_map(), announced.rows.live_rows, number == 0);
-        const Place place(ptx::thread_index_here());
-        ConsumerState state;
-        meet_consumers(); /* Q is there */
-        state.last_line.load(ptx::shared_address(shared.weights), place.warp(), place.lane());
-        state.softmax.clear();
-        state.output.clear();
-        shared.pieces.wait_described(number);
-        meet_consumers(); /* its last line may give way to weights */
-        attend(params, shared, announced.rows, ring, place, state);
-        finish(params, shared, ring, announced, row_map(), state);
-        number = announced.number; /* anew: kept over the loop it would take a register from it */
-        shared.pieces.pop(number);
-    }
-}
 
 } // namespace
 
@@ -489,41 +90,39 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
     ptx::wait_for_preceding_kernel();
-    const bool is_consumer = warp < Traits::consumer_warps;
-    Schedule schedule(params.schedule, shared.sequences, blockIdx.x / Traits::cluster_size, cluster_rank());
+    const bool is_consumer = warp < Seesaw::warps;
+    Schedule schedule(params.schedule, shared.sequences, blockIdx.x / Traits::cluster_size, Seesaw::cluster_rank());
     if (!is_consumer) {
         schedule.issue_length_loads();
         ptx::prefetch_tensor_map(&params.map);
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         shared.sequences = pipeline::Sequences(params.schedule);
-        Ring::initialise(shared.barriers, tile::group_warps);
-        for (uint64_t &of_group : shared.published)
-            ptx::mbarrier_init(ptx::shared_address(&of_group), tile::group_warps);
-        shared.pieces.initialise(Traits::consumer_threads);
-        shared.exchange.initialise();
+        Seesaw::initialise(shared, 1);
         ptx::fence_mbarrier_init();
     } else if (warp == 1) {
         pipeline::prefetch_page_table(params.schedule, lane);
     }
     __syncthreads();
-    if constexpr (has_cluster)
+    if constexpr (Seesaw::has_cluster)
         ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
 
     const Ring ring(shared.barriers, shared.tiles);
     if (is_consumer) {
         ptx::take_registers<Traits::consumer_registers>();
-        consume(params, shared, ring);
+        Seesaw::consume(
+            params, shared, ring, [&](uint32_t number) { shared.pieces.wait_described(number); },
+            [&](const auto &rows, bool may_be_plain) { return View(params, rows, may_be_plain); });
         return;
     }
     ptx::give_registers<Traits::other_registers>();
     if (warp == Traits::announcer_warp) {
-        pipeline::announce<false, Traits::tile_tokens, 1>(params.schedule, params.query, schedule, shared.pieces, lane);
+        pipeline::announce<false, Seesaw::tile_tokens, 1>(params.schedule, params.query, schedule, shared.pieces, lane);
     } else if (warp == Traits::producer_warp) {
         pipeline::NoVotes votes;
         Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes)
             .run(schedule, lane, [](const pipeline::Piece &, uint32_t number, Ring &) {
                 if (number == 0)
-                    ptx::named_barrier<query_barrier, query_barrier_threads>();
+                    Seesaw::wait_until_query_is_asked_for();
             });
     }
     pipeline::meet_cluster<Traits::cluster_size>();
@@ -540,11 +139,11 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .cluster_size = Traits::cluster_size,
     .query_dtypes = 1u << Traits::dtype,
     .kv_dtype = Traits::dtype,
-    .out_dtypes = pipeline::out_dtypes<Format, Slice>,
+    .out_dtypes = pipeline::out_dtypes<Format, Seesaw::Slice>,
     .head_dim = Traits::head_dim,
     .row_tile = Traits::row_tile,
-    .tile_tokens = Traits::tile_tokens,
-    .max_box_tokens = Traits::tile_tokens,
+    .tile_tokens = Seesaw::tile_tokens,
+    .max_box_tokens = Seesaw::tile_tokens,
     .stages = Ring::num_stages,
     .min_page_size = 16,
     .max_page_size = 1024,
@@ -554,7 +153,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
                 CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_LSE_NATURAL |
                 CONTRACT_FEATURE_QUERY_ROPE, /* not batch-invariant, as gqa_decode_warpgroup.cu */
     .flags = variant::contract_flags | CONTRACT_FLAG_LINE_COPIES,
-    .record_bytes = record_bytes,
-    .consumer_warps = Traits::consumer_warps,
+    .record_bytes = Seesaw::record_bytes,
+    .consumer_warps = Seesaw::warps,
     .reserved = {},
 };

@@ -43,12 +43,12 @@ class PartRing {
           given_back_(ptx::shared_address(&barriers.given_back)), tiles_(ptx::shared_address(tiles)) {}
 
     /* `reading_warps`: of one of the two warpgroups. */
-    static __device__ __forceinline__ void initialise(PartRingBarriers &barriers, int reading_warps) {
+    static __device__ __forceinline__ void initialise(PartRingBarriers &barriers, int writing_warps, int reading_warps) {
         if constexpr (lends_tiles)
             ptx::mbarrier_init(ptx::shared_address(&barriers.given_back), 2 * reading_warps);
         for (int stage = 0; stage < num_stages; ++stage) {
             for (int part = 0; part < parts; ++part) {
-                ptx::mbarrier_init(ptx::shared_address(&barriers.full[stage][part]), 1);
+                ptx::mbarrier_init(ptx::shared_address(&barriers.full[stage][part]), writing_warps);
                 ptx::mbarrier_init(ptx::shared_address(&barriers.empty[stage][part]), reading_warps);
             }
         }

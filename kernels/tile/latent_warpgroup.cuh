@@ -272,13 +272,12 @@ __device__ __forceinline__ void cap(LatentScores &scores, float cap) {
     }
 }
 
-/* Scores of tokens that their row does not see become -infinity. `first_row`: of the warp. */
-template <int row_tile>
-__device__ __forceinline__ void mask(LatentScores &scores, const WarpTokens<row_tile, group_tokens> &tokens, int first_row,
-                                     int lane) {
+/* Scores of tokens that their row does not see become -infinity. `first_row`: of the warp; seen_by(row): a bit for each of the tile's. */
+template <class SeenBy>
+__device__ __forceinline__ void mask(LatentScores &scores, SeenBy seen_by, int first_row, int lane) {
 #pragma unroll
     for (int i = 0; i < latent_lane_rows; ++i) {
-        const uint64_t seen = tokens.seen_by(first_row + lane / 4 + i * 8) >> (lane % 4 * 2);
+        const uint64_t seen = seen_by(first_row + lane / 4 + i * 8) >> (lane % 4 * 2);
 #pragma unroll
         for (int n = 0; n < 8; ++n) {
 #pragma unroll

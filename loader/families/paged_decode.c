@@ -224,7 +224,8 @@ static const struct mla_times
 /*
  * Sparse MLA: 47 problems of 656 bytes, 39 of bf16 and 20 of other rows, 1 to 128 query tokens that select 512 to 2,048 rows, 16 to 128 heads,
  * every kernel; the one that the model calls the fastest is so, or takes 2 % longer. Of 64 rows: by forced numbers of workers, too, and tokens
- * by 128 and 256 whole units of 2,048 side by side. Of 32 rows: what parts take, anew on an H100, by 26 problems of bf16 and of e4m3 each.
+ * by 128 and 256 whole units of 2,048 side by side; of bf16 by 14 problems of 2,048 rows, 1 to 128 query tokens with 64 and 128 heads. Of 32
+ * rows: what parts take, anew on an H100, by 26 problems of bf16 and of e4m3 each.
  */
 static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                   .token_16_bit_ps = 17300,
@@ -248,7 +249,12 @@ static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                           .split_ns = 3500,
                                                           .part_ns = 700,
                                                           .uneven_ns = 21000,
-                                                          .unit_ns = 10300};
+                                                          .unit_ns = 10300},
+                              sparse_mla_times_64_rows_16_bit = {.token_16_bit_ps = 34000,
+                                                                 .split_ns = 13500,
+                                                                 .part_ns = 1, /* next to nothing: slices are dealt out */
+                                                                 .uneven_ns = 21000,
+                                                                 .unit_ns = 2000};
 
 enum {
     MMA_ROWS = 32,        /* the widest tile of single warps */
@@ -258,10 +264,10 @@ enum {
 static const struct mla_times *times_of(const struct problem *problem, const contract_t *contract) {
     if (problem->given.op != LIBDECODE_OP_MLA_DECODE)
         return &no_mla_times;
+    if (is_sparse(problem) && contract->row_tile > MMA_ROWS)
+        return contract->kv_row_format == KERNEL_KV_ROW_SCALED656 ? &sparse_mla_times_64_rows : &sparse_mla_times_64_rows_16_bit;
     if (is_sparse(problem))
-        return contract->row_tile > MMA_ROWS ? &sparse_mla_times_64_rows
-               : contract->row_tile > 16     ? &sparse_mla_times_32_rows
-                                             : &sparse_mla_times;
+        return contract->row_tile > 16 ? &sparse_mla_times_32_rows : &sparse_mla_times;
     const bool are_bytes = problem->given.query_dtype == LIBDECODE_DTYPE_E4M3 && problem->given.page_size >= BYTE_TILE_TOKENS;
     if (contract->row_tile > MMA_ROWS) {
         if (contract->kv_dtype != KERNEL_DTYPE_E4M3)

@@ -18,8 +18,8 @@ _Static_assert((int)KERNEL_KV_ROW_PLAIN == (int)LIBDECODE_KV_ROW_PLAIN &&
                    (int)KERNEL_KV_ROW_NVFP352 == (int)LIBDECODE_KV_ROW_NVFP4_352,
                "kernels/abi.h and libdecode.h");
 
-enum { BOX_COLUMNS = 32, MAX_PAGE_SIZE = 1 << 20, MAX_Q_LEN = 1024 };
-/* The widest tile of single warps; sparse_mla_decode_warpgroup.cu has wider ones. */
+enum { BOX_COLUMNS = 64, MAX_PAGE_SIZE = 1 << 20, MAX_Q_LEN = 1024 };
+/* The widest tile of single warps; sparse_mla_decode_warpgroup.cu and its like have wider ones. */
 enum { MMA_ROWS = 32 };
 
 /* -------------------------------------------------------------------------------------------------------- contracts */

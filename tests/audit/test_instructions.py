@@ -96,6 +96,8 @@ class InstructionsTest(unittest.TestCase):
                     unwanted = unwanted | (OF_KV["bf16"] | {"LDGSTS", "UTMALDG"}) - wanted
                     if int(rows[3]) > MOST_MMA_ROWS:
                         wanted = of_warpgroups(wanted) | QUERY_COPIES
+                        if rows[2] == "plain":  # copies of the lanes, into tiles that have a swizzle
+                            wanted, unwanted = wanted - {"UBLKCP"}, unwanted | {"UBLKCP"}
                         unwanted = (unwanted | {"HMMA"}) - wanted - LOCAL  # as the grid declares
                     if int(rows[4]) > 1:
                         wanted, unwanted = wanted | CLUSTER, unwanted - CLUSTER

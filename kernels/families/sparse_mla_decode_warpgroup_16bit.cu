@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sparse MLA decode with 64 rows in one pass over rows of bf16 or fp16 that a query token names: sparse_mla_decode.cu's formula, schedule and
+ * contract, with the matrix instructions of warpgroups, which sm_90a has. Schedule, by role:
+ *
+ *     list warp       token ids to where their rows lie, two tiles ahead (pipeline/token_list.cuh)
+ *     copier warps    six: rows into tiles as dense MLA has them (pipeline/row_copier.cuh)
+ *     announcer warp  as in sparse_mla_decode.cu
+ *     consumer warps  the seesaw of dense MLA (pipeline/latent_seesaw.cuh, which has its timeline)
+ *
+ * Shared memory: struct SharedMemory below.
+ */
+#include <cstddef>
+
+#include "abi.h"
+#include "pipeline/latent_seesaw.cuh"
+#include "pipeline/row_copier.cuh"
+#include "pipeline/token_gather.cuh"
+#include "pipeline/token_list.cuh"
+#include "ptx/registers.cuh"
+#include "variant.cuh"
+
+namespace {
+
+/* --------------------------------------------------------------------------------------------------------------- traits */
+
+struct Traits {
+    static constexpr int dtype = VARIANT_KV_DTYPE, head_dim = VARIANT_HEAD_DIM, row_tile = VARIANT_ROW_TILE;
+    using Format = tile::KvFormat<dtype, head_dim>;
+    static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
+    static_assert(VARIANT_KV_ROW_FORMAT == KERNEL_KV_ROW_PLAIN && VARIANT_CLUSTER_SIZE == 1, "the .toml: rows plain, c1");
+
+    static constexpr int copier_warps = 6;
+    using Seesaw = pipeline::LatentSeesaw<Format, dtype, head_dim, row_tile, 1, tile::rows_alike, copier_warps, true>;
+    static constexpr int list_warp = Seesaw::warps + copier_warps, announcer_warp = list_warp + 1, warps = announcer_warp + 1;
+    static_assert(warps % tile::group_warps == 0, "warpgroups give registers");
+    static constexpr int threads = warps * 32;
+    /* Of all threads at the start; then of those in each role. */
+    static constexpr int registers = 65536 / threads & -8, consumer_registers = 208, other_registers = 48;
+    static_assert(consumer_registers * Seesaw::threads + other_registers * (threads - Seesaw::threads) <= registers * threads,
+                  "registers of an SM");
+};
+
+using Seesaw = Traits::Seesaw;
+using Ring = Seesaw::Ring;
+using Schedule = pipeline::SplitSchedule<1>;
+using Copier = pipeline::RowCopier<Ring, Traits::copier_warps>;
+
+struct SharedMemory {
+    Seesaw::SharedMemory seesaw;
+    pipeline::TokenList list;
+    uint64_t seen[Ring::num_stages]; /* of the tile in each place: a bit for each token that there is */
+};
+constexpr int shared_bytes = sizeof(SharedMemory);
+static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA");
+
+/* What rows see: all tokens that there are. */
+class View {
+  public:
+    static constexpr bool may_have_unseen_values = false; /* the copiers make them zeros */
+    using Tile = uint64_t;                                /* a bit for each token */
+
+    __device__ __forceinline__ View(const sparse_mla_decode_params &params, const uint64_t *seen, bool may_be_plain)
+        : params_(params), seen_(ptx::shared_address(seen)), may_be_plain_(may_be_plain) {}
+    __device__ __forceinline__ float soft_cap() const { return params_.query.soft_cap; }
+    __device__ __forceinline__ Tile at(int, const Ring &ring) const {
+        ring.wait_full(0);
+        uint32_t words[2];
+        ptx::load_shared(words, seen_ + ring.stage() * sizeof(uint64_t));
+        return static_cast<uint64_t>(words[1]) << 32 | words[0];
+    }
+    __device__ __forceinline__ bool is_plain(Tile seen) const {
+        return !__any_sync(tile::full_warp, !may_be_plain_ || seen != ~uint64_t{0});
+    }
+    __device__ __forceinline__ void mask(tile::LatentScores &scores, Tile seen, const Seesaw::Place &place) const {
+        tile::mask(
+            scores, [&](int) { return seen; }, place.first_row(), place.lane());
+    }
+
+  private:
+    const sparse_mla_decode_params &params_;
+    const uint32_t seen_;
+    const bool may_be_plain_;
+};
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
+    VARIANT_NAME(const __grid_constant__ sparse_mla_decode_params params) {
+    extern __shared__ __align__(1024) uint8_t shared_memory[];
+    SharedMemory &shared = *reinterpret_cast<SharedMemory *>(shared_memory);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+    ptx::wait_for_preceding_kernel();
+    Schedule schedule(params.schedule, shared.seesaw.sequences, blockIdx.x, 0);
+    if (warp >= Seesaw::warps) {
+        schedule.issue_length_loads();
+    } else if (threadIdx.x == 0) { /* while the lengths are on their way */
+        shared.seesaw.sequences = pipeline::Sequences(params.schedule);
+        Seesaw::initialise(shared.seesaw, Copier::arrivals);
+        shared.list.initialise(Traits::copier_warps);
+        ptx::fence_mbarrier_init();
+    }
+    __syncthreads();
+
+    const Ring ring(shared.seesaw.barriers, shared.seesaw.tiles);
+    if (warp < Seesaw::warps) {
+        ptx::take_registers<Traits::consumer_registers>();
+        Seesaw::consume(
+            params, shared.seesaw, ring, [](uint32_t) {},
+            [&](const auto &, bool may_be_plain) { return View(params, shared.seen, may_be_plain); });
+        return;
+    }
+    ptx::give_registers<Traits::other_registers>();
+    if (warp == Traits::announcer_warp)
+        pipeline::announce_query_tokens<Traits::row_tile>(params.schedule, schedule, shared.seesaw.pieces, lane);
+    else if (warp == Traits::list_warp)
+        pipeline::TokenListWriter(params.schedule, params.sparse, shared.list).run(schedule, lane);
+    else
+        /* The first queries are asked for ahead of the first rows: all CTAs begin at once. */
+        Copier(shared.list, ring, shared.seen, warp - Seesaw::warps, lane).run(Seesaw::wait_until_query_is_asked_for);
+}
+
+extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
+    .magic = LIBDECODE_CONTRACT_MAGIC,
+    .abi = LIBDECODE_KERNEL_ABI,
+    .family = KERNEL_FAMILY_SPARSE_MLA_DECODE,
+    .parameter_bytes = sizeof(sparse_mla_decode_params),
+    .threads = Traits::threads,
+    .dynamic_shared_bytes = shared_bytes,
+    .ctas_per_sm = 1,
+    .cluster_size = 1,
+    .query_dtypes = 1u << Traits::dtype,
+    .kv_dtype = Traits::dtype,
+    .out_dtypes = pipeline::out_dtypes<Traits::Format, Seesaw::Slice>,
+    .head_dim = Traits::head_dim,
+    .row_tile = Traits::row_tile,
+    .tile_tokens = Seesaw::tile_tokens,
+    .max_box_tokens = Seesaw::tile_tokens, /* of columns: a piece ends at a multiple of it */
+    .stages = Ring::num_stages,
+    .min_page_size = 1,
+    .max_page_size = 1 << 20,
+    .max_q_len = 1024,
+    .features = CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q | CONTRACT_FEATURE_SOFT_CAP |
+                CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_QUERY_ROPE |
+                CONTRACT_FEATURE_SPARSE_TOP_K_LENS, /* not batch-invariant, as gqa_decode_warpgroup.cu */
+    .flags = variant::contract_flags | CONTRACT_FLAG_ROW_GATHER,
+    .record_bytes = Seesaw::record_bytes,
+    .consumer_warps = Seesaw::warps,
+    .kv_row_format = VARIANT_KV_ROW_FORMAT,
+    .reserved = {},
+};
