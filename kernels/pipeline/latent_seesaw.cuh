@@ -40,7 +40,7 @@
 namespace pipeline {
 
 /*
- * What the two warpgroups have of shared memory. `pieces`: PieceQueue of rows that are alike, or not. `Exchange`: what a cluster hands each other.
+ * What the two warpgroups have of shared memory. `unit_rows`: of PieceQueue; `Exchange`: what the CTAs of a cluster hand each other.
  */
 template <class Ring, class Exchange, int row_tile, int unit_rows>
 struct SeesawMemory {
@@ -98,9 +98,9 @@ struct LatentSeesaw {
     static __device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_barrier, threads>(); }
     static __device__ __forceinline__ uint32_t cluster_rank() { return has_cluster ? ptx::cluster_rank() : 0u; }
 
-    /* By one thread, before the CTA meets. */
-    static __device__ __forceinline__ void initialise(SharedMemory &shared, int writing_warps) {
-        Ring::initialise(shared.barriers, writing_warps, tile::group_warps);
+    /* By one thread, before the CTA meets. `arrivals`: of who brings a part of a tile. */
+    static __device__ __forceinline__ void initialise(SharedMemory &shared, int arrivals) {
+        Ring::initialise(shared.barriers, arrivals, tile::group_warps);
         for (uint64_t &of_group : shared.published)
             ptx::mbarrier_init(ptx::shared_address(&of_group), tile::group_warps);
         shared.pieces.initialise(threads);

@@ -23,7 +23,7 @@ namespace pipeline {
 /* Lies in shared memory. */
 struct PartRingBarriers {
     static constexpr int stages = 2, parts = 5;
-    uint64_t full[stages][parts];  /* one arrival, of the producer, and the bytes of the part */
+    uint64_t full[stages][parts];  /* arrivals of who brings the part, and its bytes, where the copy engine does */
     uint64_t empty[stages][parts]; /* the last line, then V from its first piece on: one arrival per warp of who reads it last */
     uint64_t given_back;           /* one arrival per consumer warp and piece of work */
 };
@@ -42,13 +42,13 @@ class PartRing {
         : full_(ptx::shared_address(barriers.full)), empty_(ptx::shared_address(barriers.empty)),
           given_back_(ptx::shared_address(&barriers.given_back)), tiles_(ptx::shared_address(tiles)) {}
 
-    /* `reading_warps`: of one of the two warpgroups. */
-    static __device__ __forceinline__ void initialise(PartRingBarriers &barriers, int writing_warps, int reading_warps) {
+    /* `arrivals`: of who brings a part; `reading_warps`: of one of the two warpgroups. */
+    static __device__ __forceinline__ void initialise(PartRingBarriers &barriers, int arrivals, int reading_warps) {
         if constexpr (lends_tiles)
             ptx::mbarrier_init(ptx::shared_address(&barriers.given_back), 2 * reading_warps);
         for (int stage = 0; stage < num_stages; ++stage) {
             for (int part = 0; part < parts; ++part) {
-                ptx::mbarrier_init(ptx::shared_address(&barriers.full[stage][part]), writing_warps);
+                ptx::mbarrier_init(ptx::shared_address(&barriers.full[stage][part]), arrivals);
                 ptx::mbarrier_init(ptx::shared_address(&barriers.empty[stage][part]), reading_warps);
             }
         }
