@@ -444,9 +444,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .min_page_size = 1,
     .max_page_size = 1 << 20,
     .max_q_len = 1024,
-    .features = CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q | CONTRACT_FEATURE_SOFT_CAP |
-                CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_QUERY_ROPE | CONTRACT_FEATURE_SPARSE_TOP_K_LENS |
-                (has_cluster ? 0u : CONTRACT_FEATURE_BATCH_INVARIANT),
+    .features = pipeline::sparse_features | (has_cluster ? 0u : CONTRACT_FEATURE_BATCH_INVARIANT),
     .flags = variant::contract_flags | CONTRACT_FLAG_ROW_GATHER,
     .record_bytes = record_bytes,
     .consumer_warps = Traits::consumer_warps,

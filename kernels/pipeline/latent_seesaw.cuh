@@ -33,6 +33,7 @@
 #include "pipeline/fragment_fold.cuh"
 #include "pipeline/part_ring.cuh"
 #include "pipeline/piece_queue.cuh"
+#include "pipeline/weight_turns.cuh"
 #include "ptx/async_copy.cuh"
 #include "tile/latent_warpgroup.cuh"
 #include "tile/row_map.cuh"
@@ -112,24 +113,12 @@ struct LatentSeesaw {
     }
 
     /* Where a consumer warp stands: its warpgroup, and its place among the four. */
-    struct Place {
-        int group;
-
-        explicit __device__ __forceinline__ Place(int thread) {
-            group = __shfl_sync(tile::full_warp, thread / tile::group_threads,
-                                0); /* alike for all lanes, as the compiler then knows */
-        }
-        /* Kept, they would take registers. Of numbers that are not negative, parts are taken with few instructions. */
-        __device__ __forceinline__ int lane() const { return static_cast<int>(here() % 32); }
-        __device__ __forceinline__ int warp() const { return static_cast<int>(here() / 32 % tile::group_warps); }
-        __device__ __forceinline__ int thread() const { return static_cast<int>(here() % tile::group_threads); }
+    struct Place : GroupPlace {
+        using GroupPlace::GroupPlace;
         __device__ __forceinline__ int first_row() const { return warp() * 16; }
         __device__ __forceinline__ void meet_group() const {
             ptx::named_barrier<tile::group_threads>(consumer_barrier + 1 + group);
         }
-
-      private:
-        static __device__ __forceinline__ uint32_t here() { return static_cast<uint32_t>(ptx::thread_index_here()); }
     };
 
     /* What a consumer warp keeps over a piece. */

@@ -10,6 +10,7 @@
 #include "abi.h"
 #include "pipeline/split_schedule.cuh"
 #include "pipeline/token_gather.cuh"
+#include "pipeline/weight_turns.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 #include "tile/constants.cuh"
@@ -44,10 +45,10 @@ class TokenListTurn {
 
     __device__ __forceinline__ TokenList::Tile &tile() const { return list_.tiles[place()]; }
     /* The writer: every lane, behind what it has written. */
-    __device__ __forceinline__ void wait_empty() const { wait(list_.empty[place()], parity() ^ 1u); }
+    __device__ __forceinline__ void wait_empty() const { wait_for(list_.empty[place()], parity() ^ 1u); }
     __device__ __forceinline__ void publish() const { ptx::mbarrier_arrive(ptx::shared_address(&list_.full[place()])); }
     /* A reading warp. */
-    __device__ __forceinline__ void wait_full() const { wait(list_.full[place()], parity()); }
+    __device__ __forceinline__ void wait_full() const { wait_for(list_.full[place()], parity()); }
     __device__ __forceinline__ void release(int lane) const {
         __syncwarp();
         if (lane == 0)
@@ -58,10 +59,6 @@ class TokenListTurn {
   private:
     __device__ __forceinline__ uint32_t place() const { return number_ % TokenList::num_places; }
     __device__ __forceinline__ uint32_t parity() const { return number_ / TokenList::num_places & 1u; }
-    static __device__ __forceinline__ void wait(uint64_t &barrier, uint32_t parity) {
-        while (!ptx::mbarrier_try_wait(ptx::shared_address(&barrier), parity)) {
-        }
-    }
 
     TokenList &list_;
     uint32_t number_ = 0; /* of the worker's tiles */
