@@ -35,6 +35,11 @@ namespace pipeline {
 
 __device__ __noinline__ uint32_t divide(uint32_t dividend, uint32_t divisor) { return dividend / divisor; }
 
+/* With margins; at least 1 beside them. */
+__device__ __forceinline__ uint32_t unit_boxes(const TokenRange &range, int box_shift, uint32_t margins) {
+    return max(range.num_boxes(box_shift), 1u) + margins;
+}
+
 /*
  * Two sequences, one after the other: what they see, the boxes of one unit with its margins (of those at least 1, 0 past the last
  * sequence), and how many units of each there are for one worker of a group.
@@ -51,7 +56,7 @@ struct SequencePair {
         for (int i = 0; i < 2; ++i) {
             range[i] = is_plain ? sequences.common_range(sequences.tokens_of(lengths[i]))
                                 : sequences.visible_range(sequence + i, lengths[i]);
-            boxes[i] = sequence + i < sequences.count ? max(range[i].num_boxes(box_shift), 1u) + margins : 0u;
+            boxes[i] = sequence + i < sequences.count ? unit_boxes(range[i], box_shift, margins) : 0u;
             units[i] = heads * (is_plain ? sequences.row_passes : sequences.passes(sequence + i));
         }
     }
@@ -70,11 +75,18 @@ __device__ __forceinline__ uint32_t inclusive_scan(uint32_t value) {
     return value;
 }
 
-/* Lane i knows the sequences 2 i and 2 i + 1 of 64. */
+/* Sequences that a warp looks at together: lane i at number 2 i and 2 i + 1. */
+constexpr int window_sequences = 64;
+
 struct SequenceWindow {
     SequencePair pair;
     uint32_t inclusive; /* flat boxes of the window's sequences up to and with these */
 };
+
+/* Whether every request has a length, which says what it sees and how many passes it takes. */
+__device__ __forceinline__ bool are_plain(const Sequences &sequences) {
+    return (sequences.rare & SCHEDULE_EXACT_RANGES) == 0 && sequences.per_request.value == 1 && sequences.seq_lens != nullptr;
+}
 
 __device__ __noinline__ SequenceWindow window_at(const Sequences &sequences, int first, int heads, int box_shift,
                                                  uint32_t margins) {
@@ -86,27 +98,80 @@ __device__ __noinline__ SequenceWindow window_at(const Sequences &sequences, int
     return window;
 }
 
-/*
- * What few launches need, all in one place: what the others jump over, they wait for. Of `pairs` pairs of sequences, the first one's lengths given,
- * the first one, and the flat boxes of all.
- */
-__device__ __noinline__ SequenceWindow count_pairs(const Sequences &sequences, int sequence, int pairs, int first_length,
-                                                   int second_length, int heads, int box_shift, uint32_t margins) {
-    int lengths[2] = {first_length, second_length};
-    SequenceWindow window;
-    window.pair = SequencePair(sequences, sequence, lengths, heads, box_shift, margins, false);
-    window.inclusive = window.pair.flat_boxes();
-    int upcoming[2] = {sequences.load_length(sequence + 2), sequences.load_length(sequence + 3)};
+/* The flat boxes of the sequences from `first` on up to `end`. */
+__device__ __noinline__ uint32_t count_boxes(const Sequences &sequences, int first, int end, int heads, int box_shift,
+                                             uint32_t margins) {
+    uint32_t boxes = 0;
+    int upcoming = sequences.load_length(first);
 #pragma unroll 1
-    while (--pairs > 0) {
-        sequence += 2;
-        for (int i = 0; i < 2; ++i) {
-            lengths[i] = upcoming[i];
-            upcoming[i] = sequences.load_length(sequence + 2 + i);
-        }
-        window.inclusive += SequencePair(sequences, sequence, lengths, heads, box_shift, margins, false).flat_boxes();
+    for (; first < end; ++first) {
+        const int length = upcoming;
+        upcoming = sequences.load_length(first + 1);
+        boxes += unit_boxes(sequences.visible_range(first, length), box_shift, margins) * sequences.passes(first);
     }
+    return boxes * heads;
+}
+
+/*
+ * The same of plain sequences, whose words are read together, and whose lengths, each time a trip to memory, come several at a time and
+ * ahead. All that are asked for exist: in place of others the last one.
+ */
+class PlainLengths {
+  public:
+    /* From sequence `first` on, up to `last`. */
+    __device__ __forceinline__ PlainLengths(const Sequences &sequences, int first, int last)
+        : first_(sequences.seq_lens + first * sequences.request_stride), stride_(sequences.request_stride), last_(last - first) {}
+    __device__ __forceinline__ int operator[](int i) const {
+        const int32_t *const lengths = first_;
+        __builtin_assume(__isGlobal(lengths));
+        return lengths[min(i, last_) * stride_];
+    }
+
+  private:
+    const int32_t *const first_;
+    const int64_t stride_;
+    const int last_;
+};
+
+__device__ __noinline__ SequenceWindow plain_window_at(const Sequences &shared, int first, int heads, int box_shift,
+                                                       uint32_t margins) {
+    const Sequences sequences = shared;
+    const int pair = (threadIdx.x & 31) * 2;
+    const PlainLengths lengths_from(sequences, first, sequences.count - 1);
+    const int lengths[2] = {lengths_from[pair], lengths_from[pair + 1]};
+    SequenceWindow window;
+    window.pair = SequencePair(sequences, first + pair, lengths, heads, box_shift, margins, true);
+    window.inclusive = inclusive_scan(window.pair.flat_boxes());
     return window;
+}
+
+__device__ __noinline__ uint32_t count_plain_boxes(const Sequences &shared, int first, int end, int heads, int box_shift,
+                                                   uint32_t margins) {
+    constexpr int together = 4;
+    if (first >= end)
+        return 0;
+    const Sequences sequences = shared;
+    const PlainLengths lengths_from(sequences, first, end - 1);
+    int lengths[together];
+#pragma unroll
+    for (int i = 0; i < together; ++i)
+        lengths[i] = lengths_from[i];
+    uint32_t boxes = 0;
+#pragma unroll 1
+    for (int next = together;; next += together) {
+        int upcoming[together];
+#pragma unroll
+        for (int i = 0; i < together; ++i)
+            upcoming[i] = lengths_from[next + i];
+#pragma unroll
+        for (int i = 0; i < together; ++i) {
+            const TokenRange range = sequences.common_range(sequences.tokens_of(lengths[i]));
+            boxes += first + next - together + i < end ? unit_boxes(range, box_shift, margins) : 0u;
+            lengths[i] = upcoming[i];
+        }
+        if (first + next >= end)
+            return boxes * heads * sequences.row_passes;
+    }
 }
 
 struct WindowPlace {
@@ -115,9 +180,10 @@ struct WindowPlace {
 };
 
 /* The sequences of the lane that the position lies among. Lane i has so many boxes of its own, and up to and with these. */
-__device__ __noinline__ WindowPlace lane_around(uint32_t position, uint32_t inclusive, uint32_t lane_boxes, int pairs_per_lane) {
+__device__ __noinline__ WindowPlace lane_around(uint32_t position, uint32_t inclusive, uint32_t lane_boxes,
+                                                int sequences_per_lane) {
     const int lane = __ffs(__ballot_sync(0xffffffffu, position < inclusive)) - 1;
-    return {lane * pairs_per_lane * 2, __shfl_sync(0xffffffffu, inclusive - lane_boxes, lane)};
+    return {lane * sequences_per_lane, __shfl_sync(0xffffffffu, inclusive - lane_boxes, lane)};
 }
 
 /* Where workers keep what each part of a unit came to, among the records of the parameter block. */
@@ -231,9 +297,10 @@ __device__ __forceinline__ bool has_fixed_chunks(const schedule_params &params) 
     return cluster_size == 1 && (params.rare & SCHEDULE_FIXED_CHUNKS) != 0;
 }
 
-/* Whether a SplitSchedule reads its copy of the sequences: for what is called rarely, or where lanes hold more than two each. */
+/* Whether a SplitSchedule reads its copy of the sequences: for what is called rarely, or where there are more than a window has. */
 __device__ __forceinline__ bool needs_shared_sequences(const schedule_params &params) {
-    return (params.rare & SCHEDULE_EXACT_RANGES) != 0 || params.batch_size * params.sequences_per_request.value > 64;
+    return (params.rare & SCHEDULE_EXACT_RANGES) != 0 || params.sequences_per_request.value > 1 ||
+           params.batch_size > window_sequences;
 }
 
 /* All lanes of a warp call every function together. */
@@ -249,7 +316,6 @@ class SplitSchedule {
         : params_(params), sequences_(params), shared_sequences_(shared_sequences), worker_(worker >> params.head_shift),
           head_of_group_(worker & ((1u << params.head_shift) - 1)), rank_(rank), lane_(threadIdx.x & 31),
           box_shift_(__ffs(params.box_tokens) - 1), heads_(params.heads_per_worker.value),
-          pairs_per_lane_((sequences_.count + 63) / 64),
           margin_(has_margins && rarely((params.rare & SCHEDULE_UNIT_MARGINS) != 0) ? params.unit_margin_boxes : 0u),
           is_one_request_(cluster_size > 1 && (params.rare & SCHEDULE_ONE_REQUEST) != 0) {}
 
@@ -260,10 +326,13 @@ class SplitSchedule {
             lengths_[1] = 0;
             return;
         }
-        const int sequence = first_sequence();
 #pragma unroll
-        for (int i = 0; i < 2; ++i)
-            lengths_[i] = sequences_.load_length(sequence + i);
+        for (int i = 0; i < 2; ++i) { /* of those that have one each; other lengths are loaded when they are counted */
+            const int request = first_sequence() + i;
+            lengths_[i] = request < params_.batch_size ? params_.max_tokens : 0;
+            if (request < params_.batch_size && params_.seq_lens != nullptr)
+                lengths_[i] = params_.seq_lens[request * params_.seq_lens_request_stride];
+        }
     }
 
     __device__ __forceinline__ void begin() {
@@ -362,8 +431,9 @@ class SplitSchedule {
         uint32_t here;
         while (rarely((here = __ballot_sync(0xffffffffu, position_ - window_start_ < window_.inclusive)) == 0)) {
             window_start_ += __shfl_sync(0xffffffffu, window_.inclusive, 31);
-            window_first_ += 64;
-            window_ = window_at(shared_sequences_, window_first_, heads_, box_shift_, 2 * margin_);
+            window_first_ += window_sequences;
+            window_ = are_plain(sequences_) ? plain_window_at(shared_sequences_, window_first_, heads_, box_shift_, 2 * margin_)
+                                            : window_at(shared_sequences_, window_first_, heads_, box_shift_, 2 * margin_);
         }
         const SequencePair &pair = window_.pair;
         const int source = __ffs(here) - 1;
@@ -473,8 +543,12 @@ class SplitSchedule {
         piece.records = {first, first + 1, 1};
     }
 
-    /* The first of the sequences that this lane counts. */
-    __device__ __forceinline__ int first_sequence() const { return lane_ * pairs_per_lane_ * 2; }
+    __device__ __forceinline__ bool has_windows() const { return sequences_.count > window_sequences; }
+    /* That a lane counts: a pair, or so many pairs, one behind the other. */
+    __device__ __forceinline__ int sequences_per_lane() const {
+        return (sequences_.count + window_sequences - 1) / window_sequences * 2;
+    }
+    __device__ __forceinline__ int first_sequence() const { return lane_ * sequences_per_lane(); }
 
     /* So many boxes, divided among the workers. */
     __device__ __forceinline__ void cut_work(uint32_t total) {
@@ -490,11 +564,9 @@ class SplitSchedule {
     __device__ __forceinline__ uint32_t count_work() {
         uint32_t lane_boxes;
         if (rarely(needs_shared_sequences(params_))) {
-            window_ = count_pairs(shared_sequences_, first_sequence(), pairs_per_lane_, lengths_[0], lengths_[1], heads_,
-                                  box_shift_, 2 * margin_);
-            lane_boxes = window_.inclusive;
+            lane_boxes = count_rarely();
         } else {
-            window_.pair = SequencePair(sequences_, first_sequence(), lengths_, heads_, box_shift_, 2 * margin_, true);
+            window_.pair = SequencePair(sequences_, lane_ * 2, lengths_, heads_, box_shift_, 2 * margin_, true);
             lane_boxes = window_.pair.flat_boxes();
         }
         const uint32_t total = __reduce_add_sync(0xffffffffu, lane_boxes);
@@ -503,15 +575,25 @@ class SplitSchedule {
         return lane_boxes;
     }
 
-    /* Where this worker's range begins and ends, and the window of sequences around its beginning. */
+    __device__ __forceinline__ uint32_t count_rarely() {
+        if (!has_windows()) {
+            window_ = window_at(shared_sequences_, 0, heads_, box_shift_, 2 * margin_);
+            return window_.pair.flat_boxes();
+        }
+        const int first = first_sequence(), end = min(first + sequences_per_lane(), sequences_.count);
+        return are_plain(sequences_) ? count_plain_boxes(shared_sequences_, first, end, heads_, box_shift_, 2 * margin_)
+                                     : count_boxes(shared_sequences_, first, end, heads_, box_shift_, 2 * margin_);
+    }
+
+    /* Where this worker's range begins and ends, and the window of sequences around its beginning, or the one ahead of it. */
     __device__ __forceinline__ void find_first_piece(uint32_t lane_boxes) {
         position_ = split_.start(worker_);
         end_ = split_.start(worker_ + 1);
         window_first_ = 0;
         window_start_ = 0;
-        if (rarely(pairs_per_lane_ > 1)) { /* next() looks at them one by one */
-            const WindowPlace place = lane_around(position_, window_.inclusive, lane_boxes, pairs_per_lane_);
-            window_first_ = place.first_sequence - 64;
+        if (rarely(has_windows())) {
+            const WindowPlace place = lane_around(position_, window_.inclusive, lane_boxes, sequences_per_lane());
+            window_first_ = place.first_sequence - window_sequences;
             window_start_ = place.first_box;
             window_.inclusive = 0;
         }
@@ -522,11 +604,10 @@ class SplitSchedule {
     const uint32_t worker_; /* of those that do the same heads; params_.num_workers of them */
     const uint32_t head_of_group_, rank_, lane_;
     const int box_shift_;
-    const int heads_;          /* of a sequence, that one worker of a group computes */
-    const int pairs_per_lane_; /* that a lane counts in count_work() */
-    const uint32_t margin_;    /* boxes that count on each side of a unit's */
-    bool is_one_request_;      /* as SCHEDULE_ONE_REQUEST says, and where units are for each, there is enough to do */
-    int lengths_[2];           /* on their way to begin() */
+    const int heads_;       /* of a sequence, that one worker of a group computes */
+    const uint32_t margin_; /* boxes that count on each side of a unit's */
+    bool is_one_request_;   /* as SCHEDULE_ONE_REQUEST says, and where units are for each, there is enough to do */
+    int lengths_[2];        /* on their way to begin() */
     WorkSplit split_;
     uint32_t position_, end_; /* flat boxes still to do, margins among them */
     int window_first_;        /* sequence */

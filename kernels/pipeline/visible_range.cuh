@@ -64,8 +64,10 @@ struct Sequences {
             return 0;
         if (seq_lens == nullptr)
             return max_tokens;
-        const int request = request_of(sequence);
         __builtin_assume(__isGlobal(seq_lens)); /* which a function that is not inlined cannot tell */
+        if (per_request.value == 1)
+            return seq_lens[sequence * request_stride];
+        const int request = request_of(sequence);
         return seq_lens[request * request_stride + first_head_of(sequence, request) * head_stride];
     }
 

@@ -109,10 +109,17 @@ void draw_query_tokens(Batch &batch, int requests) {
         batch.query_positions.push_back(below(2000) - 100);
 }
 
+/* Some fill several of the windows in which sequences are counted, and some more windows than a warp has lanes. */
+int drawn_requests() {
+    if (batch_number % 25 == 8)
+        return (batch_number % 2 == 0 ? 65 : 2049) + below(300);
+    return 1 + below(below(5) == 0 ? 90 : 12);
+}
+
 Batch drawn_batch() {
     static const int windows[] = {-1, -1, 0, 1, 5, 40, 300};
     Batch batch = {};
-    const int requests = 1 + below(below(5) == 0 ? 90 : 12);
+    const int requests = drawn_requests();
     batch.num_kv_heads = 1 << below(3);
     batch.group_size = 1 + below(12);
     batch.page_size = 16 << below(3);
