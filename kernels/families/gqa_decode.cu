@@ -461,6 +461,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     }
     if constexpr (Traits::moves_registers)
         ptx::give_registers<Traits::other_registers>();
+    schedule.begin();
     if (warp == Traits::announcer_warp)
         pipeline::announce<Traits::has_options, Traits::tile_tokens, Traits::teams>(params.schedule, params.query, schedule,
                                                                                     shared.pieces, lane);

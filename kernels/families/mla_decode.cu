@@ -530,6 +530,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         consume(params, shared, ring);
         return;
     }
+    schedule.begin();
     if (warp == Traits::announcer_warp) {
         pipeline::announce<false, Traits::tile_tokens, Traits::teams>(params.schedule, params.query, schedule, work.pieces, lane);
     } else {

@@ -115,6 +115,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         return;
     }
     ptx::give_registers<Traits::other_registers>();
+    schedule.count();
     if (warp == Traits::announcer_warp) {
         pipeline::announce<false, Seesaw::tile_tokens, 1>(params.schedule, params.query, schedule, shared.pieces, lane);
     } else if (warp == Traits::producer_warp) {

@@ -415,6 +415,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         return;
     }
     ptx::give_registers<Traits::other_registers>();
+    schedule.count();
     if (warp == Traits::announcer_warp) {
         pipeline::announce<false, Traits::tile_tokens, 1>(params.schedule, params.query, schedule, work.pieces, lane);
     } else if (warp == Traits::producer_warp) {

@@ -413,6 +413,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
         consume(params, shared, ring);
         return;
     }
+    schedule.begin();
     if (warp == Traits::announcer_warp)
         pipeline::announce_query_tokens<Traits::row_tile>(
             params.schedule, schedule, work.pieces, lane,

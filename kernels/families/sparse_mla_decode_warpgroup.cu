@@ -406,13 +406,16 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
         return;
     }
     ptx::give_registers<Traits::other_registers>();
-    if (warp == Traits::announcer_warp)
+    if (warp == Traits::announcer_warp) {
+        schedule.count(); /* each for itself: the gather has no registers for what both would keep */
         pipeline::announce_query_tokens<Traits::row_tile>(params.schedule, schedule, work.pieces, lane);
-    else if (warp < Traits::announcer_warp)
+    } else if (warp < Traits::announcer_warp) {
+        schedule.count();
         /* The first queries are asked for ahead of the first rows: all CTAs begin at once, and behind six tiles of each they come late. */
         Gather(params.schedule, params.sparse, warp - Traits::consumer_warps, ring, work.bits).run(schedule, lane, [&] {
             pipeline::wait_for(work.asked, 0);
         });
+    }
 }
 
 extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {

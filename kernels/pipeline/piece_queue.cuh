@@ -75,7 +75,6 @@ struct PieceQueue {
 template <bool has_options, int tile_tokens, int teams, int row_tile, class Schedule>
 __device__ __forceinline__ void announce(const schedule_params &params, const query_params &query_rows, Schedule &schedule,
                                          PieceQueue<row_tile> &pieces, int lane) {
-    schedule.begin();
     uint32_t tiles = 0; /* of the pieces so far */
     for (uint32_t number = 0;; ++number) {
         Piece piece = schedule.next();

@@ -56,7 +56,6 @@ class Producer {
     __device__ __forceinline__ void run(Schedule &schedule, int lane, BeforePiece before_piece) {
         if (!reads_ahead_ && warp_ > 0)
             return;
-        schedule.begin();
         PageStream<Schedule, tile_tokens> stream(params_, schedule, tensor_ == tensor_v ? params_.page_table_v_offset : 0);
         const int boxes_per_tile = tile_tokens >> (__ffs(params_.box_tokens) - 1);
         PageBatch batch = stream.next();

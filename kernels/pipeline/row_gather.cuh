@@ -44,7 +44,6 @@ class RowGather {
           ring_(ring), waits_for_votes_(Votes::exist && tensor == tensor_v && skip_factor > 0.f), votes_(votes) {}
 
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
-        schedule.begin();
         Stream stream(params_, schedule, first_, 1, tensor_ == tensor_v ? params_.page_table_v_offset : 0, offsets_);
         /* Two tiles ahead: where memory is busy, one tile is over before the page ids come. */
         Batch batch = stream.next(), second = stream.next();

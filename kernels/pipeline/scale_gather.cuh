@@ -30,7 +30,6 @@ class ScaleGather {
         : params_(params), scale_bytes_(params.query.head_dim / 16), first_(warps > 1 ? warp * warp_tokens : 0), ring_(ring) {}
 
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
-        schedule.begin();
         /* Interleaved scales of four tokens are one block of V's; those of K come along. */
         Stream stream(params_.schedule, schedule, first_, params_.v_scales_interleaved != 0 ? 4 : 1);
         Batch batch = stream.next();

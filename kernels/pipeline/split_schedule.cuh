@@ -310,7 +310,7 @@ class SplitSchedule {
     static constexpr bool has_unit_each = !is_mla; /* one request has as many units as there are workers */
 
   public:
-    /* `shared_sequences`: those of the parameter block, in shared memory, complete before begin() if it needs them. */
+    /* `shared_sequences`: those of the parameter block, in shared memory, complete before count() if it needs them. */
     __device__ __forceinline__ SplitSchedule(const schedule_params &params, const Sequences &shared_sequences, uint32_t worker,
                                              uint32_t rank)
         : params_(params), sequences_(params), shared_sequences_(shared_sequences), worker_(worker >> params.head_shift),
@@ -319,7 +319,7 @@ class SplitSchedule {
           margin_(has_margins && rarely((params.rare & SCHEDULE_UNIT_MARGINS) != 0) ? params.unit_margin_boxes : 0u),
           is_one_request_(cluster_size > 1 && (params.rare & SCHEDULE_ONE_REQUEST) != 0) {}
 
-    /* Issues the loads of the first lengths, which begin() waits for. */
+    /* Issues the loads of the first lengths, which count() waits for. */
     __device__ __forceinline__ void issue_length_loads() {
         if (is_one_request_) {
             lengths_[0] = params_.seq_lens != nullptr ? *params_.seq_lens : params_.max_tokens;
@@ -335,7 +335,19 @@ class SplitSchedule {
         }
     }
 
+    /*
+     * Counts all work, and finds the first piece. Called before the warps part, each to what it does with pieces: then all of them wait for
+     * the same instructions to be fetched.
+     */
     __device__ __forceinline__ void begin() {
+        count();
+        first_ = next_piece();
+        has_first_ = true;
+    }
+
+    /* In place of begin(), where warps have no registers to part with a piece. */
+    __device__ __forceinline__ void count() {
+        has_first_ = false;
         if (is_one_request_ && begin_one_request())
             return;
         const uint32_t lane_boxes = count_work();
@@ -346,6 +358,50 @@ class SplitSchedule {
 
     /* The next piece of this worker, in order; after the last, end_of_work. */
     __device__ __forceinline__ Piece next() {
+        if (!has_first_)
+            return next_piece();
+        has_first_ = false;
+        return first_;
+    }
+
+    /*
+     * Who shares the unit of this worker's piece, and where they leave their parts: lane i looks at the i-th worker before this one, and
+     * after. A worker shares two units at most, the last of its range with those behind it, the first with those before. So of a unit's
+     * workers the first uses the second of its two records, the others the first of theirs.
+     */
+    __device__ __forceinline__ void find_parts(Piece &piece) const {
+        if (rarely(has_fixed_chunks<cluster_size>(params_))) {
+            find_chunks(piece);
+            return;
+        }
+        const uint32_t unit_end = piece.unit_start + piece.unit_boxes;
+        const uint32_t before =
+            __popc(__ballot_sync(0xffffffffu, split_.start(worker_ - min(lane_, worker_)) > piece.unit_start));
+        const uint32_t after = __popc(__ballot_sync(0xffffffffu, split_.start(worker_ + 1 + lane_) < unit_end));
+        uint32_t first_worker = worker_ - before;
+        piece.num_workers = before + 1 + after;
+        if (rarely(before == 32 || after == 32)) {
+            first_worker = split_.worker_of(piece.unit_start);
+            piece.num_workers = split_.worker_of(unit_end - 1) - first_worker + 1;
+        }
+        piece.part = worker_ - first_worker;
+        piece.num_parts = piece.num_workers;
+        piece.ends_share = true;
+        const uint32_t step = 2 * cluster_size << params_.head_shift;
+        const uint32_t first = (of_group(first_worker) * cluster_size + rank_) * 2 + 1;
+        piece.records = {first, first + step - 1, step};
+    }
+
+    __device__ __forceinline__ const Sequences &sequences() const { return sequences_; }
+
+  private:
+    static __device__ __forceinline__ Piece end_of_work() {
+        Piece piece = {};
+        piece.end_of_work = true;
+        return piece;
+    }
+
+    __device__ __forceinline__ Piece next_piece() {
         Piece piece = {};
         if (position_ == end_)
             return end_of_work();
@@ -383,43 +439,6 @@ class SplitSchedule {
             piece.num_parts = chunk.count;
         }
         take_boxes(piece, first, end);
-        return piece;
-    }
-
-    /*
-     * Who shares the unit of this worker's piece, and where they leave their parts: lane i looks at the i-th worker before this one, and
-     * after. A worker shares two units at most, the last of its range with those behind it, the first with those before. So of a unit's
-     * workers the first uses the second of its two records, the others the first of theirs.
-     */
-    __device__ __forceinline__ void find_parts(Piece &piece) const {
-        if (rarely(has_fixed_chunks<cluster_size>(params_))) {
-            find_chunks(piece);
-            return;
-        }
-        const uint32_t unit_end = piece.unit_start + piece.unit_boxes;
-        const uint32_t before =
-            __popc(__ballot_sync(0xffffffffu, split_.start(worker_ - min(lane_, worker_)) > piece.unit_start));
-        const uint32_t after = __popc(__ballot_sync(0xffffffffu, split_.start(worker_ + 1 + lane_) < unit_end));
-        uint32_t first_worker = worker_ - before;
-        piece.num_workers = before + 1 + after;
-        if (rarely(before == 32 || after == 32)) {
-            first_worker = split_.worker_of(piece.unit_start);
-            piece.num_workers = split_.worker_of(unit_end - 1) - first_worker + 1;
-        }
-        piece.part = worker_ - first_worker;
-        piece.num_parts = piece.num_workers;
-        piece.ends_share = true;
-        const uint32_t step = 2 * cluster_size << params_.head_shift;
-        const uint32_t first = (of_group(first_worker) * cluster_size + rank_) * 2 + 1;
-        piece.records = {first, first + step - 1, step};
-    }
-
-    __device__ __forceinline__ const Sequences &sequences() const { return sequences_; }
-
-  private:
-    static __device__ __forceinline__ Piece end_of_work() {
-        Piece piece = {};
-        piece.end_of_work = true;
         return piece;
     }
 
@@ -607,8 +626,10 @@ class SplitSchedule {
     const int heads_;       /* of a sequence, that one worker of a group computes */
     const uint32_t margin_; /* boxes that count on each side of a unit's */
     bool is_one_request_;   /* as SCHEDULE_ONE_REQUEST says, and where units are for each, there is enough to do */
-    int lengths_[2];        /* on their way to begin() */
+    int lengths_[2];        /* on their way to count() */
     WorkSplit split_;
+    Piece first_;
+    bool has_first_;          /* to give */
     uint32_t position_, end_; /* flat boxes still to do, margins among them */
     int window_first_;        /* sequence */
     uint32_t window_start_;   /* flat box of its first unit */

@@ -46,7 +46,6 @@ struct PieceQuery {
 template <int row_tile, int cluster_size, class BehindFirst>
 __device__ __forceinline__ void announce_query_tokens(const schedule_params &params, SplitSchedule<cluster_size> &schedule,
                                                       PieceQueue<tile::rows_alike> &pieces, int lane, BehindFirst behind_first) {
-    schedule.begin();
     for (uint32_t number = 0;; ++number) {
         Piece piece = schedule.next();
         if (!piece.end_of_work)
@@ -112,7 +111,6 @@ class TokenGather {
     /* may_copy(): returns once the first copy may be made; the ids are on their way then. */
     template <class MayCopy>
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane, MayCopy may_copy) {
-        schedule.begin();
         /* Two tiles ahead: where memory is busy, one tile is over before the ids come. */
         Batch batch = next(schedule, lane), second = next(schedule, lane);
         if (!batch.end_of_work)

@@ -73,7 +73,6 @@ class TokenListWriter {
         : schedule_params_(schedule), params_(params), turn_(list) {}
 
     __device__ __forceinline__ void run(SplitSchedule<1> &schedule, int lane) {
-        schedule.begin();
         /* Two tiles ahead: where memory is busy, one tile is over before the ids come. */
         Batch batch = next(schedule, lane), second = next(schedule, lane);
         while (!batch.end_of_work) {
