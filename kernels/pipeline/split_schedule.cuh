@@ -75,7 +75,7 @@ __device__ __forceinline__ uint32_t inclusive_scan(uint32_t value) {
     return value;
 }
 
-/* Sequences that a warp looks at together: lane i at number 2 i and 2 i + 1. */
+/* Sequences that a warp looks at together, lane i at number 2 i and 2 i + 1. Of more, it counts all, and then looks at those around its position. */
 constexpr int window_sequences = 64;
 
 struct SequenceWindow {
@@ -113,8 +113,8 @@ __device__ __noinline__ uint32_t count_boxes(const Sequences &sequences, int fir
 }
 
 /*
- * The same of plain sequences, whose words are read together, and whose lengths, each time a trip to memory, come several at a time and
- * ahead. All that are asked for exist: in place of others the last one.
+ * Plain sequences have both functions once more: their words are read together, and their lengths, each time a trip to memory, several at
+ * a time and ahead. Past the last one it is read again: all that are asked for exist.
  */
 class PlainLengths {
   public:
