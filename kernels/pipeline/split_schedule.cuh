@@ -29,162 +29,11 @@
 #include <cstdint>
 
 #include "abi.h"
-#include "pipeline/visible_range.cuh"
+#include "pipeline/sequence_window.cuh"
 
 namespace pipeline {
 
 __device__ __noinline__ uint32_t divide(uint32_t dividend, uint32_t divisor) { return dividend / divisor; }
-
-/* With margins; at least 1 beside them. */
-__device__ __forceinline__ uint32_t unit_boxes(const TokenRange &range, int box_shift, uint32_t margins) {
-    return max(range.num_boxes(box_shift), 1u) + margins;
-}
-
-/*
- * Two sequences, one after the other: what they see, the boxes of one unit with its margins (of those at least 1, 0 past the last
- * sequence), and how many units of each there are for one worker of a group.
- */
-struct SequencePair {
-    TokenRange range[2];
-    uint32_t boxes[2], units[2];
-
-    SequencePair() = default;
-    /* `is_plain`: without SCHEDULE_EXACT_RANGES. */
-    __device__ __forceinline__ SequencePair(const Sequences &sequences, int sequence, const int (&lengths)[2], int heads,
-                                            int box_shift, uint32_t margins, bool is_plain) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            range[i] = is_plain ? sequences.common_range(sequences.tokens_of(lengths[i]))
-                                : sequences.visible_range(sequence + i, lengths[i]);
-            boxes[i] = sequence + i < sequences.count ? unit_boxes(range[i], box_shift, margins) : 0u;
-            units[i] = heads * (is_plain ? sequences.row_passes : sequences.passes(sequence + i));
-        }
-    }
-
-    /* Of all its units. */
-    __device__ __forceinline__ uint32_t flat_boxes() const { return boxes[0] * units[0] + boxes[1] * units[1]; }
-};
-
-__device__ __forceinline__ uint32_t inclusive_scan(uint32_t value) {
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-        const uint32_t below = __shfl_up_sync(0xffffffffu, value, distance);
-        if ((threadIdx.x & 31) >= distance)
-            value += below;
-    }
-    return value;
-}
-
-/* Sequences that a warp looks at together, lane i at number 2 i and 2 i + 1. Of more, it counts all, and then looks at those around its position. */
-constexpr int window_sequences = 64;
-
-struct SequenceWindow {
-    SequencePair pair;
-    uint32_t inclusive; /* flat boxes of the window's sequences up to and with these */
-};
-
-/* Whether every request has a length, which says what it sees and how many passes it takes. */
-__device__ __forceinline__ bool are_plain(const Sequences &sequences) {
-    return (sequences.rare & SCHEDULE_EXACT_RANGES) == 0 && sequences.per_request.value == 1 && sequences.seq_lens != nullptr;
-}
-
-__device__ __noinline__ SequenceWindow window_at(const Sequences &sequences, int first, int heads, int box_shift,
-                                                 uint32_t margins) {
-    const int sequence = first + (threadIdx.x & 31) * 2;
-    const int lengths[2] = {sequences.load_length(sequence), sequences.load_length(sequence + 1)};
-    SequenceWindow window;
-    window.pair = SequencePair(sequences, sequence, lengths, heads, box_shift, margins, false);
-    window.inclusive = inclusive_scan(window.pair.flat_boxes());
-    return window;
-}
-
-/* The flat boxes of the sequences from `first` on up to `end`. */
-__device__ __noinline__ uint32_t count_boxes(const Sequences &sequences, int first, int end, int heads, int box_shift,
-                                             uint32_t margins) {
-    uint32_t boxes = 0;
-    int upcoming = sequences.load_length(first);
-#pragma unroll 1
-    for (; first < end; ++first) {
-        const int length = upcoming;
-        upcoming = sequences.load_length(first + 1);
-        boxes += unit_boxes(sequences.visible_range(first, length), box_shift, margins) * sequences.passes(first);
-    }
-    return boxes * heads;
-}
-
-/*
- * Plain sequences have both functions once more: their words are read together, and their lengths, each time a trip to memory, several at
- * a time and ahead. Past the last one it is read again: all that are asked for exist.
- */
-class PlainLengths {
-  public:
-    /* From sequence `first` on, up to `last`. */
-    __device__ __forceinline__ PlainLengths(const Sequences &sequences, int first, int last)
-        : first_(sequences.seq_lens + first * sequences.request_stride), stride_(sequences.request_stride), last_(last - first) {}
-    __device__ __forceinline__ int operator[](int i) const {
-        const int32_t *const lengths = first_;
-        __builtin_assume(__isGlobal(lengths));
-        return lengths[min(i, last_) * stride_];
-    }
-
-  private:
-    const int32_t *const first_;
-    const int64_t stride_;
-    const int last_;
-};
-
-__device__ __noinline__ SequenceWindow plain_window_at(const Sequences &shared, int first, int heads, int box_shift,
-                                                       uint32_t margins) {
-    const Sequences sequences = shared;
-    const int pair = (threadIdx.x & 31) * 2;
-    const PlainLengths lengths_from(sequences, first, sequences.count - 1);
-    const int lengths[2] = {lengths_from[pair], lengths_from[pair + 1]};
-    SequenceWindow window;
-    window.pair = SequencePair(sequences, first + pair, lengths, heads, box_shift, margins, true);
-    window.inclusive = inclusive_scan(window.pair.flat_boxes());
-    return window;
-}
-
-__device__ __noinline__ uint32_t count_plain_boxes(const Sequences &shared, int first, int end, int heads, int box_shift,
-                                                   uint32_t margins) {
-    constexpr int together = 4;
-    if (first >= end)
-        return 0;
-    const Sequences sequences = shared;
-    const PlainLengths lengths_from(sequences, first, end - 1);
-    int lengths[together];
-#pragma unroll
-    for (int i = 0; i < together; ++i)
-        lengths[i] = lengths_from[i];
-    uint32_t boxes = 0;
-#pragma unroll 1
-    for (int next = together;; next += together) {
-        int upcoming[together];
-#pragma unroll
-        for (int i = 0; i < together; ++i)
-            upcoming[i] = lengths_from[next + i];
-#pragma unroll
-        for (int i = 0; i < together; ++i) {
-            const TokenRange range = sequences.common_range(sequences.tokens_of(lengths[i]));
-            boxes += first + next - together + i < end ? unit_boxes(range, box_shift, margins) : 0u;
-            lengths[i] = upcoming[i];
-        }
-        if (first + next >= end)
-            return boxes * heads * sequences.row_passes;
-    }
-}
-
-struct WindowPlace {
-    int first_sequence;
-    uint32_t first_box;
-};
-
-/* The sequences of the lane that the position lies among. Lane i has so many boxes of its own, and up to and with these. */
-__device__ __noinline__ WindowPlace lane_around(uint32_t position, uint32_t inclusive, uint32_t lane_boxes,
-                                                int sequences_per_lane) {
-    const int lane = __ffs(__ballot_sync(0xffffffffu, position < inclusive)) - 1;
-    return {lane * sequences_per_lane, __shfl_sync(0xffffffffu, inclusive - lane_boxes, lane)};
-}
 
 /* Where workers keep what each part of a unit came to, among the records of the parameter block. */
 struct UnitRecords {
@@ -629,7 +478,7 @@ class SplitSchedule {
     int lengths_[2];        /* on their way to count() */
     WorkSplit split_;
     Piece first_;
-    bool has_first_;          /* to give */
+    bool has_first_;          /* that next() still has to give */
     uint32_t position_, end_; /* flat boxes still to do, margins among them */
     int window_first_;        /* sequence */
     uint32_t window_start_;   /* flat box of its first unit */
