@@ -205,7 +205,7 @@ class SplitSchedule {
             find_first_piece(lane_boxes);
     }
 
-    /* The next piece of this worker, in order; after the last, end_of_work. */
+    /* The next piece of this worker, in order; after the last, end_of_work. Whoever is handed a schedule finds it begun, or counted. */
     __device__ __forceinline__ Piece next() {
         if (!has_first_)
             return next_piece();
