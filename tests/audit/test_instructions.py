@@ -45,6 +45,8 @@ OF_ROWS = {
     "scaled656": {"HMMA.16816.F32.BF16"},  # the part with the position, and V
     "nvfp352": {"HMUL2"},
 }
+# Of warpgroups; and the wait for all of them, which stands behind every one where ptxas has serialised them, as it says (C7510, C7512).
+MATRIX, WAIT_FOR_ALL = r"\b[HQ]GMMA\.", r"\bWARPGROUP\.DEPBAR\.LE gsb0, 0x0\b"
 TRIGGER = {"PREEXIT"}  # lets a dependent grid begin early
 OF_FAMILY = {
     # mbarriers, ldmatrix, exp2, both halves of programmatic dependent launch
@@ -122,6 +124,8 @@ class InstructionsTest(unittest.TestCase):
                 self.assertRegex(text, rf"Function : {name}\n")
                 self.assertEqual(wanted - used(opcodes, wanted), set(), "missing")
                 self.assertEqual(used(opcodes, unwanted), set(), "not wanted")
+                matrix, waits = len(re.findall(MATRIX, text)), len(re.findall(WAIT_FOR_ALL, text))
+                self.assertTrue(matrix == 0 or waits < matrix, f"{matrix} matrix instructions one after the other")
 
 
 if CUOBJDUMP is None or shutil.which("nvdisasm", path=SEARCHED) is None:
