@@ -355,7 +355,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         shared.partials.run<consumer_barrier>(state.output, state.softmax,
                                               (turn < 0 ? turn + Traits::teams : turn) * Traits::token_warps + here.token_warp,
                                               here.first_row, thread % 32, own);
-        const bool is_part = piece.num_parts > 1, is_last = piece.is_last; /* read while nothing waits for it */
+        const bool is_part = piece.parts.count > 1, is_last = piece.is_last; /* read while nothing waits for it */
         const auto store = shared.exchange.template run<consumer_barrier>(own, result, rank, number, is_last, [&] {
             return UnitStore<decltype(rows)>(params.output, rows, result, rank * Fold::columns, params.query.head_dim);
         });

@@ -265,7 +265,7 @@ __device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMe
         ptx::named_barrier<consumer_barrier, Traits::consumer_threads>();
         Slice result(announced.rows.live_rows);
         shared.partials.fold(result, announced.first_team);
-        const bool is_part = piece.num_parts > 1;
+        const bool is_part = piece.parts.count > 1;
         if (!is_part || WorkerFold(params.records, piece, block).run(result)) {
             pipeline::store_unit<Format>(params.output, rows, result, block * Traits::block_columns, params.query.head_dim);
             if (is_part)

@@ -434,7 +434,7 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, WorkMemo
     const auto store = work.exchange.template run<consumer_barrier>(whole, own, rank, announced.number, announced.piece.is_last,
                                                                     [&] { return prepare_store(params, announced, own, place); });
     constexpr int together = Own::per_thread < 4 ? 4 / Own::per_thread : 1; /* more code to fetch than that takes longer */
-    const bool is_part = announced.piece.num_parts > 1;
+    const bool is_part = announced.piece.parts.count > 1;
     WorkerFold fold(params.records, announced.piece, 0);
     if (is_part && Traits::keeps_part) {
         if (!fold.take_others_if_last<together>(own, fold.count(own.thread))) {

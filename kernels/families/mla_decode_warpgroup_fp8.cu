@@ -311,13 +311,14 @@ __device__ __forceinline__ void load_query(const mla_decode_params &params, Work
         if (is_first)
             ptx::named_barrier_arrive<query_barrier_threads>(query_barrier);
     };
-    float factor = 1.f;
-    if (multiplies_bytes(params))
+    const float scale = tile::scale_log2(params.query) * Format::k_scale;
+    if (!multiplies_bytes(params)) {
+        work.query.load(params, rows, live_rows, thread, asked, scale, work.row_scale);
+    } else {
         work.byte_query.load(params, rows, live_rows, thread, asked);
-    else
-        factor = work.query.load(params, rows, live_rows, thread, asked);
-    if (thread % Query::row_threads == 0)
-        work.row_scale[thread / Query::row_threads] = tile::scale_log2(params.query) * Format::k_scale * factor;
+        if (thread < Traits::row_tile)
+            work.row_scale[thread] = scale;
+    }
     ptx::fence_async_proxy();
 }
 

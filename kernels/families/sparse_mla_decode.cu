@@ -303,7 +303,7 @@ __device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params
                                           const pipeline::AnnouncedPiece<tile::rows_alike> &announced, Result &own,
                                           const UnitStore &store, const Place &place) {
     const pipeline::Piece &piece = announced.piece;
-    const bool is_part = piece.num_parts > 1;
+    const bool is_part = piece.parts.count > 1;
     if constexpr (blocks == 1) {
         WorkerFold fold(params.records, piece, 0);
         if (is_part) {
@@ -377,6 +377,7 @@ __device__ __forceinline__ void consume(const sparse_mla_decode_params &params, 
         state.softmax.clear();
         state.output.clear();
         attend(params, work, announced.rows, ring, place, steps, state, lane);
+        work.pieces.wait_described(announced.number);
         finish(params, work, announced, state);
         number = announced.number;
         work.pieces.pop(number);

@@ -107,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
     if (warp < Seesaw::warps) {
         ptx::take_registers<Traits::consumer_registers>();
         Seesaw::consume(
-            params, shared.seesaw, ring, [](uint32_t) {},
+            params, shared.seesaw, ring, [&](uint32_t number) { shared.seesaw.pieces.wait_described(number); },
             [&](const auto &, bool may_be_plain) { return View(params, shared.seen, may_be_plain); });
         return;
     }

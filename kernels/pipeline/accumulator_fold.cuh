@@ -108,7 +108,7 @@ class AccumulatorFold {
             return;
 #pragma unroll
         for (int i = 0; i < Wide::per_thread; ++i) {
-            Record &of_part = record(piece_.part, first_slice + i / S::per_thread);
+            Record &of_part = record(piece_.parts.own, first_slice + i / S::per_thread);
             const int vector = i % S::per_thread;
             ptx::store_relaxed(of_part.output[vector][result.thread], result.value[i]);
             if (vector < S::statistics)
@@ -123,16 +123,16 @@ class AccumulatorFold {
         if (!result.live())
             return;
 #pragma unroll 1
-        for (uint32_t first = 0; first < piece_.num_parts; first += together) {
+        for (uint32_t first = 0; first < piece_.parts.count; first += together) {
             Words words[together][S::per_thread] = {};
 #pragma unroll
             for (uint32_t k = 0; k < together; ++k) {
-                if (first + k < piece_.num_parts)
+                if (first + k < piece_.parts.count)
                     load(record(first + k, slice), result.thread, words[k]);
             }
 #pragma unroll
             for (uint32_t k = 0; k < together; ++k) {
-                if (first + k >= piece_.num_parts)
+                if (first + k >= piece_.parts.count)
                     continue;
                 result.fold(words[k]);
                 clear(record(first + k, slice), result.thread);
@@ -161,7 +161,7 @@ class AccumulatorFold {
         }
     }
     __device__ __forceinline__ Record &record(uint32_t part, int slice) const {
-        return records_[piece_.records.of(part) * slices + slice];
+        return records_[piece_.parts.records.of(part) * slices + slice];
     }
 
     Record *const records_;

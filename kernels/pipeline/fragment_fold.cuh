@@ -33,12 +33,12 @@ class FragmentFold {
     using Record = FragmentRecord<S>;
 
     __device__ __forceinline__ FragmentFold(void *records, const Piece &piece, int block)
-        : records_(static_cast<Record *>(records) + block), piece_(piece), parts_(piece.num_parts) {}
+        : records_(static_cast<Record *>(records) + block), piece_(piece), parts_(piece.parts.count) {}
 
     __device__ __forceinline__ void leave(const S &result) {
         if (!result.live())
             return;
-        Record *const of_part = record(piece_.part);
+        Record *const of_part = record(piece_.parts.own);
 #pragma unroll
         for (int i = 0; i < S::per_thread; ++i) {
             const Words words = words_of(result, i);
@@ -51,13 +51,13 @@ class FragmentFold {
     /* What was counted before this warp, in lane 0. Behind `leave`; ahead of it where take_others_if_last follows. */
     __device__ __forceinline__ uint32_t count(uint32_t thread) {
         __syncwarp();
-        return piece_.ends_share && piece_.num_workers > 1 && thread % 32 == 0
+        return piece_.parts.ends_share && piece_.parts.num_workers > 1 && thread % 32 == 0
                    ? ptx::atomic_add(&record(0)->arrivals[thread / 32], 1u)
                    : 0u;
     }
     /* Whether this warp was counted last, and is to fold the parts. */
     __device__ __forceinline__ bool came_last(uint32_t counted, uint32_t thread) {
-        if (rarely(!piece_.ends_share) || __shfl_sync(tile::full_warp, counted, 0) != piece_.num_workers - 1)
+        if (rarely(!piece_.parts.ends_share) || __shfl_sync(tile::full_warp, counted, 0) != piece_.parts.num_workers - 1)
             return false;
         if (thread % 32 == 0)
             record(0)->arrivals[thread / 32] = 0u;
@@ -87,7 +87,7 @@ class FragmentFold {
 
     /* Clears what this thread has read of the records: of all parts, or of those of the others. */
     __device__ __forceinline__ void clear(const S &result) { clear_but(-1, result); }
-    __device__ __forceinline__ void clear_others(const S &result) { clear_but(static_cast<int>(piece_.part), result); }
+    __device__ __forceinline__ void clear_others(const S &result) { clear_but(static_cast<int>(piece_.parts.own), result); }
 
   private:
     using Words = RecordWords<S::width>;
@@ -125,7 +125,7 @@ class FragmentFold {
 
     template <int together, bool has_own, class IsLast>
     __device__ __forceinline__ bool take(S &result, IsLast is_last) {
-        const int own_part = has_own ? static_cast<int>(piece_.part) : -1;
+        const int own_part = has_own ? static_cast<int>(piece_.parts.own) : -1;
         Words own[S::per_thread] = {};
         if constexpr (has_own) {
 #pragma unroll
@@ -188,7 +188,7 @@ class FragmentFold {
         }
         return all;
     }
-    __device__ __forceinline__ Record *record(int part) const { return records_ + piece_.records.of(part) * blocks; }
+    __device__ __forceinline__ Record *record(int part) const { return records_ + piece_.parts.records.of(part) * blocks; }
 
     Record *const records_;
     const Piece &piece_;

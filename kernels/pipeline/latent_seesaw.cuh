@@ -331,7 +331,7 @@ struct LatentSeesaw {
     template <class Params, class Take, class StoreSquare>
     static __device__ __forceinline__ void fold_squares(const Params &params, const Piece &piece, Slice &result, Take take,
                                                         StoreSquare store) {
-        const auto square_of = [&](int turn) { return static_cast<int>((piece.part + turn) % squares); };
+        const auto square_of = [&](int turn) { return static_cast<int>((piece.parts.own + turn) % squares); };
         uint32_t counted[squares] = {};
 #pragma unroll 1
         for (int turn = 0; turn < squares; ++turn) {
@@ -399,7 +399,7 @@ struct LatentSeesaw {
         };
 
         const Store output(params.output, rows, live_rows, place);
-        const bool is_part = piece.num_parts > 1;
+        const bool is_part = piece.parts.count > 1;
         float scale[tile::latent_lane_rows] = {};
         if (!is_part && !has_cluster)
             output.finish(result, place, place.group == 0, scale);
@@ -425,7 +425,7 @@ struct LatentSeesaw {
                 take(square);
                 fold.leave(result, square * (Slice::part_columns / FoldSlice::part_columns));
             }
-            SliceDealer dealer(fold.counts(), piece.num_workers, fold_slices, shared.next_slice, result.thread == 0,
+            SliceDealer dealer(fold.counts(), piece.parts.num_workers, fold_slices, shared.next_slice, result.thread == 0,
                                meet_consumers);
             dealer.arrive(piece.is_last);
             for (uint32_t slice = dealer.take(); slice < fold_slices; slice = dealer.take()) {

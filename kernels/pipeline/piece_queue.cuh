@@ -28,8 +28,8 @@ struct AnnouncedPiece {
 template <int row_tile>
 struct PieceQueue {
     static constexpr uint32_t capacity = 4;
-    alignas(8) uint64_t named[capacity];     /* one arrival: the piece, and which rows its unit has */
-    alignas(8) uint64_t described[capacity]; /* one per lane of the announcer: what these rows see */
+    alignas(8) uint64_t named[capacity];     /* one arrival: the piece, and which rows its unit has; its UnitParts may follow */
+    alignas(8) uint64_t described[capacity]; /* one per lane of the announcer: what these rows see, and the UnitParts */
     alignas(8) uint64_t empty[capacity];     /* one per consumer thread: each has read all that for itself */
     AnnouncedPiece<row_tile> slots[capacity];
 

@@ -42,19 +42,23 @@ struct UnitRecords {
     __device__ __forceinline__ uint32_t of(uint32_t part) const { return part == 0 ? first : second + (part - 1) * step; }
 };
 
+/* Who shares the unit of a piece, and where they leave their parts: of find_parts. */
+struct UnitParts {
+    uint32_t num_workers;
+    uint32_t own, count; /* which of the unit's parts the piece is, and how many there are, in order */
+    bool ends_share;     /* this worker has no further part of the unit */
+    UnitRecords records; /* of the parts, where there are several */
+};
+
 /* The part of a unit that falls to one worker. */
 struct Piece {
     int request, kv_head, row_pass;
     int first_token, end_token;      /* visible tokens of the whole unit; empty: equal */
     int first_box, end_box;          /* this CTA's boxes of the piece; empty: equal */
     uint32_t unit_start, unit_boxes; /* flat boxes of the whole unit, without margins, at least 1 */
-    /* From find_parts: */
-    uint32_t num_workers;     /* that share the unit */
-    uint32_t part, num_parts; /* of all pieces of the unit, in order */
-    bool ends_share;          /* this worker has no further part of the unit */
-    UnitRecords records;      /* of the parts, where there are several */
-    bool is_last;             /* of this worker; not known of chunks */
-    bool end_of_work;         /* not a piece: there are no more */
+    UnitParts parts;
+    bool is_last;     /* of this worker; not known of chunks */
+    bool end_of_work; /* not a piece: there are no more */
 };
 
 __device__ __noinline__ uint32_t multiply_divide(uint32_t a, uint32_t b, uint32_t divisor) {
@@ -228,17 +232,17 @@ class SplitSchedule {
             __popc(__ballot_sync(0xffffffffu, split_.start(worker_ - min(lane_, worker_)) > piece.unit_start));
         const uint32_t after = __popc(__ballot_sync(0xffffffffu, split_.start(worker_ + 1 + lane_) < unit_end));
         uint32_t first_worker = worker_ - before;
-        piece.num_workers = before + 1 + after;
+        piece.parts.num_workers = before + 1 + after;
         if (rarely(before == 32 || after == 32)) {
             first_worker = split_.worker_of(piece.unit_start);
-            piece.num_workers = split_.worker_of(unit_end - 1) - first_worker + 1;
+            piece.parts.num_workers = split_.worker_of(unit_end - 1) - first_worker + 1;
         }
-        piece.part = worker_ - first_worker;
-        piece.num_parts = piece.num_workers;
-        piece.ends_share = true;
+        piece.parts.own = worker_ - first_worker;
+        piece.parts.count = piece.parts.num_workers;
+        piece.parts.ends_share = true;
         const uint32_t step = 2 * cluster_size << params_.head_shift;
         const uint32_t first = (of_group(first_worker) * cluster_size + rank_) * 2 + 1;
-        piece.records = {first, first + step - 1, step};
+        piece.parts.records = {first, first + step - 1, step};
     }
 
     __device__ __forceinline__ const Sequences &sequences() const { return sequences_; }
@@ -284,8 +288,8 @@ class SplitSchedule {
             }
             first = chunk.first_box;
             end = chunk.end_box;
-            piece.part = chunk.number;
-            piece.num_parts = chunk.count;
+            piece.parts.own = chunk.number;
+            piece.parts.count = chunk.count;
         }
         take_boxes(piece, first, end);
         return piece;
@@ -403,12 +407,12 @@ class SplitSchedule {
      * still at one before.
      */
     __device__ __forceinline__ void find_chunks(Piece &piece) const {
-        const ChunkWorkers workers =
-            chunk_workers(split_, piece.unit_start, piece.unit_boxes, params_.min_chunk_boxes, params_.max_chunks, piece.part);
-        piece.num_workers = workers.count;
-        piece.ends_share = workers.of_next != worker_;
+        const ChunkWorkers workers = chunk_workers(split_, piece.unit_start, piece.unit_boxes, params_.min_chunk_boxes,
+                                                   params_.max_chunks, piece.parts.own);
+        piece.parts.num_workers = workers.count;
+        piece.parts.ends_share = workers.of_next != worker_;
         const uint32_t first = (of_group(workers.first) * 2 + (workers.count > 1)) * params_.max_chunks;
-        piece.records = {first, first + 1, 1};
+        piece.parts.records = {first, first + 1, 1};
     }
 
     __device__ __forceinline__ bool has_windows() const { return sequences_.count > window_sequences; }

@@ -40,7 +40,8 @@ struct PieceQuery {
 };
 
 /*
- * The announcer warp: every piece of this worker in order, then the end of work. Consumers see what there is to see of a tile with it.
+ * The announcer warp: every piece of this worker in order, then the end of work; described is who shares its unit. Consumers see what there
+ * is to see of a tile with it.
  * behind_first(first piece) is called once, where there is any: the ids of its first rows are on their way then, and no row yet.
  */
 template <int row_tile, int cluster_size, class BehindFirst>
@@ -48,8 +49,6 @@ __device__ __forceinline__ void announce_query_tokens(const schedule_params &par
                                                       PieceQueue<tile::rows_alike> &pieces, int lane, BehindFirst behind_first) {
     for (uint32_t number = 0;; ++number) {
         Piece piece = schedule.next();
-        if (!piece.end_of_work)
-            schedule.find_parts(piece);
         AnnouncedPiece<tile::rows_alike> &slot = pieces.wait_empty(number);
         if (lane == 0) {
             slot.number = number;
@@ -70,6 +69,10 @@ __device__ __forceinline__ void announce_query_tokens(const schedule_params &par
         __syncwarp();
         if (number == 0)
             behind_first(slot);
+        schedule.find_parts(piece); /* behind the name: consumers ask for queries first, which needs no parts */
+        if (lane == 0)
+            slot.piece.parts = piece.parts;
+        pieces.describe(number);
     }
 }
 template <int row_tile, int cluster_size>

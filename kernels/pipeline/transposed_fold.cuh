@@ -44,8 +44,9 @@ class TransposedFold {
                                                const Piece &piece, const Output &output, Meet meet, Store store) {
         Record *const records = static_cast<Record *>(of_parts);
         const int thread = ptx::thread_index_here();
-        leave(records[piece.records.of(piece.part)], statistics, output, thread);
-        SliceDealer dealer(records[piece.records.of(0)].counts, piece.num_workers, slices, next_slice, thread == 0, meet);
+        leave(records[piece.parts.records.of(piece.parts.own)], statistics, output, thread);
+        SliceDealer dealer(records[piece.parts.records.of(0)].counts, piece.parts.num_workers, slices, next_slice, thread == 0,
+                           meet);
         dealer.arrive(piece.is_last);
 #pragma unroll 1
         for (uint32_t slice = dealer.take(); slice < slices; slice = dealer.take()) {
@@ -76,10 +77,10 @@ class TransposedFold {
                                                float (&statistics)[tile::group_rows][2], int thread) {
         constexpr uint32_t together = 4;                                          /* parts that are on their way at a time */
         const int row = tile::row_of(0, static_cast<int>(slice), 0, thread % 32); /* and the next one */
-        const auto record_of = [&](uint32_t part) -> Record & { return records[piece.records.of(part)]; };
+        const auto record_of = [&](uint32_t part) -> Record & { return records[piece.parts.records.of(part)]; };
         float largest[2] = {-INFINITY, -INFINITY}, total[2] = {};
 #pragma unroll 4
-        for (uint32_t part = 0; part < piece.num_parts; ++part) {
+        for (uint32_t part = 0; part < piece.parts.count; ++part) {
             float of_rows[4];
             ptx::load_relaxed(of_rows, record_of(part).statistics[row]);
             largest[0] = fmaxf(largest[0], of_rows[0]);
@@ -88,11 +89,11 @@ class TransposedFold {
         const float common[2] = {tile::finite_reference(largest[0]), tile::finite_reference(largest[1])};
         sum.clear();
 #pragma unroll 1
-        for (uint32_t first = 0; first < piece.num_parts; first += together) {
+        for (uint32_t first = 0; first < piece.parts.count; first += together) {
             float of_rows[together][4] = {}, vectors[together][steps][4] = {};
 #pragma unroll
             for (uint32_t i = 0; i < together; ++i) {
-                if (first + i >= piece.num_parts)
+                if (first + i >= piece.parts.count)
                     continue;
                 const Record &record = record_of(first + i);
                 ptx::load_relaxed(of_rows[i], record.statistics[row]);
@@ -102,7 +103,7 @@ class TransposedFold {
             }
 #pragma unroll
             for (uint32_t i = 0; i < together; ++i) {
-                if (first + i >= piece.num_parts)
+                if (first + i >= piece.parts.count)
                     continue;
                 const float factor[2] = {ptx::exp2_approx(of_rows[i][0] - common[0]),
                                          ptx::exp2_approx(of_rows[i][2] - common[1])};
@@ -129,8 +130,8 @@ class TransposedFold {
 
     static __device__ __forceinline__ void clear_statistics(Record *records, const Piece &piece, uint32_t slice, int thread) {
 #pragma unroll 1
-        for (uint32_t i = thread; i < piece.num_parts * 8; i += threads)
-            ptx::store_relaxed(records[piece.records.of(i / 8)].statistics[slice * 8 + i % 8], {0.f, 0.f});
+        for (uint32_t i = thread; i < piece.parts.count * 8; i += threads)
+            ptx::store_relaxed(records[piece.parts.records.of(i / 8)].statistics[slice * 8 + i % 8], {0.f, 0.f});
     }
 };
 

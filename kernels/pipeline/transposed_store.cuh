@@ -117,7 +117,7 @@ class TransposedResult {
                                                      float (&row_scale)[tile::group_rows], const Announced &announced,
                                                      RowsOf rows_of, const Place &place, const Output &output, Meet meet) {
         const int live_rows = announced.rows.live_rows;
-        if (announced.piece.num_parts == 1) {
+        if (announced.piece.parts.count == 1) {
             store(
                 params, memory, statistics, row_scale, live_rows, [&] { return rows_of(0); }, place, output, meet);
             return;

@@ -98,15 +98,15 @@ class WorkerFold {
     using Record = WorkerRecord<S>;
 
     __device__ __forceinline__ WorkerFold(void *records, const Piece &piece, int block = 0)
-        : records_(static_cast<Record *>(records) + block), piece_(piece), parts_(piece.num_parts) {}
+        : records_(static_cast<Record *>(records) + block), piece_(piece), parts_(piece.parts.count) {}
 
     /* Leaves this warp's part of the piece's result. Whether it came last; then `result` is the whole unit's. */
     __device__ __forceinline__ bool run(S &result) {
-        record(piece_.part)->store(result);
-        if (rarely(!piece_.ends_share))
+        record(piece_.parts.own)->store(result);
+        if (rarely(!piece_.parts.ends_share))
             return false;
         __syncwarp();
-        const uint32_t others = piece_.num_workers - 1;
+        const uint32_t others = piece_.parts.num_workers - 1;
         uint32_t *const arrivals = &record(0)->arrivals[result.thread / 32];
         uint32_t before = 0;
         if (result.thread % 32 == 0 && others > 0)
@@ -161,7 +161,7 @@ class WorkerFold {
         }
     }
 
-    __device__ __forceinline__ Record *record(int part) const { return records_ + piece_.records.of(part) * blocks; }
+    __device__ __forceinline__ Record *record(int part) const { return records_ + piece_.parts.records.of(part) * blocks; }
 
     Record *const records_;
     const Piece &piece_;

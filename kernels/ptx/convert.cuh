@@ -54,6 +54,19 @@ __device__ __forceinline__ uint32_t multiply_bf16x2(uint32_t a, uint32_t b) {
     return product;
 }
 
+/* Of both halves: the larger of `a`, which is not negative, and the magnitude of `b`; a NaN counts as nothing. */
+__device__ __forceinline__ uint32_t larger_magnitude_bf16x2(uint32_t a, uint32_t b) {
+    uint32_t larger;
+    asm("{\n"
+        ".reg .b32 magnitude;\n"
+        "abs.bf16x2 magnitude, %2;\n"
+        "max.bf16x2 %0, %1, magnitude;\n"
+        "}"
+        : "=r"(larger)
+        : "r"(a), "r"(b));
+    return larger;
+}
+
 /* a * b + c of both halves, rounded once. */
 __device__ __forceinline__ uint32_t multiply_add_fp16x2(uint32_t a, uint32_t b, uint32_t c) {
     uint32_t sum;

@@ -106,6 +106,9 @@ __device__ __forceinline__ void load_shared(uint32_t (&words)[4], uint32_t addre
 __device__ __forceinline__ void store_shared(uint32_t address, uint32_t word) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
+__device__ __forceinline__ void store_shared(uint32_t address, const uint32_t (&words)[2]) {
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(words[0]), "r"(words[1]) : "memory");
+}
 __device__ __forceinline__ void store_shared(uint32_t address, const uint32_t (&words)[4]) {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]),
                  "r"(words[3])

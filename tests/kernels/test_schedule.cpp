@@ -301,12 +301,12 @@ void check_workers(const Batch &batch, const std::vector<const Announced *> &pie
     }
     for (size_t i = 0; i < pieces.size(); i++) {
         const pipeline::Piece &piece = pieces[i]->piece;
-        REQUIRE(piece.part == i);
-        REQUIRE(piece.num_parts == pieces.size());
-        REQUIRE(piece.num_workers == num_workers);
-        for (uint32_t part = 0; part < piece.num_parts; part++)
-            REQUIRE(piece.records.of(part) == pieces[0]->piece.records.of(part));
-        REQUIRE(piece.ends_share == (i + 1 == pieces.size() || pieces[i + 1]->worker != pieces[i]->worker));
+        REQUIRE(piece.parts.own == i);
+        REQUIRE(piece.parts.count == pieces.size());
+        REQUIRE(piece.parts.num_workers == num_workers);
+        for (uint32_t part = 0; part < piece.parts.count; part++)
+            REQUIRE(piece.parts.records.of(part) == pieces[0]->piece.parts.records.of(part));
+        REQUIRE(piece.parts.ends_share == (i + 1 == pieces.size() || pieces[i + 1]->worker != pieces[i]->worker));
     }
 }
 
@@ -370,17 +370,17 @@ void check_records(const Batch &batch, const std::vector<std::vector<Announced>>
         for (const Announced &announced : pieces) {
             const pipeline::Piece &piece = announced.piece;
             const Unit unit = {piece.request, piece.kv_head, piece.row_pass};
-            const bool is_shared = piece.num_workers > 1;
-            for (uint32_t part = 0; piece.num_parts > 1 && part < piece.num_parts; part++) {
-                const uint32_t record = piece.records.of(part);
+            const bool is_shared = piece.parts.num_workers > 1;
+            for (uint32_t part = 0; piece.parts.count > 1 && part < piece.parts.count; part++) {
+                const uint32_t record = piece.parts.records.of(part);
                 REQUIRE(record < by_worker.size() * cluster_size * of_a_cta);
                 const auto &owner = owners.emplace(record, std::make_pair(is_shared ? -1 : announced.worker, unit)).first->second;
                 REQUIRE(owner.first == (is_shared ? -1 : announced.worker));
                 REQUIRE(!is_shared || owner.second == unit);
             }
-            REQUIRE(is_shared ? next_part == 0 : piece.part == next_part);
-            next_part = is_shared || piece.ends_share ? 0 : next_part + 1;
-            REQUIRE(is_shared || piece.ends_share == (piece.part + 1 == piece.num_parts));
+            REQUIRE(is_shared ? next_part == 0 : piece.parts.own == next_part);
+            next_part = is_shared || piece.parts.ends_share ? 0 : next_part + 1;
+            REQUIRE(is_shared || piece.parts.ends_share == (piece.parts.own + 1 == piece.parts.count));
         }
         REQUIRE(next_part == 0);
     }
@@ -484,7 +484,7 @@ void check_request(const Batch &batch) {
             REQUIRE(of_first.row_pass == piece.row_pass && of_first.is_last == piece.is_last);
             REQUIRE(of_first.first_token == piece.first_token && of_first.end_token == piece.end_token);
             REQUIRE(of_first.unit_start == piece.unit_start && of_first.unit_boxes == piece.unit_boxes);
-            REQUIRE(of_first.num_workers == piece.num_workers && of_first.num_parts == piece.num_parts);
+            REQUIRE(of_first.parts.num_workers == piece.parts.num_workers && of_first.parts.count == piece.parts.count);
             REQUIRE(of_first.first_box == piece.first_box && of_first.end_box == of_last.first_box);
             REQUIRE(of_last.end_box == piece.end_box);
         }

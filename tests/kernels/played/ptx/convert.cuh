@@ -32,6 +32,13 @@ inline uint32_t multiply_bf16x2(uint32_t a, uint32_t b) {
     };
     return of(a, b) | static_cast<uint32_t>(of(a >> 16, b >> 16)) << 16;
 }
+inline uint32_t larger_magnitude_bf16x2(uint32_t a, uint32_t b) {
+    const auto of = [](uint32_t x, uint32_t y) {
+        return played::bf16_from_float(std::fmax(played::float_from_bf16(static_cast<uint16_t>(x)),
+                                                 std::fabs(played::float_from_bf16(static_cast<uint16_t>(y)))));
+    };
+    return of(a, b) | static_cast<uint32_t>(of(a >> 16, b >> 16)) << 16;
+}
 /* Products of fp16 are exact in double, and so is the sum but for what rounding to fp16 cannot see. */
 inline uint32_t multiply_add_fp16x2(uint32_t a, uint32_t b, uint32_t c) {
     const auto once = [](float x, float y, float z) {

@@ -57,6 +57,9 @@ void load_shared(uint32_t (&words)[count], uint32_t address) {
 inline void store_shared(uint32_t address, uint32_t word) {
     std::memcpy(played::shared_pointer(address, sizeof word), &word, sizeof word);
 }
+inline void store_shared(uint32_t address, const uint32_t (&words)[2]) {
+    std::memcpy(played::shared_pointer(address, sizeof words), words, sizeof words);
+}
 inline void store_shared(uint32_t address, const uint32_t (&words)[4]) {
     std::memcpy(played::shared_pointer(address, sizeof words), words, sizeof words);
 }
