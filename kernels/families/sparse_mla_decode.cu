@@ -95,7 +95,7 @@ using Query = std::conditional_t<Traits::keeps_query, tile::LatentQueryFragment<
                                  tile::LatentQueryReader<Format, Traits::row_tile, Traits::dim_groups>>;
 using Softmax = tile::RowSoftmax<Traits::warp_rows>;
 using Output = tile::OutputFragment<Traits::warp_steps, Traits::row_tile / 8>;
-using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
+using Schedule = pipeline::SparseSchedule<Traits::cluster_size>;
 
 /* Of the weights: a version for each block of V that has scales of its own. */
 constexpr int weight_blocks = Format::has_block_scales ? 4 : 1, block_warps = Traits::consumer_warps / weight_blocks;

@@ -84,7 +84,7 @@ using Query = tile::OperandQuery<Format>;
 using Scores = tile::GroupSoftmax::Scores;
 using Result = pipeline::TransposedResult<Format, Traits::v_dim>;
 using Output = Result::Output;
-using Schedule = pipeline::SplitSchedule<1>;
+using Schedule = pipeline::SparseSchedule<1>;
 using Turn = pipeline::WeightTurn<Traits::weight_places>;
 using Place = pipeline::GroupPlace;
 

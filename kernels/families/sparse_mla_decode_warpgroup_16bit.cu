@@ -43,7 +43,7 @@ struct Traits {
 
 using Seesaw = Traits::Seesaw;
 using Ring = Seesaw::Ring;
-using Schedule = pipeline::SplitSchedule<1>;
+using Schedule = pipeline::SparseSchedule<1>;
 using Copier = pipeline::RowCopier<Ring, Traits::copier_warps>;
 
 struct SharedMemory {

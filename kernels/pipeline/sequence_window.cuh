@@ -65,33 +65,18 @@ __device__ __forceinline__ bool are_plain(const Sequences &sequences) {
     return (sequences.rare & SCHEDULE_EXACT_RANGES) == 0 && sequences.per_request.value == 1 && sequences.seq_lens != nullptr;
 }
 
-__device__ __noinline__ SequenceWindow window_at(const Sequences &sequences, int first, int heads, int box_shift,
-                                                 uint32_t margins) {
-    const int sequence = first + (threadIdx.x & 31) * 2;
-    const int lengths[2] = {sequences.load_length(sequence), sequences.load_length(sequence + 1)};
-    SequenceWindow window;
-    window.pair = SequencePair(sequences, sequence, lengths, heads, box_shift, margins, false);
-    window.inclusive = inclusive_scan(window.pair.flat_boxes());
-    return window;
-}
-
-/* The flat boxes of the sequences from `first` on up to `end`. */
-__device__ __noinline__ uint32_t count_boxes(const Sequences &sequences, int first, int end, int heads, int box_shift,
-                                             uint32_t margins) {
-    uint32_t boxes = 0;
-    int upcoming = sequences.load_length(first);
-#pragma unroll 1
-    for (; first < end; ++first) {
-        const int length = upcoming;
-        upcoming = sequences.load_length(first + 1);
-        boxes += unit_boxes(sequences.visible_range(first, length), box_shift, margins) * sequences.passes(first);
-    }
-    return boxes * heads;
+/*
+ * Whether sequences are query tokens, as many of every request, whose lengths say what they see. Without SCHEDULE_EXACT_RANGES such are plain,
+ * if each has a length of its own.
+ */
+__device__ __forceinline__ bool are_query_tokens(const Sequences &sequences) {
+    return (sequences.rare & SCHEDULE_EXACT_RANGES) != 0 && sequences.top_k > 0 && sequences.cum_seq_lens_q == nullptr &&
+           sequences.top_k_lens == nullptr && sequences.seq_lens != nullptr;
 }
 
 /*
- * Plain sequences have both functions once more: their words are read together, and their lengths, each time a trip to memory, several at
- * a time and ahead. Past the last one it is read again: all that are asked for exist.
+ * Sequences whose lengths say what they see have functions of their own: their words are read together, and their lengths, each time a trip
+ * to memory, several at a time and ahead. Past the last one it is read again: all that are asked for exist. Plain ones:
  */
 class PlainLengths {
   public:
@@ -110,11 +95,29 @@ class PlainLengths {
     const int last_;
 };
 
-__device__ __noinline__ SequenceWindow plain_window_at(const Sequences &shared, int first, int heads, int box_shift,
-                                                       uint32_t margins) {
+/* Of sequences that are query tokens, likewise: as long as they have columns. */
+class QueryTokenLengths {
+  public:
+    __device__ __forceinline__ QueryTokenLengths(const Sequences &sequences, int first, int last)
+        : sequences_(sequences), first_(first), last_(last) {}
+    __device__ __forceinline__ int operator[](int i) const {
+        const int sequence = min(first_ + i, last_), request = sequences_.request_of(sequence);
+        const int32_t *const lengths = sequences_.seq_lens;
+        __builtin_assume(__isGlobal(lengths));
+        const int tokens = sequences_.tokens_of(lengths[request * sequences_.request_stride]);
+        return min(columns_up_to(tokens, sequences_.q_len, sequence - request * sequences_.q_len), sequences_.top_k);
+    }
+
+  private:
+    const Sequences &sequences_;
+    const int first_, last_;
+};
+
+template <class Lengths>
+__device__ __noinline__ SequenceWindow window_of(const Sequences &shared, int first, int heads, int box_shift, uint32_t margins) {
     const Sequences sequences = shared;
     const int pair = (threadIdx.x & 31) * 2;
-    const PlainLengths lengths_from(sequences, first, sequences.count - 1);
+    const Lengths lengths_from(sequences, first, sequences.count - 1);
     const int lengths[2] = {lengths_from[pair], lengths_from[pair + 1]};
     SequenceWindow window;
     window.pair = SequencePair(sequences, first + pair, lengths, heads, box_shift, margins, true);
@@ -122,13 +125,14 @@ __device__ __noinline__ SequenceWindow plain_window_at(const Sequences &shared, 
     return window;
 }
 
-__device__ __noinline__ uint32_t count_plain_boxes(const Sequences &shared, int first, int end, int heads, int box_shift,
-                                                   uint32_t margins) {
+template <class Lengths>
+__device__ __noinline__ uint32_t count_boxes_of(const Sequences &shared, int first, int end, int heads, int box_shift,
+                                                uint32_t margins) {
     constexpr int together = 4;
     if (first >= end)
         return 0;
     const Sequences sequences = shared;
-    const PlainLengths lengths_from(sequences, first, end - 1);
+    const Lengths lengths_from(sequences, first, end - 1);
     int lengths[together];
 #pragma unroll
     for (int i = 0; i < together; ++i)
@@ -149,6 +153,37 @@ __device__ __noinline__ uint32_t count_plain_boxes(const Sequences &shared, int 
         if (first + next >= end)
             return boxes * heads * sequences.row_passes;
     }
+}
+
+/* Of any sequences. `is_sparse`: are_query_tokens is to be asked, which the shared copy answers sooner than the parameter block. */
+template <bool is_sparse>
+__device__ __noinline__ SequenceWindow window_at(const Sequences &sequences, int first, int heads, int box_shift,
+                                                 uint32_t margins) {
+    if (is_sparse && are_query_tokens(sequences))
+        return window_of<QueryTokenLengths>(sequences, first, heads, box_shift, margins);
+    const int sequence = first + (threadIdx.x & 31) * 2;
+    const int lengths[2] = {sequences.load_length(sequence), sequences.load_length(sequence + 1)};
+    SequenceWindow window;
+    window.pair = SequencePair(sequences, sequence, lengths, heads, box_shift, margins, false);
+    window.inclusive = inclusive_scan(window.pair.flat_boxes());
+    return window;
+}
+
+/* The flat boxes of the sequences from `first` on up to `end`. */
+template <bool is_sparse>
+__device__ __noinline__ uint32_t count_boxes(const Sequences &sequences, int first, int end, int heads, int box_shift,
+                                             uint32_t margins) {
+    if (is_sparse && are_query_tokens(sequences))
+        return count_boxes_of<QueryTokenLengths>(sequences, first, end, heads, box_shift, margins);
+    uint32_t boxes = 0;
+    int upcoming = sequences.load_length(first);
+#pragma unroll 1
+    for (; first < end; ++first) {
+        const int length = upcoming;
+        upcoming = sequences.load_length(first + 1);
+        boxes += unit_boxes(sequences.visible_range(first, length), box_shift, margins) * sequences.passes(first);
+    }
+    return boxes * heads;
 }
 
 struct WindowPlace {

@@ -157,7 +157,7 @@ __device__ __forceinline__ bool needs_shared_sequences(const schedule_params &pa
 }
 
 /* All lanes of a warp call every function together. */
-template <int cluster_size, bool is_mla = false>
+template <int cluster_size, bool is_mla = false, bool is_sparse = false>
 class SplitSchedule {
     static constexpr bool has_margins = is_mla;    /* SCHEDULE_UNIT_MARGINS may be set */
     static constexpr bool has_unit_each = !is_mla; /* one request has as many units as there are workers */
@@ -304,8 +304,9 @@ class SplitSchedule {
         while (rarely((here = __ballot_sync(0xffffffffu, position_ - window_start_ < window_.inclusive)) == 0)) {
             window_start_ += __shfl_sync(0xffffffffu, window_.inclusive, 31);
             window_first_ += window_sequences;
-            window_ = are_plain(sequences_) ? plain_window_at(shared_sequences_, window_first_, heads_, box_shift_, 2 * margin_)
-                                            : window_at(shared_sequences_, window_first_, heads_, box_shift_, 2 * margin_);
+            window_ = are_plain(sequences_)
+                          ? window_of<PlainLengths>(shared_sequences_, window_first_, heads_, box_shift_, 2 * margin_)
+                          : window_at<is_sparse>(shared_sequences_, window_first_, heads_, box_shift_, 2 * margin_);
         }
         const SequencePair &pair = window_.pair;
         const int source = __ffs(here) - 1;
@@ -449,12 +450,13 @@ class SplitSchedule {
 
     __device__ __forceinline__ uint32_t count_rarely() {
         if (!has_windows()) {
-            window_ = window_at(shared_sequences_, 0, heads_, box_shift_, 2 * margin_);
+            window_ = window_at<is_sparse>(shared_sequences_, 0, heads_, box_shift_, 2 * margin_);
             return window_.pair.flat_boxes();
         }
         const int first = first_sequence(), end = min(first + sequences_per_lane(), sequences_.count);
-        return are_plain(sequences_) ? count_plain_boxes(shared_sequences_, first, end, heads_, box_shift_, 2 * margin_)
-                                     : count_boxes(shared_sequences_, first, end, heads_, box_shift_, 2 * margin_);
+        return are_plain(sequences_)
+                   ? count_boxes_of<PlainLengths>(shared_sequences_, first, end, heads_, box_shift_, 2 * margin_)
+                   : count_boxes<is_sparse>(shared_sequences_, first, end, heads_, box_shift_, 2 * margin_);
     }
 
     /* Where this worker's range begins and ends, and the window of sequences around its beginning, or the one ahead of it. */
@@ -488,5 +490,9 @@ class SplitSchedule {
     uint32_t window_start_;   /* flat box of its first unit */
     SequenceWindow window_;
 };
+
+/* Of sparse attention: sequences are query tokens. */
+template <int cluster_size>
+using SparseSchedule = SplitSchedule<cluster_size, false, true>;
 
 } // namespace pipeline

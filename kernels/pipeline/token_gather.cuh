@@ -45,7 +45,7 @@ struct PieceQuery {
  * behind_first(first piece) is called once, where there is any: the ids of its first rows are on their way then, and no row yet.
  */
 template <int row_tile, int cluster_size, class BehindFirst>
-__device__ __forceinline__ void announce_query_tokens(const schedule_params &params, SplitSchedule<cluster_size> &schedule,
+__device__ __forceinline__ void announce_query_tokens(const schedule_params &params, SparseSchedule<cluster_size> &schedule,
                                                       PieceQueue<tile::rows_alike> &pieces, int lane, BehindFirst behind_first) {
     for (uint32_t number = 0;; ++number) {
         Piece piece = schedule.next();
@@ -76,7 +76,7 @@ __device__ __forceinline__ void announce_query_tokens(const schedule_params &par
     }
 }
 template <int row_tile, int cluster_size>
-__device__ __forceinline__ void announce_query_tokens(const schedule_params &params, SplitSchedule<cluster_size> &schedule,
+__device__ __forceinline__ void announce_query_tokens(const schedule_params &params, SparseSchedule<cluster_size> &schedule,
                                                       PieceQueue<tile::rows_alike> &pieces, int lane) {
     announce_query_tokens<row_tile>(params, schedule, pieces, lane, [](const AnnouncedPiece<tile::rows_alike> &) {});
 }
@@ -108,12 +108,12 @@ class TokenGather {
         ring_.advance(tiles_before_);
     }
 
-    __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
+    __device__ __forceinline__ void run(SparseSchedule<cluster_size> &schedule, int lane) {
         run(schedule, lane, [] {});
     }
     /* may_copy(): returns once the first copy may be made; the ids are on their way then. */
     template <class MayCopy>
-    __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane, MayCopy may_copy) {
+    __device__ __forceinline__ void run(SparseSchedule<cluster_size> &schedule, int lane, MayCopy may_copy) {
         /* Two tiles ahead: where memory is busy, one tile is over before the ids come. */
         Batch batch = next(schedule, lane), second = next(schedule, lane);
         if (!batch.end_of_work)
@@ -133,7 +133,7 @@ class TokenGather {
         int id; /* of this lane's row; may be none: negative, or beyond the last */
     };
 
-    __device__ __forceinline__ Batch next(SplitSchedule<cluster_size> &schedule, int lane) {
+    __device__ __forceinline__ Batch next(SparseSchedule<cluster_size> &schedule, int lane) {
         while (column_ >= end_column_ || (turns > 1 && tiles_before_ > 0)) {
             if (column_ < end_column_) {
                 column_ += tile_tokens;

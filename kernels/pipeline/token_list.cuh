@@ -72,7 +72,7 @@ class TokenListWriter {
     __device__ __forceinline__ TokenListWriter(const schedule_params &schedule, const sparse_params &params, TokenList &list)
         : schedule_params_(schedule), params_(params), turn_(list) {}
 
-    __device__ __forceinline__ void run(SplitSchedule<1> &schedule, int lane) {
+    __device__ __forceinline__ void run(SparseSchedule<1> &schedule, int lane) {
         /* Two tiles ahead: where memory is busy, one tile is over before the ids come. */
         Batch batch = next(schedule, lane), second = next(schedule, lane);
         while (!batch.end_of_work) {
@@ -94,7 +94,7 @@ class TokenListWriter {
         int id[lane_rows]; /* may name no row: negative, or beyond the last */
     };
 
-    __device__ __forceinline__ Batch next(SplitSchedule<1> &schedule, int lane) {
+    __device__ __forceinline__ Batch next(SparseSchedule<1> &schedule, int lane) {
         while (column_ >= end_column_) {
             const Piece piece = schedule.next();
             if (piece.end_of_work)

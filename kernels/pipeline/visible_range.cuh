@@ -135,13 +135,16 @@ struct QueryView {
     }
 };
 
+/* Of a request of so many tokens, that end with `count` query tokens: how many there are up to this one, and with it. */
+__device__ __forceinline__ int columns_up_to(int tokens, int count, int token) { return tokens - count + token + 1; }
+
 /* Of a sequence that is a query token of its request: how many columns of its ids it uses. */
 __device__ __forceinline__ TokenRange used_columns(const Sequences &sequences, int sequence, int tokens) {
     const int request = sequences.request_of(sequence), token = sequence - request * sequences.q_len;
     const QueryTokens query(sequences, request);
     if (token >= query.count)
         return {0, 0};
-    int columns = tokens - query.count + token + 1;
+    int columns = columns_up_to(tokens, query.count, token);
     if (const int32_t *const counts = sequences.top_k_lens; counts != nullptr) {
         __builtin_assume(__isGlobal(counts));
         columns = counts[query.first + token];
