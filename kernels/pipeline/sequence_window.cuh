@@ -26,7 +26,7 @@ struct SequencePair {
     uint32_t boxes[2], units[2];
 
     SequencePair() = default;
-    /* `is_plain`: without SCHEDULE_EXACT_RANGES. */
+    /* `is_plain`: lengths alone say what is seen. */
     __device__ __forceinline__ SequencePair(const Sequences &sequences, int sequence, const int (&lengths)[2], int heads,
                                             int box_shift, uint32_t margins, bool is_plain) {
 #pragma unroll

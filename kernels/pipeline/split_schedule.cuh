@@ -156,7 +156,7 @@ __device__ __forceinline__ bool needs_shared_sequences(const schedule_params &pa
            params.batch_size > window_sequences;
 }
 
-/* All lanes of a warp call every function together. */
+/* All lanes of a warp call every function together. `is_mla`: of rows that all heads share; `is_sparse`: sequences may be query tokens. */
 template <int cluster_size, bool is_mla = false, bool is_sparse = false>
 class SplitSchedule {
     static constexpr bool has_margins = is_mla;    /* SCHEDULE_UNIT_MARGINS may be set */
@@ -491,7 +491,7 @@ class SplitSchedule {
     SequenceWindow window_;
 };
 
-/* Of sparse attention: sequences are query tokens. */
+/* Of sparse attention, whose units are query tokens. */
 template <int cluster_size>
 using SparseSchedule = SplitSchedule<cluster_size, false, true>;
 

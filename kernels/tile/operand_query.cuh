@@ -13,7 +13,6 @@
 #include "ptx/async_copy.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/memory.cuh"
-#include "tile/element.cuh"
 #include "tile/latent_query.cuh"
 #include "tile/query.cuh"
 #include "tile/row_map.cuh"
