@@ -378,7 +378,8 @@ __device__ __forceinline__ bool gathers_scales(const gqa_decode_params &params) 
 
 /* Arrivals that complete a tile, beside its bytes. */
 __device__ __forceinline__ int producers_of_a_tile(const gqa_decode_params &params) {
-    const int of_rows = Traits::gathers_rows ? RowGather::arrivals : 1;
+    const int of_boxes = Producer::shares_tiles(params.schedule) ? Traits::tensor_warps : 1;
+    const int of_rows = Traits::gathers_rows ? RowGather::arrivals : of_boxes;
     if (!Traits::has_scales)
         return of_rows;
     return of_rows + (gathers_scales(params) ? ScaleGather::arrivals : Producer::scale_arrivals);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * producer.cuh: the warps that fill the ring with the tiles of one tensor, K or V: the boxes of all their worker's pieces, one after
- * the other, so that short units keep the memory queue full. Copies are issued one per lane. Warps take turns at the tiles.
+ * the other, so that short units keep the memory queue full. Copies are issued one per lane. Warps take turns at the tiles, or, where a tile
+ * takes many copies, bring a part of each.
  *
  * More copies at a time than memory needs to be busy make the first ones, which consumers wait for, come later: short pieces take longer.
  * Beside a kernel ahead that is to be waited for anyway it costs nothing. So a ring may have stages that are filled for a final history
@@ -18,6 +19,7 @@
 #include "ptx/async_copy.cuh"
 #include "ptx/memory.cuh"
 #include "tile/constants.cuh"
+#include "tile/kv_format.cuh"
 
 namespace pipeline {
 
@@ -36,6 +38,16 @@ class Producer {
     static constexpr int scale_arrivals = 32; /* on the barrier of a tile whose scales come along: every lane's */
     static constexpr int long_piece_tokens = 8 * Ring::num_stages * tile_tokens; /* of one CTA */
 
+    /*
+     * Whether the warps of a tensor share every tile: of sixteen boxes, each of which a warp takes 50 clocks and more to send for. With eight
+     * it takes as long as in turns.
+     */
+    static __device__ __forceinline__ bool shares_tiles(const schedule_params &params) {
+        constexpr int many_boxes = 16;
+        return warps > 1 && usual_stages == Ring::num_stages && tile_tokens / tile::fragment_tokens >= many_boxes &&
+               params.box_tokens * many_boxes <= tile_tokens;
+    }
+
     /* `map`: the tensor's. `warp`: of those that share it. */
     __device__ __forceinline__ Producer(const schedule_params &params, const void *map, const ScaleBlocks &scales,
                                         float skip_factor, Tensor tensor, uint32_t warp, Ring ring, Votes &votes)
@@ -44,7 +56,8 @@ class Producer {
           box_shift_(__ffs(params.box_tokens) - 1), copies_shift_(__ffs(params.copies_per_box) - 1), tensor_(tensor), warp_(warp),
           box_bytes_(params.box_tokens * Format::row_bytes), ring_(ring),
           waits_for_votes_(Votes::exist && tensor == tensor_v && skip_factor > 0.f),
-          reads_ahead_(usual_stages == Ring::num_stages || is_history_final(params)), votes_(votes) {}
+          reads_ahead_(usual_stages == Ring::num_stages || is_history_final(params)), shares_tiles_(shares_tiles(params)),
+          votes_(votes) {}
 
     template <class Schedule>
     __device__ __forceinline__ void run(Schedule &schedule, int lane) {
@@ -82,7 +95,7 @@ class Producer {
                 if (boxes > 0) {
                     if constexpr (requires { Ring::parts; })
                         load_parts(batch, box, boxes, lane);
-                    else if (!reads_ahead_ || ring_.stage() % warps == warp_)
+                    else if (!reads_ahead_ || shares_tiles_ || is_its_turn())
                         load_tile(batch, box, boxes, lane);
                     ring_.advance();
                 }
@@ -100,14 +113,19 @@ class Producer {
      * line, where rows are copied line by line. Where K and V are one tensor there is one KV head, whatever the schedule makes of it.
      */
     __device__ __forceinline__ void load_tile(const PageBatch &batch, int first, int boxes, int lane) {
-        const int of_tile = lane >> copies_shift_, line = lane - (of_tile << copies_shift_);
+        int begin = 0, end = boxes; /* of the boxes, what this warp brings */
+        if (shares_tiles_) {
+            begin = boxes * static_cast<int>(warp_) / warps;
+            end = boxes * static_cast<int>(warp_ + 1) / warps;
+        }
+        const int of_warp = lane >> copies_shift_, line = lane - (of_warp << copies_shift_), of_tile = begin + of_warp;
         const int box = batch.first_box + first, source = (first + of_tile) & 31;
         const uint32_t barrier = ring_.full_barrier(tensor_);
         wait_empty(batch.piece);
         if (rarely(waits_for_votes_) && !votes_.wait(ring_.stage(), ring_.phase()))
-            boxes = 0;
+            boxes = 0, end = begin;
         const int page = __shfl_sync(tile::full_warp, batch.page, source);
-        if (of_tile < boxes) {
+        if (of_tile < end) {
             const int token_in_page = ((box + of_tile) * params_.box_tokens) & (params_.page_size.value - 1);
             const uint32_t line_bytes = params_.box_tokens * Format::Rows::line_bytes;
             ptx::copy_tensor_5d(ring_.tile(tensor_) + of_tile * box_bytes_ + line * line_bytes, map_,
@@ -115,7 +133,7 @@ class Producer {
                                 Ring::num_tensors == 1 ? 0 : batch.piece.kv_head, page, barrier);
         }
         if constexpr (Format::scale_bytes > 0) {
-            if (has_scale_blocks_)
+            if (has_scale_blocks_ && (!shares_tiles_ || is_its_turn()))
                 load_scales(batch, first, boxes, lane);
         }
         /*
@@ -123,9 +141,11 @@ class Producer {
          * bytes may be below zero meanwhile (PTX ISA 9.7.13.15, contents of the mbarrier object).
          */
         if (lane == 0)
-            ptx::mbarrier_arrive_expect_tx(barrier, boxes * box_bytes_);
+            ptx::mbarrier_arrive_expect_tx(barrier, (end - begin) * box_bytes_);
         __syncwarp();
     }
+
+    __device__ __forceinline__ bool is_its_turn() const { return ring_.stage() % warps == warp_; }
 
     /*
      * Until the tile's place is free; or, with usual_stages, a later one of the same team, which reads its tiles in order: this tile's
@@ -193,7 +213,7 @@ class Producer {
     const uint32_t warp_;
     const int box_bytes_;
     Ring ring_;
-    const bool waits_for_votes_, reads_ahead_;
+    const bool waits_for_votes_, reads_ahead_, shares_tiles_;
     Votes &votes_;
 };
 

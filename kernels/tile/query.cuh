@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "abi.h"
+#include "ptx/bytes.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/scalar.cuh"
 #include "tile/element.cuh"
@@ -68,7 +69,7 @@ struct QueryFragment {
             const int live_dims = row < live_rows ? query.head_dim : 0;
             const int64_t first = rows.query_offset(query, row);
             if constexpr (Format::converts_query)
-                load_vectors(query, n, first, live_dims, lane);
+                load_vectors<Vectors::count>(query, n, 0, first, live_dims, lane);
             else
                 load_operands(query, n, first, live_dims, lane);
         }
@@ -82,7 +83,7 @@ struct QueryFragment {
         }
     }
 
-    /* For rotate: as they lie in memory, of every step two neighbours and their partners in the upper half of the row. */
+    /* For rotate: as they lie in memory, the lower half of a row and then the upper, of each of which a lane has the same dims. */
     template <class Rows>
     __device__ __forceinline__ void load_unrotated(const query_params &query, const Rows &rows, int first_row, int live_rows,
                                                    int lane) {
@@ -91,12 +92,11 @@ struct QueryFragment {
             const int row = first_row + n * 8 + (lane >> 2);
             const int live_dims = row < live_rows ? query.head_dim : 0;
             const int64_t first = rows.query_offset(query, row);
-#pragma unroll
-            for (int step = 0; step < Format::steps; ++step) {
-                const int first_dim = Format::rotated_dim(step, lane);
-                const bool is_live = first_dim < live_dims / 2; /* and so are all four: half a row is a multiple of 8 */
-                operand[step][n][0] = is_live ? load_two(query, first + first_dim) : 0u;
-                operand[step][n][1] = is_live ? load_two(query, first + live_dims / 2 + first_dim) : 0u;
+            if constexpr (Format::converts_query) {
+                load_vectors<Vectors::count / 2>(query, n, 0, first, live_dims / 2, lane);
+                load_vectors<Vectors::count / 2>(query, n, Vectors::count / 2, first + live_dims / 2, live_dims / 2, lane);
+            } else {
+                load_neighbours(query, n, first, live_dims, lane);
             }
         }
     }
@@ -114,14 +114,16 @@ struct QueryFragment {
             const SignedPositions positions(static_cast<int>(0u - distance - position));
             float multiplier = Format::rotation_scale;
             factor[n][0] = factor[n][1] = 1.f;
+            uint32_t unrotated[Format::steps][2]; /* of each step two dims, and their partners in the upper half of the row */
+            take_unrotated(query, n, unrotated);
             if (Format::converts_query)
-                multiplier = normalise(query, n, lane);
+                multiplier = normalise(query, n, unrotated, lane);
 #pragma unroll
             for (int step = 0; step < Format::steps; ++step) {
                 const int first_dim = Format::rotated_dim(step, lane);
                 float x[2], y[2], lower[2], upper[2];
-                unpack(query, operand[step][n][0], x);
-                unpack(query, operand[step][n][1], y);
+                unpack(query, unrotated[step][0], x);
+                unpack(query, unrotated[step][1], y);
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
                     float sine, cosine;
@@ -143,19 +145,43 @@ struct QueryFragment {
     }
 
   private:
-    /* An element and that rotated_neighbour further, as they lie. */
-    static __device__ __forceinline__ uint32_t load_two(const query_params &query, int64_t index) {
-        if constexpr (!Format::converts_query) {
-            static_assert(Format::rotated_neighbour == 1, "neighbours in one word");
-            return *reinterpret_cast<const uint32_t *>(static_cast<const uint16_t *>(query.rows) + index);
+    __device__ __forceinline__ void load_neighbours(const query_params &query, int n, int64_t first, int live_dims, int lane) {
+        const uint16_t *const elements = static_cast<const uint16_t *>(query.rows) + first;
+#pragma unroll
+        for (int step = 0; step < Format::steps; ++step) {
+            const int first_dim = Format::rotated_dim(step, lane);
+            const bool is_live = first_dim < live_dims / 2; /* and so are both: half a row is a multiple of 8 */
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                operand[step][n][half] =
+                    is_live ? *reinterpret_cast<const uint32_t *>(elements + half * (live_dims / 2) + first_dim) : 0u;
         }
-        if (query.dtype == KERNEL_DTYPE_E4M3) {
-            const uint8_t *const codes = static_cast<const uint8_t *>(query.rows) + index;
-            return codes[0] | static_cast<uint32_t>(codes[Format::rotated_neighbour]) << 8;
-        }
-        const uint16_t *const elements = static_cast<const uint16_t *>(query.rows) + index;
-        return elements[0] | static_cast<uint32_t>(elements[Format::rotated_neighbour]) << 16;
     }
+
+    /* Elements rotated_neighbour apart, of the query's dtype; of e4m3 in the lower half of a word. */
+    __device__ __forceinline__ void take_unrotated(const query_params &query, int n, uint32_t (&ret)[Format::steps][2]) {
+#pragma unroll
+        for (int step = 0; step < Format::steps; ++step) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                if constexpr (!Format::converts_query) {
+                    static_assert(Format::rotated_neighbour == 1, "neighbours in one word");
+                    ret[step][half] = operand[step][n][half];
+                } else {
+                    const int vector = half * (Vectors::count / 2) + step / Vectors::rotated_steps;
+                    const int first = Format::rotated_dim(step % Vectors::rotated_steps, 0);
+                    const int second = first + Format::rotated_neighbour;
+                    ret[step][half] =
+                        query.dtype == KERNEL_DTYPE_E4M3
+                            ? ptx::permute_bytes(raw(n, vector, first / 4), raw(n, vector, second / 4),
+                                                 first % 4 | (second % 4 + 4) << 4)
+                            : ptx::permute_bytes(raw(n, vector, first / 2), raw(n, vector, second / 2),
+                                                 (first % 2 != 0 ? 0x32u : 0x10u) | (second % 2 != 0 ? 0x7600u : 0x5400u));
+                }
+            }
+        }
+    }
+
     static __device__ __forceinline__ void unpack(const query_params &query, uint32_t pair, float (&elements)[2]) {
         const int dtype = Format::converts_query ? query.dtype : Format::matrix_dtype;
         if (dtype == KERNEL_DTYPE_BF16)
@@ -165,14 +191,15 @@ struct QueryFragment {
     }
 
     /* What the row is multiplied by, so that its largest element lies just below 2^15, and turned ones below 2^16. */
-    __device__ __forceinline__ float normalise(const query_params &query, int n, int lane) {
+    __device__ __forceinline__ float normalise(const query_params &query, int n, const uint32_t (&unrotated)[Format::steps][2],
+                                               int lane) {
         float largest = 0.f;
 #pragma unroll
         for (int step = 0; step < Format::steps; ++step) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 float elements[2];
-                unpack(query, operand[step][n][half], elements);
+                unpack(query, unrotated[step][half], elements);
                 largest = fmaxf(largest, fmaxf(fabsf(elements[0]), fabsf(elements[1])));
             }
         }
@@ -211,32 +238,36 @@ struct QueryFragment {
     struct Vectors {
         static constexpr int width = Format::query_vector, stride = 4 * width, count = Format::steps * 16 / stride;
         static constexpr int steps = Format::steps / count; /* that one gives operands to */
+        static constexpr int rotated_steps = steps * 2;     /* and one of half a row, with its partner */
     };
     __device__ __forceinline__ uint32_t &raw(int n, int vector, int word) {
         const int place = vector * (Vectors::width / 2) + word;
         return operand[place / 2][n][place % 2];
     }
 
-    template <class Word>
-    __device__ __forceinline__ void load_vectors_of(const void *rows, int n, int64_t first, int live_dims, int lane) {
+    template <class Word, int count>
+    __device__ __forceinline__ void load_vectors_of(const void *rows, int n, int first_vector, int64_t first, int live_dims,
+                                                    int lane) {
         constexpr int words = Vectors::width * static_cast<int>(sizeof(Word)) / 4;
         const int first_dim = (lane & 3) * Vectors::width;
         const Word *const elements = static_cast<const Word *>(rows) + first + first_dim;
 #pragma unroll
-        for (int vector = 0; vector < Vectors::count; ++vector) {
+        for (int vector = 0; vector < count; ++vector) {
             uint32_t loaded[words] = {};
             if (vector * Vectors::stride + first_dim < live_dims)
                 load_words(elements + vector * Vectors::stride, loaded);
 #pragma unroll
             for (int word = 0; word < Vectors::width / 2; ++word) /* all: what is kept of another query would take registers */
-                raw(n, vector, word) = word < words ? loaded[word % words] : 0u;
+                raw(n, first_vector + vector, word) = word < words ? loaded[word % words] : 0u;
         }
     }
-    __device__ __forceinline__ void load_vectors(const query_params &query, int n, int64_t first, int live_dims, int lane) {
+    template <int count>
+    __device__ __forceinline__ void load_vectors(const query_params &query, int n, int first_vector, int64_t first, int live_dims,
+                                                 int lane) {
         if (query.dtype == KERNEL_DTYPE_E4M3)
-            load_vectors_of<uint8_t>(query.rows, n, first, live_dims, lane);
+            load_vectors_of<uint8_t, count>(query.rows, n, first_vector, first, live_dims, lane);
         else
-            load_vectors_of<uint16_t>(query.rows, n, first, live_dims, lane);
+            load_vectors_of<uint16_t, count>(query.rows, n, first_vector, first, live_dims, lane);
     }
 
     __device__ __forceinline__ void convert(const query_params &query, int n, int lane) {
