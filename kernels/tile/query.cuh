@@ -114,16 +114,17 @@ struct QueryFragment {
             const SignedPositions positions(static_cast<int>(0u - distance - position));
             float multiplier = Format::rotation_scale;
             factor[n][0] = factor[n][1] = 1.f;
-            uint32_t unrotated[Format::steps][2]; /* of each step two dims, and their partners in the upper half of the row */
-            take_unrotated(query, n, unrotated);
-            if (Format::converts_query)
-                multiplier = normalise(query, n, unrotated, lane);
+            uint32_t joined[Format::steps][2]; /* of each step two dims, and their partners in the upper half of the row */
+            if constexpr (Format::converts_query) {
+                join(query, n, joined);
+                multiplier = normalise(query, n, joined, lane);
+            }
 #pragma unroll
             for (int step = 0; step < Format::steps; ++step) {
                 const int first_dim = Format::rotated_dim(step, lane);
                 float x[2], y[2], lower[2], upper[2];
-                unpack(query, unrotated[step][0], x);
-                unpack(query, unrotated[step][1], y);
+                unpack(query, Format::converts_query ? joined[step][0] : operand[step][n][0], x);
+                unpack(query, Format::converts_query ? joined[step][1] : operand[step][n][1], y);
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
                     float sine, cosine;
@@ -146,38 +147,34 @@ struct QueryFragment {
 
   private:
     __device__ __forceinline__ void load_neighbours(const query_params &query, int n, int64_t first, int live_dims, int lane) {
-        const uint16_t *const elements = static_cast<const uint16_t *>(query.rows) + first;
 #pragma unroll
         for (int step = 0; step < Format::steps; ++step) {
             const int first_dim = Format::rotated_dim(step, lane);
-            const bool is_live = first_dim < live_dims / 2; /* and so are both: half a row is a multiple of 8 */
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-                operand[step][n][half] =
-                    is_live ? *reinterpret_cast<const uint32_t *>(elements + half * (live_dims / 2) + first_dim) : 0u;
+            const bool is_live = first_dim < live_dims / 2; /* and so are all four: half a row is a multiple of 8 */
+            operand[step][n][0] = is_live ? load_two(query, first + first_dim) : 0u;
+            operand[step][n][1] = is_live ? load_two(query, first + live_dims / 2 + first_dim) : 0u;
         }
     }
+    static __device__ __forceinline__ uint32_t load_two(const query_params &query, int64_t index) {
+        static_assert(Format::converts_query || Format::rotated_neighbour == 1, "neighbours in one word");
+        return *reinterpret_cast<const uint32_t *>(static_cast<const uint16_t *>(query.rows) + index);
+    }
 
-    /* Elements rotated_neighbour apart, of the query's dtype; of e4m3 in the lower half of a word. */
-    __device__ __forceinline__ void take_unrotated(const query_params &query, int n, uint32_t (&ret)[Format::steps][2]) {
+    /* What load_vectors left, as elements rotated_neighbour apart; codes of e4m3 in the lower half of a word. */
+    __device__ __forceinline__ void join(const query_params &query, int n, uint32_t (&ret)[Format::steps][2]) {
 #pragma unroll
         for (int step = 0; step < Format::steps; ++step) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                if constexpr (!Format::converts_query) {
-                    static_assert(Format::rotated_neighbour == 1, "neighbours in one word");
-                    ret[step][half] = operand[step][n][half];
-                } else {
-                    const int vector = half * (Vectors::count / 2) + step / Vectors::rotated_steps;
-                    const int first = Format::rotated_dim(step % Vectors::rotated_steps, 0);
-                    const int second = first + Format::rotated_neighbour;
-                    ret[step][half] =
-                        query.dtype == KERNEL_DTYPE_E4M3
-                            ? ptx::permute_bytes(raw(n, vector, first / 4), raw(n, vector, second / 4),
-                                                 first % 4 | (second % 4 + 4) << 4)
-                            : ptx::permute_bytes(raw(n, vector, first / 2), raw(n, vector, second / 2),
-                                                 (first % 2 != 0 ? 0x32u : 0x10u) | (second % 2 != 0 ? 0x7600u : 0x5400u));
-                }
+                const int vector = half * (Vectors::count / 2) + step / Vectors::rotated_steps;
+                const int first = Format::rotated_dim(step % Vectors::rotated_steps, 0);
+                const int second = first + Format::rotated_neighbour;
+                ret[step][half] =
+                    query.dtype == KERNEL_DTYPE_E4M3
+                        ? ptx::permute_bytes(raw(n, vector, first / 4), raw(n, vector, second / 4),
+                                             first % 4 | (second % 4 + 4) << 4)
+                        : ptx::permute_bytes(raw(n, vector, first / 2), raw(n, vector, second / 2),
+                                             (first % 2 != 0 ? 0x32u : 0x10u) | (second % 2 != 0 ? 0x7600u : 0x5400u));
             }
         }
     }
@@ -191,7 +188,7 @@ struct QueryFragment {
     }
 
     /* What the row is multiplied by, so that its largest element lies just below 2^15, and turned ones below 2^16. */
-    __device__ __forceinline__ float normalise(const query_params &query, int n, const uint32_t (&unrotated)[Format::steps][2],
+    __device__ __forceinline__ float normalise(const query_params &query, int n, const uint32_t (&joined)[Format::steps][2],
                                                int lane) {
         float largest = 0.f;
 #pragma unroll
@@ -199,7 +196,7 @@ struct QueryFragment {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 float elements[2];
-                unpack(query, unrotated[step][half], elements);
+                unpack(query, joined[step][half], elements);
                 largest = fmaxf(largest, fmaxf(fabsf(elements[0]), fabsf(elements[1])));
             }
         }
