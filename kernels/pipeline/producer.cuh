@@ -39,8 +39,8 @@ class Producer {
     static constexpr int long_piece_tokens = 8 * Ring::num_stages * tile_tokens; /* of one CTA */
 
     /*
-     * Whether the warps of a tensor share every tile: of sixteen boxes, each of which a warp takes 50 clocks and more to send for. With eight
-     * it takes as long as in turns.
+     * Whether the warps of a tensor share every tile: where it is sixteen boxes, as a warp takes 50 clocks and more to send for each. Sharing
+     * tiles of eight boxes gained nothing.
      */
     static __device__ __forceinline__ bool shares_tiles(const schedule_params &params) {
         constexpr int many_boxes = 16;
@@ -122,8 +122,10 @@ class Producer {
         const int box = batch.first_box + first, source = (first + of_tile) & 31;
         const uint32_t barrier = ring_.full_barrier(tensor_);
         wait_empty(batch.piece);
-        if (rarely(waits_for_votes_) && !votes_.wait(ring_.stage(), ring_.phase()))
-            boxes = 0, end = begin;
+        if (rarely(waits_for_votes_) && !votes_.wait(ring_.stage(), ring_.phase())) {
+            boxes = 0;
+            end = begin;
+        }
         const int page = __shfl_sync(tile::full_warp, batch.page, source);
         if (of_tile < end) {
             const int token_in_page = ((box + of_tile) * params_.box_tokens) & (params_.page_size.value - 1);

@@ -156,7 +156,7 @@ struct QueryFragment {
         }
     }
     static __device__ __forceinline__ uint32_t load_two(const query_params &query, int64_t index) {
-        static_assert(Format::converts_query || Format::rotated_neighbour == 1, "neighbours in one word");
+        static_assert(!Format::converts_query && Format::rotated_neighbour == 1, "neighbours in one word");
         return *reinterpret_cast<const uint32_t *>(static_cast<const uint16_t *>(query.rows) + index);
     }
 
