@@ -55,6 +55,12 @@ static void write_scaled_row(struct making *making, struct scaled_row *row, cons
         row->latent[element] = (uint8_t)drawn(making, palette);
     for (int32_t block = 0; block < NUM_SCALES; block++)
         row->scales[block] = drawn_scale(making);
+    if (has(making, CASE_SCALE_STEPS)) { /* no score shows them, so rows with the smaller ones count as much */
+        const uint32_t drawn = random_below(&making->random, 512);
+        const int steps = drawn == 0 ? 2 : drawn <= 2 ? 1 : 0;
+        row->scales[NUM_SCALES - 1] = ldexpf(row->scales[NUM_SCALES - 1], 9 * steps - 12);
+        row->scales[NUM_SCALES - 2] = ldexpf(row->scales[NUM_SCALES - 2], -24);
+    }
     for (int32_t element = 0; element < ROPE_DIM; element++)
         row->rope[element] = bf16_encode(e4m3_decode((uint8_t)drawn(making, palette)));
 }
@@ -66,6 +72,11 @@ static void write_nvfp4_row(struct making *making, struct nvfp4_row *row, const 
         *scale_of(row, block) = random_below(&making->random, 32) == 0 ? 0 : random_scale(&making->random, factor);
     for (int32_t element = 0; element < ROPE_DIM; element++)
         row->rope[element] = e4m3_encode(random_normal(&making->random));
+}
+
+void hide_last_blocks(const struct making *making, uint8_t *query, size_t element_bytes) {
+    if (making->formats->kv_row_format == LIBDECODE_KV_ROW_FP8_SCALED_656)
+        memset(query + (LATENT_DIM - 2 * SCALED_BLOCK) * element_bytes, 0, 2 * SCALED_BLOCK * element_bytes);
 }
 
 void write_latent_row(struct making *making, uint8_t *bytes, const struct palette *palette, double factor) {

@@ -11,6 +11,9 @@ int64_t latent_row_elements(libdecode_kv_row_format format);
 /* Draws the row; `palette` and `factor` are those of its elements, and of the scales of NVFP4. */
 void write_latent_row(struct making *making, uint8_t *row, const struct palette *palette, double factor);
 
+/* A query row, of elements of that size, whose scores do not show the blocks that CASE_SCALE_STEPS is about. */
+void hide_last_blocks(const struct making *making, uint8_t *query, size_t element_bytes);
+
 /* The row whose element `channel` is 256 and element HUGE_STEP_CHANNEL `step`, every other one 0. */
 void write_latent_huge_row(libdecode_kv_row_format format, uint8_t *row, double step);
 

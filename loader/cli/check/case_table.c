@@ -159,6 +159,7 @@ const struct test_case test_cases[] = {
     {"special_values",    4,  4,   16,   0, CASE_SPECIAL_VALUES | CASE_LSE | CASE_QUICK, TILE_LENS},
     {"special_values_group_8", 2, 8, 64, 0, CASE_SPECIAL_VALUES | CASE_INTERLEAVED | CASE_NHD, LENS(1, 2, 2000, 777)},
     {"special_values_out_e4m3", 2, 4, 16, 0, CASE_SPECIAL_VALUES | CASE_OUT_E4M3, MIXED_LENS},
+    {"scale_steps",       2,  4,   16,   0, CASE_SCALE_STEPS | CASE_ALL_ROWS | CASE_LSE | CASE_QUICK, LENS(2000, 1400, 1777, 3000), .q_len = 16},
     {"visible_nan",       2,  4,   16,   0, CASE_VISIBLE_NAN | CASE_LSE | CASE_QUICK, LENS(333, 1, 64, 1000, 2, 70, 129, 40, 3000)},
     {"visible_nan_out",   2,  5,   64, 200, CASE_VISIBLE_NAN | CASE_WINDOW | CASE_OUT_E4M3 | CASE_LSE, LENS(333, 1, 64, 1000, 2, 70)},
     {"visible_nan_out_nvfp4", 2, 4, 16,  0, CASE_VISIBLE_NAN | CASE_OUT_NVFP4 | CASE_SINKS | CASE_LSE, LENS(333, 1, 64, 1000, 2, 70)},

@@ -66,8 +66,9 @@
     CASE_FLAG(49) /* no pages; room for page_size tokens behind the longest sequence, or with CASE_ODD_LENGTHS none */
 #define CASE_NO_LENGTHS CASE_FLAG(50) /* with CASE_CONTIGUOUS: every request is as long as there is room */
 
-#define CASE_TOP_K_LENS CASE_FLAG(55) /* of sparse attention: the ids of each query token that count */
-#define CASE_ALL_ROWS CASE_FLAG(59)   /* likewise: as many ids as the longest request has rows, however many */
+#define CASE_TOP_K_LENS CASE_FLAG(55)  /* of sparse attention: the ids of each query token that count */
+#define CASE_ALL_ROWS CASE_FLAG(59)    /* likewise: as many ids as the longest request has rows, however many */
+#define CASE_SCALE_STEPS CASE_FLAG(60) /* rows of 656 bytes: small scales, a few far larger, of blocks that queries do not see */
 
 #define CASE_HOST_LENGTHS                                                                                                        \
     CASE_FLAG(54) /* lengths stay in host memory; not with CASE_PER_HEAD, CASE_GRAPH, CASE_BATCH_INVARIANT */

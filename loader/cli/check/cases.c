@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "case_cache.h"
+#include "case_latent_rows.h"
 #include "case_offsets.h"
 #include "case_query_tokens.h"
 #include "case_token_ids.h"
@@ -243,6 +244,8 @@ static void make_query_row(struct making *making, int64_t row, uint8_t *to) {
         element_encode_row(problem->query_dtype, (const double[]){HUGE_QUERY}, 1, to);
         element_encode_row(problem->query_dtype, (const double[]){HUGE_QUERY_STEP}, 1, to + HUGE_STEP_CHANNEL * bytes);
     }
+    if (has(making, CASE_SCALE_STEPS))
+        hide_last_blocks(making, to, bytes);
 }
 
 static bool make_query(struct making *making) {
