@@ -180,9 +180,9 @@ __device__ __forceinline__ void publish(WorkMemory<stages> &work, const Turn &ne
 
 /*
  * What few tiles need, those that a row does not see all of, or that raise references, and any with a soft cap: from products to weights, and
- * notes of it. Not inlined: what the loop jumps over, it waits for. `scores`: products, then weights; they and `softmax` come through memory.
+ * notes of it. Whether references are so large now that all that follow need it. Not inlined: what the loop jumps over, it waits for. `scores`: products, then weights; they and `softmax` come through memory.
  */
-__device__ __noinline__ void weigh_rare(float cap, WorkMemory<stages> &work, const tile::UnitRows<Traits::row_tile> &unit,
+__device__ __noinline__ bool weigh_rare(float cap, WorkMemory<stages> &work, const tile::UnitRows<Traits::row_tile> &unit,
                                         int token, TileNotes &notes, Scores &scores, tile::GroupSoftmax &softmax) {
     const Place place(ptx::thread_index_here());
     const int lane = place.lane(), warp = place.warp();
@@ -207,6 +207,7 @@ __device__ __noinline__ void weigh_rare(float cap, WorkMemory<stages> &work, con
         notes.seen = seen;
         notes.is_raised = raises;
     }
+    return tile::GroupSoftmax::is_large(work.references, lane);
 }
 
 /*
@@ -223,7 +224,7 @@ __device__ __forceinline__ void attend_scores(const mla_decode_params &params, W
     int token = __shfl_sync(tile::full_warp, unit.first_token, 0);
     const int end_token = __shfl_sync(tile::full_warp, unit.end_token, 0);
     const int first_plain = __shfl_sync(tile::full_warp, unit.common.first, 0);
-    const int end_plain = __shfl_sync(tile::full_warp, params.query.soft_cap > 0.f ? 0 : unit.common.end, 0);
+    int end_plain = __shfl_sync(tile::full_warp, params.query.soft_cap > 0.f ? 0 : unit.common.end, 0);
     tile::GroupRowValues factors, references;
     if constexpr (bytes) /* rows have none of their own */
         factors.fill(__shfl_sync(tile::full_warp, work.row_scale[0], 0));
@@ -255,7 +256,8 @@ __device__ __forceinline__ void attend_scores(const mla_decode_params &params, W
         if (is_rare) {
             Scores finished = scores; /* in memory, the others stay in registers */
             tile::GroupSoftmax raised = softmax;
-            weigh_rare(params.query.soft_cap, work, unit, token, notes, finished, raised);
+            if (weigh_rare(params.query.soft_cap, work, unit, token, notes, finished, raised))
+                end_plain = 0;
             weights = finished;
             softmax = raised;
         }

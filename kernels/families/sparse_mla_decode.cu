@@ -416,9 +416,11 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
     }
     schedule.begin();
     if (warp == Traits::announcer_warp)
-        pipeline::announce_query_tokens<Traits::row_tile>(
-            params.schedule, schedule, work.pieces, lane,
-            [&](const pipeline::AnnouncedPiece<tile::rows_alike> &first) { send_query(params, work, first, lane); });
+        pipeline::announce_query_tokens<Traits::row_tile>(params.schedule, schedule, work.pieces, lane,
+                                                          [&](const pipeline::AnnouncedPiece<tile::rows_alike> &piece) {
+                                                              if (piece.number == 0)
+                                                                  send_query(params, work, piece, lane);
+                                                          });
     else
         Gather(params.schedule, params.sparse, warp - Traits::consumer_warps, ring, work.bits).run(schedule, lane);
     pipeline::meet_cluster<Traits::cluster_size>();

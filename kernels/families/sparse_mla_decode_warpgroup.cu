@@ -4,28 +4,31 @@
  * with the matrix instructions of warpgroups, which sm_90a has. Schedule, by role:
  *
  *     producer warps    three, as in sparse_mla_decode.cu, but with tiles of 32 tokens in turns
- *     announcer warp    likewise
- *     score warpgroup   scores of 64 tokens, two tiles, softmax, weights and scales of V to shared memory
+ *     announcer warp    likewise, and what K and V take of the scales of 64 tokens, two tiles (tile/scaled_tokens.cuh)
+ *     score warpgroup   scores of 64 tokens, softmax, weights to shared memory
  *     output warpgroups two, each with a half of the dims of V (tile/gathered_warpgroup.cuh)
  *     at a unit's end through shared memory and out, or to the workers that share it: pipeline/transposed_store.cuh
  *
- * What they do with tokens i (time runs to the right); weights have two places:
+ * What they do with tokens i (time runs to the right); weights, and what is taken of scales, have two places:
  *
- *     score:     wait for the outputs of i - 2, K i to registers, Q K, scales of V | softmax, weights i | Q K i+1 ...
- *     output:    wait for weights i | V i to registers, p V, the tiles go back | ...
+ *     announcer: tokens i are there, the scores of i - 2 are: factors of K | the outputs of i - 2 are: scales of V | ...
+ *     score:     wait for the factors and the outputs of i - 2, K i to registers, Q K | softmax, weights i | Q K i+1 ...
+ *     output:    wait for weights i and scales of V | V i to registers, p V, the tiles go back | ...
  *
  * So the scores of i + 1 are computed beside the outputs of i. The tensor core takes 1152 clocks for the scores of 64 tokens, and 1024 for
- * their outputs. The score warpgroup is what a tile waits for: hence two sums of scores, so that no block of K waits for the end of the one
- * before it, and as little as can be between scores and weights: scales of V go to shared memory while scores are computed, sums of rows
- * come from there and go back beside other things. Exponentials, 256 clocks, are most of what is left there. On an H200 64 tokens take 4,420
- * clocks; the first weights are there 19,800 after a CTA's entry, when its queries, asked for at 7,000 ahead of all rows, and those of all
- * other CTAs have come from memory; and from one unit to the next go 12,900, for its end and the queries.
+ * their outputs. The score warpgroup is what a tile waits for, at some 5 clocks for each of its instructions: hence two sums of scores, so
+ * that no block of K waits for the end of the one before it; factors that another warp has worked out; logits and what lies between them and
+ * references in one step; and sums of rows that come from shared memory and go back beside other things. Exponentials, 256 clocks, are most of what is
+ * left behind the scores. Its vote on references stands in front of them. The first weights are there some 20,000 clocks after a CTA's
+ * entry, when its queries, asked for at 7,000 ahead of all rows, and those of all other CTAs have come from memory; and from one unit to
+ * the next go 13,000, for its end and the queries.
  *
- * Scales of V are multiplied with its elements, in bf16 (tile/gathered_warpgroup.cuh): with the weights, as sparse_mla_decode.cu has it, every
- * block of V would need a version of these, written and read, and they would have no second place.
+ * V becomes fp16, of which a pair takes one instruction and its scale another; in bf16, whose exponents hold any scale, it took more than four. So
+ * scales are counted in units of their block, which fp16 has room for.
  *
  * Registers: outputs have most of them. Beside the scores there is no room for sums of rows, which lie in shared memory then, and the
- * compiler spills some words of the other roles.
+ * compiler spills some words of the other roles. It serialises the matrix instructions where it finds too few, for reasons that do not
+ * show: tests/audit/test_instructions.py looks for that.
  *
  * Shared memory: struct SharedMemory below. Tiles have 32 tokens, not 64: a place is refilled as soon as the outputs have read half of their
  * tokens.
@@ -43,6 +46,7 @@
 #include "tile/gathered_warpgroup.cuh"
 #include "tile/operand_query.cuh"
 #include "tile/row_map.cuh"
+#include "tile/scaled_tokens.cuh"
 #include "variant.cuh"
 
 namespace {
@@ -91,8 +95,7 @@ using Place = pipeline::GroupPlace;
 constexpr int tile_bytes = Traits::tile_tokens * Format::row_bytes;
 
 /* What output warpgroups are told of 64 tokens beside their weights. */
-struct alignas(16) TokenNotes {
-    tile::ValueScales scales;
+struct alignas(16) WeightNotes {
     float shrink[Traits::row_tile]; /* of the outputs before them, where references were raised */
     bool is_raised, has_second;     /* of two tiles */
 };
@@ -112,9 +115,11 @@ struct WorkMemory {
     alignas(16) float row_scale[Traits::row_tile]; /* of the rows' products with K; at the end of their results */
     float statistics[Traits::row_tile][2];         /* reference and sum of the rows of a piece */
     tile::SharedSums sums;
-    TokenNotes notes[Traits::weight_places];
-    /* Of each place: one arrival of each warp that wrote it, or read it. */
-    uint64_t published[Traits::weight_places], taken[Traits::weight_places];
+    tile::KeyFactors key_factors[Traits::weight_places];
+    tile::ValueScales value_scales[Traits::weight_places];
+    WeightNotes notes[Traits::weight_places];
+    /* Of each place: one arrival of the announcer with what K takes and what V takes, of each warp that wrote weights, of each that read them. */
+    uint64_t scaled[2][Traits::weight_places], published[Traits::weight_places], taken[Traits::weight_places];
     uint64_t asked; /* one arrival of each output warp: the first queries are on their way */
     pipeline::TileBits<stages, Traits::tile_tokens, 1> bits;
     pipeline::KvRingBarriers<stages, 1> barriers;
@@ -153,33 +158,45 @@ __device__ __forceinline__ tile::RowMap map_rows(const sparse_mla_decode_params 
 
 /* ----------------------------------------------------------------------------------------------------- the score warpgroup */
 
-/* Products become logits in base 2. */
-__device__ __forceinline__ void scale_scores(Scores &scores, const float (&row_scale)[tile::group_rows], int lane) {
+/*
+ * What few tokens need, those of which some are missing, or that raise references, and any with a soft cap: from products to weights, and notes
+ * of it. Whether references are so large now that all that follow need it. Not inlined: what the loop jumps over, it waits for. `seen`: of
+ * the warp's 16 tokens. `scores`: products, then weights; they and `softmax` come through memory.
+ */
+__device__ __noinline__ bool weigh_rare(float cap, WorkMemory<stages> &work, uint32_t seen, WeightNotes &notes, Scores &scores,
+                                        tile::GroupSoftmax &softmax) {
+    const Place place(ptx::thread_index_here());
+    const int lane = place.lane();
+    Scores logits = scores;
 #pragma unroll
     for (int n = 0; n < tile::group_row_fragments; ++n) {
-        const float2 factors = tile::of_rows(row_scale, n, lane);
+        const float2 factors = tile::of_rows(work.row_scale, n, lane);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            scores.value[0][n][i] *= i % 2 == 0 ? factors.x : factors.y;
+            logits.value[0][n][i] *= i % 2 == 0 ? factors.x : factors.y;
     }
-}
-
-/*
- * What few tiles need: logits of tokens that are missing become -infinity, `seen`: of the warp's 16; and `cap` is their soft cap. Not
- * inlined: what the loop jumps over, it waits for.
- */
-__device__ __noinline__ void finish_scores(Scores &scores, float cap, uint32_t seen, int lane) {
     if (cap > 0.f)
-        tile::soft_cap(scores, cap);
+        tile::soft_cap(logits, cap);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const bool is_there = (seen >> (lane / 4 + half * 8) & 1) != 0;
 #pragma unroll
         for (int n = 0; n < tile::group_row_fragments; ++n) {
-            scores.value[0][n][half * 2] = is_there ? scores.value[0][n][half * 2] : -INFINITY;
-            scores.value[0][n][half * 2 + 1] = is_there ? scores.value[0][n][half * 2 + 1] : -INFINITY;
+            logits.value[0][n][half * 2] = is_there ? logits.value[0][n][half * 2] : -INFINITY;
+            logits.value[0][n][half * 2 + 1] = is_there ? logits.value[0][n][half * 2 + 1] : -INFINITY;
         }
     }
+    bool raises = tile::GroupSoftmax::weigh(logits, work.references, scores, lane);
+    raises = ptx::named_barrier_any<tile::group_threads>(score_barrier, raises);
+    if (raises) {
+        softmax.raise(logits, work.references, place.warp(), lane, score_barrier);
+        if (place.thread() < tile::group_rows)
+            notes.shrink[place.thread()] = work.references.shrink[place.thread()];
+        (void)tile::GroupSoftmax::weigh(logits, work.references, scores, lane);
+    }
+    if (place.thread() == 0)
+        notes.is_raised = raises;
+    return tile::GroupSoftmax::is_large(work.references, lane);
 }
 
 /* 64 tokens, two tiles of the ring, and which of them there are. */
@@ -193,36 +210,22 @@ struct Tokens {
     __device__ __forceinline__ uint32_t seen_by(int warp) const {
         return (warp < 2 ? seen[0] : seen[1]) >> (warp % 2 * tile::fragment_tokens) & 0xffffu;
     }
-    /* Scales of V, by all threads of the warpgroup: two of a token each. */
-    __device__ __forceinline__ void copy_scales(tile::ValueScales &scales, int thread) const {
-        constexpr float factor = tile::ValueScales::factor;
-        const int token = thread % tile::group_tokens, half = token / Traits::tile_tokens, of_tile = token % Traits::tile_tokens;
-        const int block = thread / tile::group_tokens * 2;
-        float first = 0.f, second = 0.f;
-        if (((half == 0 ? seen[0] : seen[1]) >> of_tile & 1) != 0) {
-            const uint32_t row = (half == 0 ? tile[0] : tile[1]) + of_tile * Format::row_bytes;
-            first = Format::block_scale(row, block) * factor;
-            second = Format::block_scale(row, block + 1) * factor;
-        }
-        const uint32_t both = tile::Element<Format::matrix_dtype>::pack(first, second);
-        scales.of_token[block][token] = static_cast<uint16_t>(both);
-        scales.of_token[block + 1][token] = static_cast<uint16_t>(both >> 16);
-    }
 };
 
 /*
- * Scores and weights of all rows over the piece's tiles, two at a time. What is alike for all lanes comes from where the compiler knows
- * that: matrix instructions in what it takes for a divergent path are serialised.
+ * Scores and weights of all rows over the piece's tiles, two at a time, which are there when their scales are. What is alike for all lanes
+ * comes from where the compiler knows that: matrix instructions in what it takes for a divergent path are serialised.
  */
 __device__ __forceinline__ void attend_scores(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
                                               const tile::UnitRows<tile::rows_alike> &unit, Ring &ring, const Place &place,
                                               Turn &turn) {
     int token = __shfl_sync(tile::full_warp, unit.first_token, 0);
     const int end_token = __shfl_sync(tile::full_warp, unit.end_token, 0);
+    bool all_are_rare = params.query.soft_cap > 0.f;
     for (; token < end_token; token += Traits::score_tokens) {
         Tokens tokens;
         Scores scores, weights;
-        ring.wait_full(pipeline::tensor_k);
+        pipeline::wait_for(work.scaled[pipeline::tensor_k][turn.place()], turn.parity());
         tokens.tile[0] = tokens.tile[1] = ring.tile(pipeline::tensor_k);
         tokens.seen[0] = work.bits.of(ring.stage());
         tokens.seen[1] = 0;
@@ -230,38 +233,32 @@ __device__ __forceinline__ void attend_scores(const sparse_mla_decode_params &pa
         ring.advance();
         const bool has_second = end_token - token > Traits::tile_tokens;
         if (has_second) {
-            ring.wait_full(pipeline::tensor_k);
             tokens.tile[1] = ring.tile(pipeline::tensor_k);
             tokens.seen[1] = work.bits.of(ring.stage());
         }
         pipeline::wait_for(work.taken[turn.place()], turn.parity() ^ 1);
-        TokenNotes &notes = work.notes[turn.place()];
-        tile::clear_blocks_without_scale<Format>(tokens.rows(place.warp()), place.lane());
-        tile::group_latent_qk<Format>(scores, ptx::shared_address(&work.query), tokens.rows(place.warp()), place.lane(),
-                                      [&] { tokens.copy_scales(notes.scales, place.thread()); });
+        WeightNotes &notes = work.notes[turn.place()];
+        tile::group_latent_qk<Format>(scores, ptx::shared_address(&work.query), tokens.rows(place.warp()),
+                                      work.key_factors[turn.place()].of_token, place.warp(), place.lane(), [&] {
+                                          if (place.thread() == 0) {
+                                              notes.has_second = has_second;
+                                              notes.is_raised = false;
+                                          }
+                                      });
         const int lane = place.lane(), warp = place.warp(); /* anew: what is computed from them takes no registers above */
-        scale_scores(scores, work.row_scale, lane);
-        const float cap = params.query.soft_cap;
-        if (const uint32_t seen = tokens.seen_by(warp); pipeline::rarely(seen != 0xffffu || cap > 0.f)) {
-            Scores finished = scores; /* in memory, the others stay in registers */
-            finish_scores(finished, cap, seen, lane);
-            scores = finished;
-        }
         tile::GroupSoftmax softmax;
         work.sums.load(softmax, place.thread());
-        bool raises = tile::GroupSoftmax::weigh(scores, work.references, weights, lane);
-        raises = ptx::named_barrier_any<tile::group_threads>(score_barrier, raises);
-        if (pipeline::rarely(raises)) {
-            softmax.raise(scores, work.references, warp, lane, score_barrier);
-            if (place.thread() < tile::group_rows)
-                notes.shrink[place.thread()] = work.references.shrink[place.thread()];
-            (void)tile::GroupSoftmax::weigh(scores, work.references, weights, lane);
+        bool is_rare = all_are_rare || tokens.seen_by(warp) != 0xffffu;
+        is_rare |= tile::GroupSoftmax::weigh(scores, work.row_scale, work.references, weights, lane);
+        is_rare = ptx::named_barrier_any<tile::group_threads>(score_barrier, is_rare);
+        if (pipeline::rarely(is_rare)) {
+            Scores finished = scores; /* in memory, the others stay in registers */
+            tile::GroupSoftmax raised = softmax;
+            all_are_rare |= weigh_rare(params.query.soft_cap, work, tokens.seen_by(warp), notes, finished, raised);
+            weights = finished;
+            softmax = raised;
         }
         softmax.add<Format::matrix_dtype>(weights, ptx::shared_address(work.weights[turn.place()]), warp, lane);
-        if (place.thread() == 0) {
-            notes.is_raised = raises;
-            notes.has_second = has_second;
-        }
         ptx::fence_async_proxy();
         __syncwarp();
         if (lane == 0)
@@ -315,15 +312,33 @@ __device__ __forceinline__ void load_query(const sparse_mla_decode_params &param
     ptx::fence_async_proxy();
 }
 
+/* A warpgroup's half of the blocks, each by its factor. */
+__device__ __forceinline__ void multiply_blocks(Output &output, const float (&factors)[tile::latent_blocks], int group) {
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+        const float factor = factors[group * 2 + step / 2];
+#pragma unroll
+        for (int n = 0; n < tile::group_row_fragments; ++n) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                output.value[step][n][i] *= factor;
+        }
+    }
+}
+
 /* Outputs of all rows over the piece's tiles, which are there when their weights are. */
 __device__ __forceinline__ void attend_output(WorkMemory<stages> &work, const tile::UnitRows<tile::rows_alike> &unit, Ring &ring,
                                               const Place &place, Output &output, Turn &turn) {
     const int in_turns = (unit.end_token - unit.first_token + Traits::score_tokens - 1) / Traits::score_tokens;
     for (int turns = __shfl_sync(tile::full_warp, in_turns, 0); turns > 0; --turns) {
+        pipeline::wait_for(work.scaled[pipeline::tensor_v][turn.place()], turn.parity());
         pipeline::wait_for(work.published[turn.place()], turn.parity());
-        const TokenNotes &notes = work.notes[turn.place()];
+        const WeightNotes &notes = work.notes[turn.place()];
+        const tile::ValueScales &scales = work.value_scales[turn.place()];
         if (__any_sync(tile::full_warp, notes.is_raised))
             tile::shrink_output(output, notes.shrink, place.lane());
+        if (__any_sync(tile::full_warp, scales.is_raised))
+            multiply_blocks(output, scales.shrink, place.group);
         const bool has_second = __any_sync(tile::full_warp, notes.has_second);
         const tile::TokenFragments<Format, Traits::tile_tokens, Traits::tile_tokens / tile::fragment_tokens> tokens(
             0, Traits::tile_tokens, false, place.lane());
@@ -338,9 +353,11 @@ __device__ __forceinline__ void attend_output(WorkMemory<stages> &work, const ti
         uint32_t chunks[2][4];
         tile::load_first_values(chunks, ring.tile(pipeline::tensor_k), tokens, place.group, place.warp(), place.lane());
         tile::group_latent_pv<false>(output, ptx::shared_address(work.weights[turn.place()]), chunks, tokens,
-                                     tile::ScaledValues(notes.scales), 0, place.group, place.warp(), place.lane(), tile_of);
+                                     tile::ScaledValues(scales.of_token), 0, place.group, place.warp(), place.lane(), tile_of);
         ring.release(pipeline::tensor_k, place.lane());
         ring.advance();
+        if (turns == 1)
+            multiply_blocks(output, scales.unit, place.group);
         if (place.lane() == 0)
             ptx::mbarrier_arrive(ptx::shared_address(&work.taken[turn.place()]));
         ++turn.number;
@@ -369,6 +386,40 @@ __device__ __forceinline__ void consume_output(const sparse_mla_decode_params &p
     }
 }
 
+/* --------------------------------------------------------------------------------------------------------- the announcer warp */
+
+/* What all others need of the scales of a piece's tokens, two tiles at a time, once they are there. */
+__device__ __forceinline__ void scale_tokens(WorkMemory<stages> &work, const tile::UnitRows<tile::rows_alike> &unit, Ring &ring,
+                                             Turn &turn, int lane) {
+    constexpr int lane_tokens = 2, half_lanes = Traits::tile_tokens / lane_tokens;
+    tile::ScaledTokensWriter<Format> writer;
+    writer.begin();
+    for (int token = unit.first_token; token < unit.end_token; token += Traits::score_tokens) {
+        uint32_t row = 0, seen = 0; /* of the lane's two tokens */
+        for (int half = 0; half < 2 && token + half * Traits::tile_tokens < unit.end_token; ++half) {
+            ring.wait_full(pipeline::tensor_k);
+            if (half == lane / half_lanes) {
+                row = ring.tile(pipeline::tensor_k) + lane % half_lanes * (lane_tokens * Format::row_bytes);
+                seen = work.bits.of(ring.stage()) >> (lane % half_lanes * lane_tokens) & 3;
+            }
+            ring.advance();
+        }
+        const uint32_t at = turn.place(), before = turn.parity() ^ 1;
+        writer.load(row, seen);
+        pipeline::wait_for(work.published[at], before); /* and so nobody reads the factors any more */
+        writer.write(work.key_factors[at], lane);
+        __syncwarp();
+        if (lane == 0)
+            ptx::mbarrier_arrive(ptx::shared_address(&work.scaled[pipeline::tensor_k][at]));
+        pipeline::wait_for(work.taken[at], before);
+        writer.write(work.value_scales[at], lane);
+        __syncwarp();
+        if (lane == 0)
+            ptx::mbarrier_arrive(ptx::shared_address(&work.scaled[pipeline::tensor_v][at]));
+        ++turn.number;
+    }
+}
+
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
@@ -386,6 +437,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
         work.sequences = pipeline::Sequences(params.schedule);
         Ring::initialise(work.barriers, 1, Traits::consumer_warps);
         for (int place = 0; place < Traits::weight_places; ++place) {
+            ptx::mbarrier_init(ptx::shared_address(&work.scaled[pipeline::tensor_k][place]), 1);
+            ptx::mbarrier_init(ptx::shared_address(&work.scaled[pipeline::tensor_v][place]), 1);
             ptx::mbarrier_init(ptx::shared_address(&work.published[place]), tile::group_warps);
             ptx::mbarrier_init(ptx::shared_address(&work.taken[place]), Traits::score_warp);
         }
@@ -409,7 +462,11 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
     ptx::give_registers<Traits::other_registers>();
     if (warp == Traits::announcer_warp) {
         schedule.count(); /* each for itself: the gather has no registers for what both would keep */
-        pipeline::announce_query_tokens<Traits::row_tile>(params.schedule, schedule, work.pieces, lane);
+        Ring ahead = ring;
+        Turn turn;
+        pipeline::announce_query_tokens<Traits::row_tile>(params.schedule, schedule, work.pieces, lane, [&](const auto &piece) {
+            scale_tokens(work, piece.rows, ahead, turn, lane);
+        });
     } else if (warp < Traits::announcer_warp) {
         schedule.count();
         /* The first queries are asked for ahead of the first rows: all CTAs begin at once, and behind six tiles of each they come late. */

@@ -42,11 +42,12 @@ struct PieceQuery {
 /*
  * The announcer warp: every piece of this worker in order, then the end of work; described is who shares its unit. Consumers see what there
  * is to see of a tile with it.
- * behind_first(first piece) is called once, where there is any: the ids of its first rows are on their way then, and no row yet.
+ * behind_name(piece) is called for each that is named, before it is described; for the first one the ids of its first rows are on their way then, and
+ * no row yet.
  */
-template <int row_tile, int cluster_size, class BehindFirst>
+template <int row_tile, int cluster_size, class BehindName>
 __device__ __forceinline__ void announce_query_tokens(const schedule_params &params, SparseSchedule<cluster_size> &schedule,
-                                                      PieceQueue<tile::rows_alike> &pieces, int lane, BehindFirst behind_first) {
+                                                      PieceQueue<tile::rows_alike> &pieces, int lane, BehindName behind_name) {
     for (uint32_t number = 0;; ++number) {
         Piece piece = schedule.next();
         AnnouncedPiece<tile::rows_alike> &slot = pieces.wait_empty(number);
@@ -67,9 +68,8 @@ __device__ __forceinline__ void announce_query_tokens(const schedule_params &par
         if (piece.end_of_work)
             return;
         __syncwarp();
-        if (number == 0)
-            behind_first(slot);
-        schedule.find_parts(piece); /* behind the name: consumers ask for queries first, which needs no parts */
+        behind_name(slot);
+        schedule.find_parts(piece); /* consumers need no parts before the piece ends */
         if (lane == 0)
             slot.piece.parts = piece.parts;
         pieces.describe(number);

@@ -26,23 +26,23 @@ struct UnscaledValues {
     __device__ __forceinline__ void load(int, int, int) {}
 };
 
-/*
- * Scales of V: bf16 of them times 2^-shift, which is taken back in the results' scale: so they have their place in the range of bf16 beside
- * the 2^-120 that ValueReader leaves out. One that is a power of two loses nothing; others are rounded, and what they make of an element.
- * Those of 2^58 and more become infinite, and elements of less than 2^-76 times their scale zero. A token that is missing has zeros: whatever lies in its place is a
- * finite number.
- */
-struct ValueScales {
-    static constexpr int shift = 50;
-    static constexpr float factor = 0x1p70f; /* 2^(120 - shift) */
-    uint16_t of_token[latent_blocks][group_tokens];
-};
-
-/* Rows whose V is multiplied by them. */
+/* Rows whose V becomes fp16 as that of plain e4m3 does, and is multiplied by scales there. */
 template <class Format>
 struct ScaledRows : Format {
     static_assert(Format::has_block_scales && Format::v_scale == 1.f, "a format whose blocks have scales");
-    static constexpr float v_scale = 0x1p50f; /* 2^shift */
+    static constexpr int matrix_dtype = KERNEL_DTYPE_FP16;
+
+    struct ValueReader : Format::Latent::ValueReader {
+        using Format::Latent::ValueReader::ValueReader;
+        /* `scales`: of the tokens of each half. */
+        static __device__ __forceinline__ void convert(uint32_t (&values)[4], const uint32_t (&chunks)[4], int step,
+                                                       const uint32_t (&scales)[2]) {
+            Format::Latent::ValueReader::convert(values, chunks, step);
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                values[i] = ptx::multiply_fp16x2(values[i], scales[i / 2]);
+        }
+    };
 };
 
 /* Those of a fragment's tokens, of a warpgroup's two blocks: a lane's tokens 2 (l%4) and the next, and 8 further. */
@@ -50,7 +50,8 @@ struct ScaledValues {
     const uint32_t scales;
     uint32_t pair[latent_blocks / 2][2];
 
-    explicit __device__ __forceinline__ ScaledValues(const ValueScales &scales) : scales(ptx::shared_address(&scales)) {}
+    explicit __device__ __forceinline__ ScaledValues(const uint16_t (&of_token)[latent_blocks][group_tokens])
+        : scales(ptx::shared_address(of_token)) {}
     __device__ __forceinline__ void load(int group, int fragment, int lane) {
 #pragma unroll
         for (int block = 0; block < latent_blocks / 2; ++block) {
@@ -66,55 +67,6 @@ struct ScaledValues {
     }
 };
 
-/*
- * Of the lane's tokens, l/4 and 8 further of the fragment at `rows`, the scale of a block, no smaller than 2^-60: others are divided by it.
- * Where it is 0, so are the block's elements (clear_blocks_without_scale).
- */
-template <class Format>
-__device__ __forceinline__ void load_block_scales(float (&scales)[2], uint32_t rows, int block, int lane) {
-    const uint32_t row = rows + (lane >> 2) * Format::row_bytes;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const float scale = Format::block_scale(row + half * 8 * Format::row_bytes, block);
-        scales[half] = fabsf(scale) < 0x1p-60f ? 0x1p-60f : scale; /* NaN stays */
-    }
-}
-
-/* Its elements become zeros, but for NaN. */
-template <class Format>
-__device__ __noinline__ void clear_block(uint32_t row, int block) {
-    const uint32_t first = row + block * latent_block_dims;
-#pragma unroll 1
-    for (int byte = 0; byte < latent_block_dims; byte += 16) {
-        uint32_t words[4];
-        ptx::load_shared(words, first + byte);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const uint32_t is_nan = ((words[i] & 0x7f7f7f7fu) + 0x01010101u) >> 7 & 0x01010101u; /* 0x7f and 0xff */
-            words[i] &= is_nan * 0xffu;
-        }
-        ptx::store_shared(first + byte, words);
-    }
-}
-
-/*
- * Blocks whose scale is 0 become zeros, of the warp's 16 tokens at `rows`: as K their scale counts as another (load_block_scales); as V
- * they are multiplied by 0 then as before. Every lane looks at two of a token's scales.
- */
-template <Mixed Format>
-__device__ __forceinline__ void clear_blocks_without_scale(uint32_t rows, int lane) {
-    const uint32_t row = rows + (lane >> 1) * Format::row_bytes;
-    const int first = (lane & 1) * 2;
-    const bool is_zero[] = {Format::block_scale(row, first) == 0.f, Format::block_scale(row, first + 1) == 0.f};
-    if (!__any_sync(full_warp, is_zero[0] || is_zero[1]))
-        return;
-    if (is_zero[0])
-        clear_block<Format>(row, first);
-    if (is_zero[1])
-        clear_block<Format>(row, first + 1);
-    __syncwarp();
-}
-
 /* Of both tokens. */
 __device__ __forceinline__ void multiply_tokens(ScoreFragment<1, group_row_fragments> &scores, const float (&factors)[2]) {
 #pragma unroll
@@ -126,29 +78,35 @@ __device__ __forceinline__ void multiply_tokens(ScoreFragment<1, group_row_fragm
 }
 
 /*
- * scores^T = K Q^T of mixed rows whose blocks have scales. `rows`: of the warp's 16 tokens. There are two sums, which take turns:
+ * scores^T = K Q^T of mixed rows whose blocks have scales. `rows`: of the warp's 16 tokens. There are two sums, which take turns, and while
+ * one of them is multiplied, the other's instructions are on their way:
  *
- *     even    ((rope / s0 + block 0) s0 / s2 + block 2) s2
- *     odd     (block 1 s1 / s3 + block 3) s3
+ *     block 0 | block 1 | scores s0 / s2 + block 2 | odd s1 / s3 + block 3 | scores s2 + the dims that have no scale | scores + odd s3
+ *       scores    odd       scores                     odd                     scores
  *
- * While one of them is multiplied, the other's instructions are on their way, and while a pair of steps is, the next one is converted, and the
- * one after that read: the tensor core waits for nothing before the end. meanwhile(): called once, with matrix instructions on their way.
+ * Factors come from `factors`, KeyFactors::of_token. While a pair of steps is on its way, the next one is converted, and the one after
+ * that read: the tensor core waits for nothing before the end. meanwhile(): called once, with matrix instructions on their way.
  */
 template <Mixed Format, class Meanwhile>
 __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragments> &scores, uint32_t query, uint32_t rows,
-                                                int lane, Meanwhile meanwhile) {
+                                                const float (&factors)[latent_blocks + 1][group_tokens], int warp, int lane,
+                                                Meanwhile meanwhile) {
     static_assert(Format::has_block_scales && latent_blocks == 4, "a format whose blocks have scales");
     constexpr int together = 2, sets = 3, rope_steps = Format::steps - Format::latent_steps;
     constexpr int block_steps = Format::latent_steps / latent_blocks;
     static_assert(block_steps % together == 0 && rope_steps % together == 0, "pairs of steps");
-    constexpr int order[latent_blocks] = {1, 0, 3, 2};
     ScoreFragment<1, group_row_fragments> odd;
     uint32_t keys[sets][together][4], chunks[4];
     const uint64_t queries = ptx::operand_computed_here(ptx::swizzled_operand(query));
     const TokenFragments<Format, fragment_tokens, 1> tokens(0, fragment_tokens, false, lane);
     const typename Format::Latent::KeyReader latent(rows, tokens, 0, lane);
     typename Format::Rope::KeyReader rope(rows + Format::rope_byte, tokens, 0, lane);
-    latent.load(chunks, order[0] * block_steps / together);
+    const auto load_factors = [&](float(&of_lane)[2], int number) {
+        const int token = warp * fragment_tokens + (lane >> 2);
+        of_lane[0] = factors[number][token];
+        of_lane[1] = factors[number][token + 8];
+    };
+    latent.load(chunks, 0);
 #pragma unroll
     for (int step = 0; step < rope_steps; step += together) {
         uint32_t(&operands)[together][4] = keys[step / together];
@@ -164,45 +122,40 @@ __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragm
         ptx::wgmma_commit();
     }
 #pragma unroll
-    for (int number = 0; number < Format::latent_steps; number += together) {
-        const int turn = number / block_steps, of_block = number % block_steps, step = order[turn] * block_steps + of_block;
-        ScoreFragment<1, group_row_fragments> &sum = turn % 2 == 0 ? odd : scores;
-        uint32_t(&operands)[together][4] = keys[(number + rope_steps) / together % sets];
+    for (int step = 0; step < Format::latent_steps; step += together) {
+        const int block = step / block_steps, of_block = step % block_steps;
+        ScoreFragment<1, group_row_fragments> &sum = block % 2 == 0 ? odd : scores;
+        uint32_t(&operands)[together][4] = keys[(step + rope_steps) / together % sets];
 #pragma unroll
         for (int i = 0; i < together; ++i)
             latent.convert(operands[i], chunks, i);
-        if (const int next = number + together; next < Format::latent_steps)
-            latent.load(chunks, (order[next / block_steps] * block_steps + next % block_steps) / together);
+        if (const int next = step + together; next < Format::latent_steps)
+            latent.load(chunks, next / together);
         ptx::wgmma_wait_but<1>();
         ptx::wgmma_fence();
 #pragma unroll
         for (int i = 0; i < together; ++i)
             group_mma<Format::Latent::matrix_dtype>(sum.value[0], operands[i],
                                                     OperandRows<group_rows>::operand_behind(queries, step + i),
-                                                    turn > 0 || of_block + i > 0);
+                                                    block > 0 || of_block + i > 0);
         ptx::wgmma_commit();
-        if (of_block == together * 2 && turn < latent_blocks - 1) { /* all of the other sum are done */
-            float factors[2], before[2] = {1.f, 1.f};
-            load_block_scales<Format>(factors, rows, order[turn + 1], lane);
-            if (turn > 0)
-                load_block_scales<Format>(before, rows, order[turn - 1], lane);
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-                factors[half] = __fdividef(before[half], factors[half]);
-            ScoreFragment<1, group_row_fragments> &other = turn % 2 == 0 ? scores : odd;
+        if (of_block == together * 2 && block < latent_blocks - 1) { /* all of the other sum are done */
+            float of_lane[2];
+            load_factors(of_lane, block);
+            ScoreFragment<1, group_row_fragments> &other = block % 2 == 0 ? scores : odd;
             ptx::accumulator_is_ready(other.value[0]);
-            multiply_tokens(other, factors);
+            multiply_tokens(other, of_lane);
         }
-        if (number == block_steps)
+        if (step == block_steps)
             meanwhile();
     }
-    float scales[2], of_odd[2];
-    load_block_scales<Format>(of_odd, rows, order[2], lane);
-    load_block_scales<Format>(scales, rows, order[3], lane);
+    float of_odd[2], of_scores[2];
+    load_factors(of_odd, latent_blocks - 1);
+    load_factors(of_scores, latent_blocks);
     ptx::wgmma_wait();
     ptx::accumulator_is_ready(scores.value[0]);
     ptx::accumulator_is_ready(odd.value[0]);
-    multiply_tokens(scores, scales);
+    multiply_tokens(scores, of_scores);
 #pragma unroll
     for (int n = 0; n < group_row_fragments; ++n) {
 #pragma unroll

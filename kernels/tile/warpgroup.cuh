@@ -173,6 +173,11 @@ struct GroupRowValues {
 struct GroupSoftmax {
     using Scores = ScoreFragment<1, group_row_fragments>;
     static constexpr float rescale_threshold = 8.f;
+    /*
+     * Beyond it logits are rounded before a reference is taken from them, as they are where it is raised: what rounding leaves out of its own logit is then
+     * a difference that counts. Below, it is less than 2^-4.
+     */
+    static constexpr float largest_reference = 0x1p20f;
 
     float sum[group_row_fragments][2];
 
@@ -218,10 +223,7 @@ struct GroupSoftmax {
         return exceeds;
     }
 
-    /*
-     * The same of products, which `factors` make logits, and with what was read of the references before. What a factor makes of a product is
-     * rounded: else the largest of huge scores would not be its own reference.
-     */
+    /* Of products, which `factors` make logits in the same step (largest_reference); with what was read of the references before. */
     static __device__ __forceinline__ bool weigh(const Scores &products, const GroupRowValues &factors,
                                                  const GroupRowValues &references, Scores &weights) {
         float largest = -INFINITY;
@@ -230,13 +232,44 @@ struct GroupSoftmax {
             float differences[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-                differences[i] = __fmul_rn(products.value[0][n][i], factors.value[n][i % 2]) - references.value[n][i % 2];
+                differences[i] = fmaf(products.value[0][n][i], factors.value[n][i % 2], -references.value[n][i % 2]);
             largest = fmaxf(largest, fmaxf(fmaxf(differences[0], differences[1]), fmaxf(differences[2], differences[3])));
 #pragma unroll
             for (int i = 0; i < 4; ++i)
                 weights.value[0][n][i] = ptx::exp2_approx(differences[i]);
         }
         return largest > rescale_threshold;
+    }
+
+    /* Likewise. */
+    static __device__ __forceinline__ bool weigh(const Scores &products, const float (&factors)[group_rows],
+                                                 const GroupReferences &references, Scores &weights, int lane) {
+        float largest = -INFINITY;
+#pragma unroll
+        for (int n = 0; n < group_row_fragments; ++n) {
+            const float2 factor = of_rows(factors, n, lane), reference = of_rows(references.reference, n, lane);
+            float differences[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                differences[i] = i % 2 == 0 ? fmaf(products.value[0][n][i], factor.x, -reference.x)
+                                            : fmaf(products.value[0][n][i], factor.y, -reference.y);
+            largest = fmaxf(largest, fmaxf(fmaxf(differences[0], differences[1]), fmaxf(differences[2], differences[3])));
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                weights.value[0][n][i] = ptx::exp2_approx(differences[i]);
+        }
+        return largest > rescale_threshold;
+    }
+
+    /* Whether a row's reference is beyond largest_reference; of all rows, which a warp has. */
+    static __device__ __forceinline__ bool is_large(const GroupReferences &references, int lane) {
+        bool some = false;
+#pragma unroll
+        for (int n = 0; n < group_row_fragments; ++n) {
+            const float2 of_lane = of_rows(references.reference, n, lane);
+            some |= fabsf(of_lane.x) > largest_reference || fabsf(of_lane.y) > largest_reference;
+        }
+        return __any_sync(full_warp, some);
     }
 
     /* By all warps, where one of their scores exceeds: no score is above the references then. The output is to follow, shrink_output. */
