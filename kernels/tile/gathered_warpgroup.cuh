@@ -7,7 +7,7 @@
  *     output^T [256 dims, 64 rows] += V^T p^T        two of them, a half of the dims of V each; warp w has a quarter of every 128
  *
  * K and V are read from the rows into registers and converted there: no converted row ever lies in shared memory. Where blocks of 128 dims
- * have scales, K's are multiplied in f32, with the sum of a block's products, and V's in bf16, with its elements (ScaledValues).
+ * have scales, K's are multiplied in f32, with the sum of a block's products, and V's in fp16, with its elements (ScaledValues).
  */
 #pragma once
 
@@ -78,14 +78,14 @@ __device__ __forceinline__ void multiply_tokens(ScoreFragment<1, group_row_fragm
 }
 
 /*
- * scores^T = K Q^T of mixed rows whose blocks have scales. `rows`: of the warp's 16 tokens. There are two sums, which take turns, and while
- * one of them is multiplied, the other's instructions are on their way:
+ * scores^T = K Q^T of mixed rows whose blocks have scales. `rows`: of the warp's 16 tokens. There are two sums, which take turns:
  *
- *     block 0 | block 1 | scores s0 / s2 + block 2 | odd s1 / s3 + block 3 | scores s2 + the dims that have no scale | scores + odd s3
- *       scores    odd       scores                     odd                     scores
+ *     scores  ((rope / s1 + block 1) s1 / s3 + block 3) s3
+ *     odd     (block 0 s0 / s2 + block 2) s2
  *
- * Factors come from `factors`, KeyFactors::of_token. While a pair of steps is on its way, the next one is converted, and the one after
- * that read: the tensor core waits for nothing before the end. meanwhile(): called once, with matrix instructions on their way.
+ * Their factors come from `factors`, KeyFactors::of_token. While one of the two is multiplied by one, the other's instructions are on their way, and
+ * while a pair of steps is, the next one is converted, and the one after that read: the tensor core waits for nothing before the end.
+ * meanwhile(): called once, with matrix instructions on their way.
  */
 template <Mixed Format, class Meanwhile>
 __device__ __forceinline__ void group_latent_qk(ScoreFragment<1, group_row_fragments> &scores, uint32_t query, uint32_t rows,

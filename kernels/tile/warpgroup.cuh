@@ -174,8 +174,8 @@ struct GroupSoftmax {
     using Scores = ScoreFragment<1, group_row_fragments>;
     static constexpr float rescale_threshold = 8.f;
     /*
-     * Beyond it logits are rounded before a reference is taken from them, as they are where it is raised: what rounding leaves out of its own logit is then
-     * a difference that counts. Below, it is less than 2^-4.
+     * Beyond it a product becomes a logit, which is rounded, before its reference is taken from it, as where references are raised: else the difference of
+     * the largest from its own reference would be what rounding left out. Up to it that is less than 2^-4.
      */
     static constexpr float largest_reference = 0x1p20f;
 
@@ -223,7 +223,7 @@ struct GroupSoftmax {
         return exceeds;
     }
 
-    /* Of products, which `factors` make logits in the same step (largest_reference); with what was read of the references before. */
+    /* Of products, which `factors` make logits in the same step; with what was read of both before. Not with references that are large. */
     static __device__ __forceinline__ bool weigh(const Scores &products, const GroupRowValues &factors,
                                                  const GroupRowValues &references, Scores &weights) {
         float largest = -INFINITY;
@@ -241,7 +241,7 @@ struct GroupSoftmax {
         return largest > rescale_threshold;
     }
 
-    /* Likewise. */
+    /* The same, which reads both. */
     static __device__ __forceinline__ bool weigh(const Scores &products, const float (&factors)[group_rows],
                                                  const GroupReferences &references, Scores &weights, int lane) {
         float largest = -INFINITY;
@@ -261,7 +261,7 @@ struct GroupSoftmax {
         return largest > rescale_threshold;
     }
 
-    /* Whether a row's reference is beyond largest_reference; of all rows, which a warp has. */
+    /* Whether a row's reference is beyond largest_reference, or it has none yet; of all rows, which a warp has. */
     static __device__ __forceinline__ bool is_large(const GroupReferences &references, int lane) {
         bool some = false;
 #pragma unroll
