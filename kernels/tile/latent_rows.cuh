@@ -105,25 +105,15 @@ struct LatentRows<KERNEL_KV_ROW_SCALED656, KERNEL_DTYPE_E4M3, 576> {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const uint32_t bytes = chunks[step % 2 * 2 + half];
-                values[half * 2] = widen(bytes << 8, bytes << 4, two_to_120);
-                values[half * 2 + 1] = widen(bytes, bytes >> 4, two_to_120);
-            }
-        }
-        /* Times the scales of the tokens of each half, which have the 2^120 in them. */
-        static __device__ __forceinline__ void convert(uint32_t (&values)[4], const uint32_t (&chunks)[4], int step,
-                                                       const uint32_t (&scales)[2]) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const uint32_t bytes = chunks[step % 2 * 2 + half];
-                values[half * 2] = widen(bytes << 8, bytes << 4, scales[half]);
-                values[half * 2 + 1] = widen(bytes, bytes >> 4, scales[half]);
+                values[half * 2] = widen(bytes << 8, bytes << 4);
+                values[half * 2 + 1] = widen(bytes, bytes >> 4);
             }
         }
 
       private:
         static constexpr uint32_t two_to_120 = 0x7b807b80u;
-        static __device__ __forceinline__ uint32_t widen(uint32_t signs, uint32_t others, uint32_t factors) {
-            return ptx::multiply_bf16x2((signs & 0x80008000u) | (others & 0x07f007f0u), factors);
+        static __device__ __forceinline__ uint32_t widen(uint32_t signs, uint32_t others) {
+            return ptx::multiply_bf16x2((signs & 0x80008000u) | (others & 0x07f007f0u), two_to_120);
         }
     };
 
