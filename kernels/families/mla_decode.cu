@@ -134,7 +134,8 @@ using Schedule = pipeline::SplitSchedule<Traits::cluster_size, true>;
 constexpr int pairs = Traits::warp_steps / Traits::teams * (Traits::row_tile / 8) * 2, own_pairs = pairs / Traits::cluster_size;
 constexpr int vector_width = std::min(own_pairs * 2, 4);
 using Whole = pipeline::FragmentSlice<Format, Traits::row_tile, pairs, Traits::consumer_threads, vector_width>;
-using Own = pipeline::FragmentSlice<Format, Traits::row_tile, own_pairs, Traits::consumer_threads, vector_width>;
+using Own = pipeline::FragmentSlice<Format, Traits::row_tile, own_pairs, Traits::consumer_threads, vector_width,
+                                    (Traits::cluster_size > 1)>;
 using TeamFold = pipeline::TeamFold<Whole, Traits::teams>;
 using Exchange = pipeline::FragmentExchange<Whole, Own, Traits::cluster_size>;
 using WorkerFold = pipeline::FragmentFold<Own, 1>;

@@ -79,7 +79,7 @@ using Format = Traits::Format;
 using Query = tile::OperandQuery<Format>;
 using ByteQuery = tile::ByteQuery<Format, Traits::row_tile, Traits::output_threads>;
 using Scores = tile::GroupSoftmax::Scores;
-using Result = pipeline::TransposedResult<Format, Traits::v_dim>;
+using Result = pipeline::TransposedResult<Format, Traits::v_dim, Format::largest_value, false>;
 using Output = Result::Output;
 using Schedule = pipeline::SplitSchedule<1, true>;
 using Turn = pipeline::WeightTurn<Traits::weight_places>;
@@ -112,8 +112,8 @@ struct WorkMemory {
     };
     uint32_t next_slice; /* of a unit that is added up: pipeline::SliceDealer */
     tile::GroupReferences references;
-    alignas(16) float row_scale[Traits::row_tile]; /* of the rows' products with K; at the end of their results */
-    float statistics[Traits::row_tile][2];         /* reference and sum of the rows of a piece */
+    alignas(16) float row_scale[Traits::row_tile];     /* of the rows' products with K; at the end of their results */
+    alignas(16) float statistics[Traits::row_tile][2]; /* reference and sum of the rows of a piece */
     alignas(16) TileNotes notes[Traits::weight_places];
     /* Of each place: one arrival of each warp that wrote it, or read it. */
     uint64_t published[Traits::weight_places], taken[Traits::weight_places];
@@ -370,8 +370,9 @@ __device__ __forceinline__ void consume_output(const mla_decode_params &params, 
         attend_output(params, work, announced.rows, ring, place, output, turn);
         meet_consumers(); /* statistics are there, and nobody reads query and weights any more */
         const auto rows_of = [&](int first_row) { return map_rows(params, announced.rows, announced.piece, first_row); };
-        Result::hand_over(params, work.result, work.next_slice, work.statistics, work.row_scale, announced, rows_of, place,
-                          output, meet_output);
+        Result::hand_over(
+            params, work.result, work.next_slice, work.statistics, work.row_scale, announced, rows_of, place, output,
+            [](int) { return 1.f; }, meet_output);
         number = announced.number; /* anew: kept over the loop it would take a register from it */
         work.pieces.wait_described(number);
         work.pieces.pop(number);

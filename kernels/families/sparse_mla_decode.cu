@@ -107,12 +107,12 @@ constexpr bool has_cluster = Traits::cluster_size > 1;
 constexpr int pairs = Traits::warp_steps * (Traits::row_tile / 8) * 2, own_pairs = pairs / Traits::cluster_size;
 constexpr int vector_width = std::min(own_pairs * 2, 4);
 using Whole = pipeline::FragmentSlice<Format, Traits::row_tile, pairs, Traits::consumer_threads, vector_width>;
-using Own = pipeline::FragmentSlice<Format, Traits::row_tile, own_pairs, Traits::consumer_threads, vector_width>;
+using Own = pipeline::FragmentSlice<Format, Traits::row_tile, own_pairs, Traits::consumer_threads, vector_width, has_cluster>;
 using Exchange = pipeline::FragmentExchange<Whole, Own, Traits::cluster_size>;
 /* Workers fold it in blocks. */
 constexpr int block_pairs = std::min(own_pairs, Traits::fold_pairs), fold_blocks = own_pairs / block_pairs;
 static_assert(fold_blocks == 1 || !has_cluster, "blocks begin at a CTA's first pair");
-using Block = pipeline::FragmentSlice<Format, Traits::row_tile, block_pairs, Traits::consumer_threads, vector_width>;
+using Block = pipeline::FragmentSlice<Format, Traits::row_tile, block_pairs, Traits::consumer_threads, vector_width, has_cluster>;
 using WorkerFold = pipeline::FragmentFold<Block, fold_blocks>;
 constexpr int parts_together = std::max((has_cluster ? 4 : 8) / Block::per_thread, 1); /* on their way at a time */
 

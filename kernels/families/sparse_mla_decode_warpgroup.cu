@@ -86,7 +86,7 @@ struct Traits {
 using Format = Traits::Format;
 using Query = tile::OperandQuery<Format>;
 using Scores = tile::GroupSoftmax::Scores;
-using Result = pipeline::TransposedResult<Format, Traits::v_dim>;
+using Result = pipeline::TransposedResult<Format, Traits::v_dim, tile::ValueScales::largest_value, true>;
 using Output = Result::Output;
 using Schedule = pipeline::SparseSchedule<1>;
 using Turn = pipeline::WeightTurn<Traits::weight_places>;
@@ -112,8 +112,9 @@ struct WorkMemory {
     };
     uint32_t next_slice; /* of a unit that is added up: pipeline::SliceDealer */
     tile::GroupReferences references;
-    alignas(16) float row_scale[Traits::row_tile]; /* of the rows' products with K; at the end of their results */
-    float statistics[Traits::row_tile][2];         /* reference and sum of the rows of a piece */
+    alignas(16) float row_scale[Traits::row_tile];     /* of the rows' products with K; at the end of their results */
+    alignas(16) float statistics[Traits::row_tile][2]; /* reference and sum of the rows of a piece */
+    float block_units[tile::latent_blocks];            /* of its output */
     tile::SharedSums sums;
     tile::KeyFactors key_factors[Traits::weight_places];
     tile::ValueScales value_scales[Traits::weight_places];
@@ -312,24 +313,12 @@ __device__ __forceinline__ void load_query(const sparse_mla_decode_params &param
     ptx::fence_async_proxy();
 }
 
-/* A warpgroup's half of the blocks, each by its factor. */
-__device__ __forceinline__ void multiply_blocks(Output &output, const float (&factors)[tile::latent_blocks], int group) {
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-        const float factor = factors[group * 2 + step / 2];
-#pragma unroll
-        for (int n = 0; n < tile::group_row_fragments; ++n) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                output.value[step][n][i] *= factor;
-        }
-    }
-}
-
 /* Outputs of all rows over the piece's tiles, which are there when their weights are. */
 __device__ __forceinline__ void attend_output(WorkMemory<stages> &work, const tile::UnitRows<tile::rows_alike> &unit, Ring &ring,
                                               const Place &place, Output &output, Turn &turn) {
     const int in_turns = (unit.end_token - unit.first_token + Traits::score_tokens - 1) / Traits::score_tokens;
+    if (in_turns == 0 && ptx::thread_index_here() < tile::latent_blocks)
+        work.block_units[ptx::thread_index_here()] = 1.f;
     for (int turns = __shfl_sync(tile::full_warp, in_turns, 0); turns > 0; --turns) {
         pipeline::wait_for(work.scaled[pipeline::tensor_v][turn.place()], turn.parity());
         pipeline::wait_for(work.published[turn.place()], turn.parity());
@@ -338,7 +327,8 @@ __device__ __forceinline__ void attend_output(WorkMemory<stages> &work, const ti
         if (__any_sync(tile::full_warp, notes.is_raised))
             tile::shrink_output(output, notes.shrink, place.lane());
         if (__any_sync(tile::full_warp, scales.is_raised))
-            multiply_blocks(output, scales.shrink, place.group);
+            tile::multiply_blocks(
+                output, [&](int block) { return scales.shrink[block]; }, place.group);
         const bool has_second = __any_sync(tile::full_warp, notes.has_second);
         const tile::TokenFragments<Format, Traits::tile_tokens, Traits::tile_tokens / tile::fragment_tokens> tokens(
             0, Traits::tile_tokens, false, place.lane());
@@ -356,8 +346,8 @@ __device__ __forceinline__ void attend_output(WorkMemory<stages> &work, const ti
                                      tile::ScaledValues(scales.of_token), 0, place.group, place.warp(), place.lane(), tile_of);
         ring.release(pipeline::tensor_k, place.lane());
         ring.advance();
-        if (turns == 1)
-            multiply_blocks(output, scales.unit, place.group);
+        if (turns == 1 && ptx::thread_index_here() < tile::latent_blocks)
+            work.block_units[ptx::thread_index_here()] = scales.unit[ptx::thread_index_here()];
         if (place.lane() == 0)
             ptx::mbarrier_arrive(ptx::shared_address(&work.taken[turn.place()]));
         ++turn.number;
@@ -379,8 +369,9 @@ __device__ __forceinline__ void consume_output(const sparse_mla_decode_params &p
         work.pieces.wait_described(announced.number);
         meet_consumers(); /* statistics are there, and nobody reads query and weights any more */
         const auto rows_of = [&](int first_row) { return map_rows(params, announced.rows, announced.piece, first_row); };
-        Result::hand_over(params, work.result, work.next_slice, work.statistics, work.row_scale, announced, rows_of, place,
-                          output, meet_output);
+        Result::hand_over(
+            params, work.result, work.next_slice, work.statistics, work.row_scale, announced, rows_of, place, output,
+            [&](int block) { return work.block_units[block]; }, meet_output);
         number = announced.number; /* anew: kept over the loop it would take a register from it */
         work.pieces.pop(number);
     }

@@ -23,7 +23,8 @@ namespace pipeline {
 /* What one CTA sends to another, as the threads hold it. `squares`: that a CTA owns of each warpgroup's columns. */
 template <class S, int squares>
 struct alignas(16) AccumulatorMessage {
-    float output[squares][S::per_thread][S::threads][S::width];
+    float output[squares][S::word_vectors][S::threads][S::word_width];
+    float sums[squares][S::threads][S::statistics]; /* of the rows' weights, with the square's units */
 };
 
 /* Lies in shared memory; its barriers count rounds. */
@@ -33,9 +34,9 @@ struct AccumulatorExchange {
     static constexpr int warps = S::threads / 32, rows = 64;
     using Message = AccumulatorMessage<S, squares>;
 
-    alignas(16) float statistics[cluster_size][rows][2]; /* reference and sum, of the CTA of that rank */
-    alignas(8) uint64_t ready;                           /* one arrival of every other CTA: what it would be sent has a place */
-    alignas(8) uint64_t received;                        /* this CTA's arrival, and the bytes from the others */
+    alignas(16) float references[cluster_size][rows]; /* of the CTA of that rank */
+    alignas(8) uint64_t ready;                        /* one arrival of every other CTA: what it would be sent has a place */
+    alignas(8) uint64_t received;                     /* this CTA's arrival, and the bytes from the others */
 
     __device__ __forceinline__ void initialise() {
         ptx::mbarrier_init(ptx::shared_address(&ready), cluster_size - 1);
@@ -47,7 +48,7 @@ struct AccumulatorExchange {
         if (own.thread == 0) {
             const uint32_t live_warps = (own.live_rows + 15) / 16 * 2;
             ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&received),
-                                           (cluster_size - 1) * (sizeof(Message) / warps * live_warps + sizeof statistics[0]));
+                                           (cluster_size - 1) * (sizeof(Message) / warps * live_warps + sizeof references[0]));
         }
         if (own.thread < cluster_size && own.thread != rank)
             ptx::mbarrier_arrive_remote(ptx::map_shared_rank(ptx::shared_address(&ready), own.thread));
@@ -58,20 +59,24 @@ struct AccumulatorExchange {
     __device__ __forceinline__ void send(const S &own, const void *tiles, int square, uint32_t rank, uint32_t owner) {
         if (!own.live())
             return;
-        const auto &place = static_cast<const Message *>(tiles)[rank].output[square];
+        const Message &message = static_cast<const Message *>(tiles)[rank];
+        const auto &place = message.output[square];
         const uint32_t there = ptx::map_shared_rank(ptx::shared_address(place[0][own.thread]), owner);
         const uint32_t barrier = ptx::map_shared_rank(ptx::shared_address(&received), owner);
+        const typename S::Words words = own.words();
 #pragma unroll
-        for (int i = 0; i < S::per_thread; ++i)
-            ptx::store_async(there + i * sizeof place[0], own.value[i], barrier);
+        for (int i = 0; i < S::word_vectors; ++i)
+            ptx::store_async(there + i * sizeof place[0], words.output[i], barrier);
+        ptx::store_async(ptx::map_shared_rank(ptx::shared_address(message.sums[square][own.thread]), owner),
+                         {words.statistics[0][1], words.statistics[1][1]}, barrier);
     }
-    /* The statistics of this thread's rows: one of the threads that have a row calls it. */
-    __device__ __forceinline__ void send_statistics(const S &own, uint32_t rank, uint32_t owner) {
+    /* The references of this thread's rows: one of the threads that have a row calls it. */
+    __device__ __forceinline__ void send_references(const S &own, uint32_t rank, uint32_t owner) {
         const uint32_t barrier = ptx::map_shared_rank(ptx::shared_address(&received), owner);
 #pragma unroll
         for (int i = 0; i < S::statistics; ++i)
-            ptx::store_async(ptx::map_shared_rank(ptx::shared_address(statistics[rank][own.row(i)]), owner),
-                             {own.reference[i], own.sum[i]}, barrier);
+            ptx::store_async(ptx::map_shared_rank(ptx::shared_address(&references[rank][own.row(i)]), owner), {own.reference[i]},
+                             barrier);
     }
     __device__ __forceinline__ void wait_received(uint32_t round) { wait(&received, round); }
 
@@ -82,19 +87,20 @@ struct AccumulatorExchange {
 #pragma unroll 1
         for (uint32_t turn = 1; turn < cluster_size; ++turn) {
             const uint32_t sender = rank ^ turn;
-            const auto &vectors = static_cast<const Message *>(tiles)[sender].output[square];
-            RecordWords<S::width> words[S::per_thread];
+            const Message &message = static_cast<const Message *>(tiles)[sender];
+            typename S::Words words;
 #pragma unroll
-            for (int i = 0; i < S::per_thread; ++i) {
-                const float4 vector = *reinterpret_cast<const float4 *>(vectors[i][result.thread]);
-                words[i].output[0] = vector.x;
-                words[i].output[1] = vector.y;
-                words[i].output[2] = vector.z;
-                words[i].output[3] = vector.w;
-                if (i < S::statistics) {
-                    words[i].statistics[0] = statistics[sender][result.row(i)][0];
-                    words[i].statistics[1] = statistics[sender][result.row(i)][1];
-                }
+            for (int i = 0; i < S::word_vectors; ++i) {
+                const float4 vector = *reinterpret_cast<const float4 *>(message.output[square][i][result.thread]);
+                words.output[i][0] = vector.x;
+                words.output[i][1] = vector.y;
+                words.output[i][2] = vector.z;
+                words.output[i][3] = vector.w;
+            }
+#pragma unroll
+            for (int i = 0; i < S::statistics; ++i) {
+                words.statistics[i][0] = references[sender][result.row(i)];
+                words.statistics[i][1] = message.sums[square][result.thread][i];
             }
             result.fold(words);
         }

@@ -8,10 +8,10 @@
 
 #include <cstdint>
 
+#include "pipeline/part_halves.cuh"
 #include "pipeline/partial.cuh"
 #include "pipeline/slice_dealer.cuh"
 #include "pipeline/split_schedule.cuh"
-#include "pipeline/worker_fold.cuh"
 #include "ptx/memory.cuh"
 
 namespace pipeline {
@@ -25,6 +25,13 @@ template <int threads_, int columns = 64>
 struct AccumulatorSlice {
     static constexpr int threads = threads_, part_columns = columns, width = 4, per_thread = columns / 8;
     static constexpr int statistics = 2; /* of the rows of the first two vectors, which are all */
+
+    /* What changes hands: of each sixteen columns pairs of fp16, a value of the first row in the lower half and of the second in the upper. */
+    static constexpr int word_vectors = per_thread / 2, word_width = width;
+    struct Words {
+        float output[word_vectors][word_width];
+        float statistics[AccumulatorSlice::statistics][2]; /* of each row reference, and sum with its values' unit */
+    };
 
     float value[per_thread][width], reference[statistics], sum[statistics];
     const uint32_t thread = ptx::thread_index_here(), live_rows;
@@ -58,36 +65,68 @@ struct AccumulatorSlice {
         }
     }
 
-    /* Adds other partials, the first `count` of `together`. `words`: of each vector, and among them the statistics of each row. */
-    template <int together, class Words>
-    __device__ __forceinline__ void fold(const Words (&words)[together][per_thread], int count) {
+    __device__ __forceinline__ Words words() const {
+        float largest[statistics] = {};
+#pragma unroll
+        for (int i = 0; i < per_thread; ++i) {
+#pragma unroll
+            for (int j = 0; j < width; ++j)
+                largest[i % 2] = fmaxf(largest[i % 2], fabsf(value[i][j]));
+        }
+        const HalvesUnit units[] = {HalvesUnit::up_to(largest[0]), HalvesUnit::up_to(largest[1])};
+        Words words;
+#pragma unroll
+        for (int i = 0; i < word_vectors; ++i) {
+#pragma unroll
+            for (int j = 0; j < width; ++j)
+                words.output[i][j] = pack_halves(value[i * 2][j] * units[0].per_unit, value[i * 2 + 1][j] * units[1].per_unit);
+        }
+#pragma unroll
+        for (int row = 0; row < statistics; ++row) {
+            words.statistics[row][0] = reference[row];
+            words.statistics[row][1] = sum_with_unit(sum[row], units[row].unit);
+        }
+        return words;
+    }
+
+    /* Adds other partials, the first `count` of `together`. */
+    template <int together>
+    __device__ __forceinline__ void fold(const Words (&words)[together], int count) {
 #pragma unroll
         for (int k = 0; k < together; ++k) {
             if (k < count)
                 fold(words[k]);
         }
     }
-    template <class Words>
-    __device__ __forceinline__ void fold(const Words (&words)[per_thread]) {
+    __device__ __forceinline__ void fold(const Words &words) {
+        float own[statistics], other[statistics];
 #pragma unroll
         for (int row = 0; row < statistics; ++row) {
-            const FoldWeights weights(reference[row], sum[row], words[row].statistics[0], words[row].statistics[1]);
+            const float word = words.statistics[row][1];
+            const FoldWeights weights(reference[row], sum[row], words.statistics[row][0], sum_in(word));
+            own[row] = weights.own;
+            other[row] = weights.other * unit_in(word);
+        }
 #pragma unroll
-            for (int i = row; i < per_thread; i += statistics) {
+        for (int i = 0; i < word_vectors; ++i) {
 #pragma unroll
-                for (int j = 0; j < width; ++j)
-                    value[i][j] = value[i][j] * weights.own + words[i].output[j] * weights.other;
+            for (int j = 0; j < width; ++j) {
+                float of_rows[statistics];
+                unpack_halves(of_rows[0], of_rows[1], words.output[i][j]);
+#pragma unroll
+                for (int row = 0; row < statistics; ++row)
+                    value[i * 2 + row][j] = value[i * 2 + row][j] * own[row] + of_rows[row] * other[row];
             }
         }
     }
 };
 
-/* A slice of a part, as the threads hold it. Vectors 0 and 1 are of a thread's two rows, whose statistics go with them. */
+/* A slice of a part, as the threads hold it. */
 template <class S>
 struct alignas(16) AccumulatorRecord {
-    float output[S::per_thread][S::threads][S::width];
-    float statistics[S::statistics][S::threads][2]; /* reference and sum */
-    SliceCounts counts;                             /* of the unit, in the first slice of its first part */
+    float output[S::word_vectors][S::threads][S::word_width];
+    float statistics[S::statistics][S::threads][2];
+    SliceCounts counts; /* of the unit, in the first slice of its first part */
 };
 
 /* The parts of a piece's unit, each in `slices` slices of columns. */
@@ -106,13 +145,16 @@ class AccumulatorFold {
     __device__ __forceinline__ void leave(const Wide &result, int first_slice) const {
         if (!result.live())
             return;
+        const typename Wide::Words words = result.words();
 #pragma unroll
-        for (int i = 0; i < Wide::per_thread; ++i) {
-            Record &of_part = record(piece_.parts.own, first_slice + i / S::per_thread);
-            const int vector = i % S::per_thread;
-            ptx::store_relaxed(of_part.output[vector][result.thread], result.value[i]);
-            if (vector < S::statistics)
-                ptx::store_relaxed(of_part.statistics[vector][result.thread], {result.reference[vector], result.sum[vector]});
+        for (int slice = 0; slice < Wide::word_vectors / S::word_vectors; ++slice) {
+            Record &of_part = record(piece_.parts.own, first_slice + slice);
+#pragma unroll
+            for (int i = 0; i < S::word_vectors; ++i)
+                ptx::store_relaxed(of_part.output[i][result.thread], words.output[slice * S::word_vectors + i]);
+#pragma unroll
+            for (int i = 0; i < S::statistics; ++i)
+                ptx::store_relaxed(of_part.statistics[i][result.thread], words.statistics[i]);
         }
     }
 
@@ -124,7 +166,7 @@ class AccumulatorFold {
             return;
 #pragma unroll 1
         for (uint32_t first = 0; first < piece_.parts.count; first += together) {
-            Words words[together][S::per_thread] = {};
+            Words words[together] = {};
 #pragma unroll
             for (uint32_t k = 0; k < together; ++k) {
                 if (first + k < piece_.parts.count)
@@ -141,24 +183,24 @@ class AccumulatorFold {
     }
 
   private:
-    using Words = RecordWords<S::width>;
+    using Words = typename S::Words;
 
-    static __device__ __forceinline__ void load(const Record &of_part, uint32_t thread, Words (&words)[S::per_thread]) {
+    static __device__ __forceinline__ void load(const Record &of_part, uint32_t thread, Words &words) {
 #pragma unroll
-        for (int i = 0; i < S::per_thread; ++i) {
-            ptx::load_relaxed(words[i].output, of_part.output[i][thread]);
-            if (i < S::statistics)
-                ptx::load_relaxed(words[i].statistics, of_part.statistics[i][thread]);
-        }
+        for (int i = 0; i < S::word_vectors; ++i)
+            ptx::load_relaxed(words.output[i], of_part.output[i][thread]);
+#pragma unroll
+        for (int i = 0; i < S::statistics; ++i)
+            ptx::load_relaxed(words.statistics[i], of_part.statistics[i][thread]);
     }
     static __device__ __forceinline__ void clear(Record &of_part, uint32_t thread) {
-        const float zeros[S::width] = {};
+        const typename S::Words zeros = {};
 #pragma unroll
-        for (int i = 0; i < S::per_thread; ++i) {
-            ptx::store_relaxed(of_part.output[i][thread], zeros);
-            if (i < S::statistics)
-                ptx::store_relaxed(of_part.statistics[i][thread], {0.f, 0.f});
-        }
+        for (int i = 0; i < S::word_vectors; ++i)
+            ptx::store_relaxed(of_part.output[i][thread], zeros.output[i]);
+#pragma unroll
+        for (int i = 0; i < S::statistics; ++i)
+            ptx::store_relaxed(of_part.statistics[i][thread], zeros.statistics[i]);
     }
     __device__ __forceinline__ Record &record(uint32_t part, int slice) const {
         return records_[piece_.parts.records.of(part) * slices + slice];

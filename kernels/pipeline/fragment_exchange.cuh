@@ -21,11 +21,13 @@ namespace pipeline {
 template <class Whole, class Own, int cluster_size>
 struct FragmentExchange {
     static constexpr int rows = Own::rows, threads = Own::threads;
-    static_assert(Whole::per_thread == Own::per_thread * cluster_size && cluster_size <= threads / 32);
+    static_assert(Whole::pairs == Own::pairs * cluster_size && cluster_size <= threads / 32);
     struct Message {
-        float output[Own::per_thread][threads][Own::width];
+        float output[Own::word_vectors][threads][Own::word_width];
         float statistics[rows][2]; /* reference and sum */
+        float units[threads / 32]; /* of every warp's halves, if they have any */
     };
+    static constexpr uint32_t sent_bytes = cluster_size * (sizeof(Message) - (Own::has_units ? 0 : sizeof(Message::units)));
     alignas(16) Message receive[cluster_size];
     ClusterRounds<cluster_size> rounds;
 
@@ -38,7 +40,7 @@ struct FragmentExchange {
     template <int barrier_id, class Meanwhile>
     __device__ __forceinline__ auto run(const Whole &whole, Own &own, uint32_t rank, uint32_t round, bool is_last_round,
                                         Meanwhile meanwhile) {
-        rounds.begin(round, sizeof receive - sizeof receive[0].output, whole.thread);
+        rounds.begin(round, sent_bytes - sizeof receive[0].output, whole.thread);
         send(whole, rank);
         const auto prepared = meanwhile();
         rounds.wait_received(round);
@@ -49,30 +51,37 @@ struct FragmentExchange {
 
   private:
     __device__ __forceinline__ void send(const Whole &whole, uint32_t rank) {
-        const uint32_t warp = whole.thread / 32, row = whole.statistics_row();
+        const uint32_t warp = whole.thread / 32, lane = whole.thread % 32, row = whole.statistics_row();
+        const typename Whole::Scale scale = whole.scale();
         const uint32_t message = ptx::shared_address(receive[rank].output[0][whole.thread]);
         const uint32_t barrier = ptx::shared_address(&rounds.received);
 #pragma unroll
         for (uint32_t owner = 0; owner < cluster_size; ++owner) {
             const uint32_t there = ptx::map_shared_rank(message, owner), its_barrier = ptx::map_shared_rank(barrier, owner);
 #pragma unroll
-            for (int i = 0; i < Own::per_thread; ++i) {
-                const auto &value = whole.value[owner * Own::per_thread + i];
+            for (int i = 0; i < Own::word_vectors; ++i) {
+                float words[Own::word_width];
+#pragma unroll
+                for (int j = 0; j < Own::word_width; ++j)
+                    words[j] = whole.halves(scale, owner * Own::pairs + i * Own::word_width + j);
                 if (owner != rank)
-                    ptx::store_async(there + i * sizeof receive[0].output[0], value, its_barrier);
+                    ptx::store_async(there + i * sizeof receive[0].output[0], words, its_barrier);
                 else
-                    keep(receive[rank].output[i][whole.thread], value);
+                    keep(receive[rank].output[i][whole.thread], words);
             }
         }
-        if (warp < cluster_size && whole.thread % 32 < rows)
+        if (Whole::has_units && lane < cluster_size)
+            ptx::store_async(ptx::map_shared_rank(ptx::shared_address(&receive[rank].units[warp]), lane), {scale.unit},
+                             ptx::map_shared_rank(barrier, lane));
+        if (warp < cluster_size && lane < rows)
             ptx::store_async(ptx::map_shared_rank(ptx::shared_address(receive[rank].statistics[row]), warp),
                              {whole.reference[0], whole.sum[0]}, ptx::map_shared_rank(barrier, warp));
     }
 
-    static __device__ __forceinline__ void keep(float (&to)[Own::width], const float (&value)[Own::width]) {
+    static __device__ __forceinline__ void keep(float (&to)[Own::word_width], const float (&words)[Own::word_width]) {
 #pragma unroll
-        for (int j = 0; j < Own::width; ++j)
-            to[j] = value[j];
+        for (int j = 0; j < Own::word_width; ++j)
+            to[j] = words[j];
     }
 
     __device__ __forceinline__ void fold(Own &own) const {
@@ -84,19 +93,19 @@ struct FragmentExchange {
         const float common = tile::finite_reference(largest);
         own.clear();
         own.reference[0] = largest;
+        own.unit = 0.f;
 #pragma unroll
         for (int k = 0; k < cluster_size; ++k) {
+            /* A mean of means is no larger than they are; over the power of two in its sum, not the sum, it may be twice that. */
+            if constexpr (Own::has_units)
+                own.unit = fmaxf(own.unit, 2 * receive[k].units[own.thread / 32]);
             const float weight = ptx::exp2_approx(receive[k].statistics[row][0] - common);
             own.sum[0] += weight * receive[k].statistics[row][1];
             float weights[Own::thread_rows];
-            own.spread(weight, weights);
+            own.spread(weight * Own::unit_of(receive[k].statistics[row][1], receive[k].units[own.thread / 32]), weights);
 #pragma unroll
-            for (int pair = 0; pair < Own::pairs; ++pair) {
-#pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    own.at(pair, e) += receive[k].output[pair * 2 / Own::width][own.thread][pair * 2 % Own::width + e] *
-                                       weights[Own::row_number(pair, e)];
-            }
+            for (int pair = 0; pair < Own::pairs; ++pair)
+                own.add(pair, receive[k].output[pair / Own::word_width][own.thread][pair % Own::word_width], weights);
         }
     }
 };

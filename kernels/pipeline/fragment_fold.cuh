@@ -21,7 +21,7 @@ namespace pipeline {
 /* As the threads hold it. */
 template <class S>
 struct alignas(16) FragmentRecord {
-    float output[S::per_thread][S::threads][S::width];
+    float output[S::word_vectors][S::threads][S::word_width];
     float statistics[S::statistics][S::threads][2]; /* reference and sum */
     uint32_t arrivals[S::threads / 32];             /* of every warp */
 };
@@ -39,13 +39,13 @@ class FragmentFold {
         if (!result.live())
             return;
         Record *const of_part = record(piece_.parts.own);
+        const Words words = marked_words(result);
 #pragma unroll
-        for (int i = 0; i < S::per_thread; ++i) {
-            const Words words = words_of(result, i);
-            ptx::store_relaxed(of_part->output[i][result.thread], words.output);
-            if (i < S::statistics)
-                ptx::store_relaxed(of_part->statistics[i][result.thread], words.statistics);
-        }
+        for (int i = 0; i < S::word_vectors; ++i)
+            ptx::store_relaxed(of_part->output[i][result.thread], words.output[i]);
+#pragma unroll
+        for (int i = 0; i < S::statistics; ++i)
+            ptx::store_relaxed(of_part->statistics[i][result.thread], words.statistics[i]);
     }
 
     /* What was counted before this warp, in lane 0. Behind `leave`; ahead of it where take_others_if_last follows. */
@@ -90,17 +90,22 @@ class FragmentFold {
     __device__ __forceinline__ void clear_others(const S &result) { clear_but(static_cast<int>(piece_.parts.own), result); }
 
   private:
-    using Words = RecordWords<S::width>;
+    using Words = typename S::Words;
 
-    /* Vector i of a result, and its row's statistics, as they are left: so the bits do not tell whether they were. */
-    static __device__ __forceinline__ Words words_of(const S &result, int i) {
-        Words words = {};
+    /* As they are left: so the bits do not tell whether they were. */
+    static __device__ __forceinline__ Words marked_words(const S &result) {
+        Words words = result.words();
 #pragma unroll
-        for (int j = 0; j < S::width; ++j)
-            words.output[j] = marked(result.value[i][j]);
-        if (i < S::statistics) {
-            words.statistics[0] = marked(result.reference[i]);
-            words.statistics[1] = marked(result.sum[i]);
+        for (int i = 0; i < S::word_vectors; ++i) {
+#pragma unroll
+            for (int j = 0; j < S::word_width; ++j)
+                words.output[i][j] = marked(words.output[i][j]);
+        }
+#pragma unroll
+        for (int i = 0; i < S::statistics; ++i) {
+#pragma unroll
+            for (int j = 0; j < 2; ++j)
+                words.statistics[i][j] = marked(words.statistics[i][j]);
         }
         return words;
     }
@@ -113,30 +118,27 @@ class FragmentFold {
             if (part == kept_part)
                 continue;
             Record *const of_part = record(part);
-            const float zeros[S::width] = {};
+            const Words zeros = {};
 #pragma unroll
-            for (int i = 0; i < S::per_thread; ++i) {
-                ptx::store_relaxed(of_part->output[i][result.thread], zeros);
-                if (i < S::statistics)
-                    ptx::store_relaxed(of_part->statistics[i][result.thread], {0.f, 0.f});
-            }
+            for (int i = 0; i < S::word_vectors; ++i)
+                ptx::store_relaxed(of_part->output[i][result.thread], zeros.output[i]);
+#pragma unroll
+            for (int i = 0; i < S::statistics; ++i)
+                ptx::store_relaxed(of_part->statistics[i][result.thread], zeros.statistics[i]);
         }
     }
 
     template <int together, bool has_own, class IsLast>
     __device__ __forceinline__ bool take(S &result, IsLast is_last) {
         const int own_part = has_own ? static_cast<int>(piece_.parts.own) : -1;
-        Words own[S::per_thread] = {};
-        if constexpr (has_own) {
-#pragma unroll
-            for (int i = 0; i < S::per_thread; ++i)
-                own[i] = words_of(result, i);
-        }
+        Words own = {};
+        if constexpr (has_own)
+            own = marked_words(result);
         if (!result.live())
             return is_last();
 #pragma unroll 1
         for (int first = 0; first < parts_; first += together) {
-            Words words[together][S::per_thread] = {};
+            Words words[together] = {};
 #pragma unroll
             for (int k = 0; k < together; ++k) {
                 if (first + k < parts_ && first + k != own_part)
@@ -151,11 +153,8 @@ class FragmentFold {
             for (int k = 0; k < together; ++k) {
                 if (first + k >= parts_)
                     continue;
-                if (first + k == own_part) {
-#pragma unroll
-                    for (int i = 0; i < S::per_thread; ++i)
-                        words[k][i] = own[i];
-                }
+                if (first + k == own_part)
+                    words[k] = own;
                 for (int tries = 0; rarely(!are_complete(words[k])); ++tries) { /* as wait_for_words */
                     if (tries == most_tries)
                         __trap();
@@ -167,25 +166,26 @@ class FragmentFold {
         return true;
     }
 
-    __device__ __forceinline__ void load(int part, uint32_t thread, Words (&words)[S::per_thread]) const {
+    __device__ __forceinline__ void load(int part, uint32_t thread, Words &words) const {
         const Record *const of_part = record(part);
 #pragma unroll
-        for (int i = 0; i < S::per_thread; ++i) {
-            ptx::load_relaxed(words[i].output, of_part->output[i][thread]);
-            if (i < S::statistics)
-                ptx::load_relaxed(words[i].statistics, of_part->statistics[i][thread]);
-        }
+        for (int i = 0; i < S::word_vectors; ++i)
+            ptx::load_relaxed(words.output[i], of_part->output[i][thread]);
+#pragma unroll
+        for (int i = 0; i < S::statistics; ++i)
+            ptx::load_relaxed(words.statistics[i], of_part->statistics[i][thread]);
     }
-    static __device__ __forceinline__ bool are_complete(const Words (&words)[S::per_thread]) {
+    static __device__ __forceinline__ bool are_complete(const Words &words) {
         bool all = true;
 #pragma unroll
-        for (int i = 0; i < S::per_thread; ++i) {
+        for (int i = 0; i < S::word_vectors; ++i) {
 #pragma unroll
-            for (int j = 0; j < S::width; ++j)
-                all = all && __float_as_uint(words[i].output[j]) != 0u;
-            if (i < S::statistics)
-                all = all && __float_as_uint(words[i].statistics[0]) != 0u && __float_as_uint(words[i].statistics[1]) != 0u;
+            for (int j = 0; j < S::word_width; ++j)
+                all = all && __float_as_uint(words.output[i][j]) != 0u;
         }
+#pragma unroll
+        for (int i = 0; i < S::statistics; ++i)
+            all = all && __float_as_uint(words.statistics[i][0]) != 0u && __float_as_uint(words.statistics[i][1]) != 0u;
         return all;
     }
     __device__ __forceinline__ Record *record(int part) const { return records_ + piece_.parts.records.of(part) * blocks; }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "pipeline/part_halves.cuh"
 #include "pipeline/partial.cuh"
 #include "ptx/memory.cuh"
 #include "tile/output.cuh"
@@ -32,7 +33,7 @@ constexpr int neighbouring_columns = Format::output_dim(0, 1, 0) == Format::outp
  * fragment of rows, and by what there is of that: halves, or rows, of each all its neighbours.
  * A row's reference and sum are with lanes, not with the threads that have of its columns: lane l has those of row l % rows.
  */
-template <class Format, int rows_, int pairs_, int threads_, int width_>
+template <class Format, int rows_, int pairs_, int threads_, int width_, bool knows_unit = false>
 struct FragmentSlice {
     static constexpr int rows = rows_, pairs = pairs_, threads = threads_;
     static constexpr int width = width_, per_thread = pairs * 2 / width, statistics = 1; /* vectors of whole pairs */
@@ -47,7 +48,27 @@ struct FragmentSlice {
     static_assert(width >= 2 && pairs * 2 % width == 0, "whole pairs");
     static_assert(pairs % row_pairs == 0, "all of a row's neighbours");
 
+    /*
+     * What changes hands (part_halves.cuh): of each pair a word of fp16, of means. How large these are V's format says, or they have a unit, which
+     * is one for all rows of a warp.
+     */
+    static constexpr int largest_value = [] {
+        if constexpr (requires { Format::largest_value; })
+            return Format::largest_value;
+        else
+            return 0;
+    }();
+    static constexpr bool has_units = largest_value == 0;
+    static constexpr float per_mean = has_units ? 1.f : per_mean_of<std::max(largest_value, 1)>;
+    static constexpr int word_width = std::min(pairs, 4), word_vectors = pairs / word_width;
+    static_assert(pairs % word_width == 0, "whole vectors");
+    struct Words {
+        float output[word_vectors][word_width];
+        float statistics[FragmentSlice::statistics][2]; /* of the lane's row reference, and sum, with the unit if it has_units */
+    };
+
     float value[per_thread][width], reference[statistics], sum[statistics];
+    float unit; /* that fp16 has room for means in, if it knows_unit */
     const uint32_t thread = ptx::thread_index_here(), live_rows;
     const int first_pair;
 
@@ -112,6 +133,8 @@ struct FragmentSlice {
         Part part(live_rows, first_pair + first);
         part.reference[0] = reference[0];
         part.sum[0] = sum[0];
+        if constexpr (knows_unit)
+            part.unit = unit;
 #pragma unroll
         for (int pair = 0; pair < Part::pairs; ++pair) {
 #pragma unroll
@@ -132,16 +155,57 @@ struct FragmentSlice {
         }
     }
 
-    /*
-     * Adds other partials, the first `count` of `together`, at once: their weights do not wait for each other. `words`: of each vector,
-     * and with the first the statistics of the lane's row.
-     */
-    template <int together, class Words>
-    __device__ __forceinline__ void fold(const Words (&words)[together][per_thread], int count) {
+    /* What the values of this thread's rows are multiplied by to become halves, and the unit that these are of. */
+    struct Scale {
+        float of_row[thread_rows], unit;
+    };
+    __device__ __forceinline__ Scale scale() const {
+        Scale scale = {};
+        spread(per_mean_unit(sum[0]) * per_mean, scale.of_row);
+        if constexpr (has_units) {
+            const HalvesUnit known = knows_unit ? HalvesUnit::of(unit) : unit_of_means(scale.of_row);
+            scale.unit = known.unit;
+#pragma unroll
+            for (int i = 0; i < thread_rows; ++i)
+                scale.of_row[i] *= known.per_unit;
+        }
+        return scale;
+    }
+    /* What halves of a row with this sum are to be multiplied by. */
+    static __device__ __forceinline__ float unit_of(float of_sum, float unit) {
+        return mean_unit(of_sum) * (has_units ? unit : 1.f / per_mean);
+    }
+    __device__ __forceinline__ float halves(const Scale &scale, int pair) const {
+        return pack_halves(at(pair, 0) * scale.of_row[row_number(pair, 0)], at(pair, 1) * scale.of_row[row_number(pair, 1)]);
+    }
+
+    __device__ __forceinline__ Words words() const {
+        Words words;
+        words.statistics[0][0] = reference[0];
+        const Scale scale = this->scale();
+        words.statistics[0][1] = has_units ? sum_with_unit(sum[0], scale.unit) : sum[0];
+#pragma unroll
+        for (int pair = 0; pair < pairs; ++pair)
+            words.output[pair / word_width][pair % word_width] = halves(scale, pair);
+        return words;
+    }
+
+    /* Adds the halves of a pair, of rows times their factor. */
+    __device__ __forceinline__ void add(int pair, float halves, const float (&factor)[thread_rows]) {
+        float of_pair[2];
+        unpack_halves(of_pair[0], of_pair[1], halves);
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+            at(pair, e) += of_pair[e] * factor[row_number(pair, e)];
+    }
+
+    /* Adds other partials, the first `count` of `together`, at once: their weights do not wait for each other. */
+    template <int together>
+    __device__ __forceinline__ void fold(const Words (&words)[together], int count) {
         float references[together], largest = reference[0], factor[thread_rows];
 #pragma unroll
         for (int k = 0; k < together; ++k) {
-            references[k] = k < count ? words[k][0].statistics[0] : -INFINITY;
+            references[k] = k < count ? words[k].statistics[0][0] : -INFINITY;
             largest = fmaxf(largest, references[k]);
         }
         const float common = tile::finite_reference(largest), own = ptx::exp2_approx(reference[0] - common);
@@ -157,15 +221,29 @@ struct FragmentSlice {
 #pragma unroll
         for (int k = 0; k < together; ++k) {
             const float weight = ptx::exp2_approx(references[k] - common);
-            sum[0] += words[k][0].statistics[1] * weight;
-            spread(weight, factor);
+            const float word = words[k].statistics[0][1], of_sum = has_units ? sum_in(word) : word;
+            sum[0] += of_sum * weight;
+            spread(weight * unit_of(of_sum, unit_in(word)), factor);
 #pragma unroll
-            for (int pair = 0; pair < pairs; ++pair) {
-#pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    at(pair, e) += words[k][pair * 2 / width].output[pair * 2 % width + e] * factor[row_number(pair, e)];
-            }
+            for (int pair = 0; pair < pairs; ++pair)
+                add(pair, words[k].output[pair / word_width][pair % word_width], factor);
         }
+    }
+
+  private:
+    /* Of the largest: rows that are no query heads have no say. */
+    __device__ __forceinline__ HalvesUnit unit_of_means(const float (&per_row)[thread_rows]) const {
+        float of_rows[thread_rows] = {}, largest = 0.f;
+#pragma unroll
+        for (int pair = 0; pair < pairs; ++pair) {
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                of_rows[row_number(pair, e)] = fmaxf(of_rows[row_number(pair, e)], fabsf(at(pair, e)));
+        }
+#pragma unroll
+        for (int i = 0; i < thread_rows; ++i)
+            largest = fmaxf(largest, row(i) < static_cast<int>(live_rows) ? of_rows[i] * per_row[i] : 0.f);
+        return HalvesUnit::up_to(__uint_as_float(__reduce_max_sync(tile::full_warp, __float_as_uint(largest))));
     }
 };
 

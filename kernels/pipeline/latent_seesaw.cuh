@@ -314,7 +314,7 @@ struct LatentSeesaw {
         for (uint32_t turn = 1; turn < cluster_size; ++turn) {
             const uint32_t owner = rank ^ turn;
             if (place.group == 0 && place.lane() % 4 == 0)
-                exchange.send_statistics(own, rank, owner);
+                exchange.send_references(own, rank, owner);
 #pragma unroll 1
             for (int square = 0; square < squares; ++square) {
                 take_square(own, output, static_cast<int>(owner) * squares + square);

@@ -12,6 +12,8 @@
  *     worker_fold.cuh         workers: records in global memory; the last to arrive folds them in the order of the workers, or where they are
  *                             large, all that have time (slice_dealer.cuh)
  *
+ * Results of MLA, which have many columns, change hands as fp16 at the second and third (part_halves.cuh).
+ *
  * After the first level a thread holds some vectors of columns of the rows: Slice says which. Or it has what matrix instructions left it, of
  * warpgroups (accumulator_fold.cuh, accumulator_exchange.cuh; transposed_fold.cuh) or of warps (fragment_slice.cuh, fragment_exchange.cuh, fragment_fold.cuh).
  */

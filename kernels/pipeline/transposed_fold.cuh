@@ -4,25 +4,32 @@
  * is left as their registers have it, all at once, and counted once for the CTA. Slices of eight rows are then added up by whichever worker
  * (slice_dealer.cuh), in the order of the parts, whoever that is. A fence makes known what was left, so words may be zero here; but all become
  * zeros again, which the other files of this level rely on.
+ *
+ * Values are left as fp16 (part_halves.cuh), as means, which are less than twice the largest number that V may be, in the units that its blocks of
+ * columns have. So none has to be looked at for a unit.
  */
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
+#include "pipeline/part_halves.cuh"
 #include "pipeline/partial.cuh"
 #include "pipeline/slice_dealer.cuh"
 #include "pipeline/split_schedule.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/scalar.cuh"
-#include "tile/warpgroup.cuh"
+#include "tile/gathered_warpgroup.cuh"
 
 namespace pipeline {
 
-/* All threads of both warpgroups call together. */
-template <int threads>
+/*
+ * All threads of both warpgroups call together. V is below `largest_value` block units, of which a unit's every part may have others, if `has_units`.
+ */
+template <int threads, int largest_value, bool has_units>
 class TransposedFold {
     static constexpr int steps = 4, slices = tile::group_row_fragments;
+    static constexpr float per_mean = per_mean_of<largest_value>;
 
   public:
     using Output = tile::OutputFragment<steps, slices>;
@@ -30,21 +37,25 @@ class TransposedFold {
 
     /* A part, as the threads hold it. */
     struct alignas(16) Record {
-        float output[slices][steps][threads][4];
-        float statistics[tile::group_rows][2]; /* reference and sum */
-        SliceCounts counts;                    /* of the unit, in its first part */
+        float output[slices][steps / 2][threads][4]; /* pairs of fp16: of two steps, which are of one block */
+        float statistics[tile::group_rows][2];       /* reference and sum */
+        float block_units[slices][tile::latent_blocks];
+        SliceCounts counts; /* of the unit, in its first part */
     };
 
     /*
-     * Leaves a part. `next_slice`: in shared memory. store(slice, rows): of a slice that has fallen to this worker, whose statistics are those of
-     * the unit then. meet(): all threads.
+     * Leaves a part. `next_slice`: in shared memory. unit_of(block): of the output's columns. store(slice, rows): of a slice that has fallen to this
+     * worker, whose statistics are those of the unit then, and the units 1. meet(): all threads.
      */
-    template <class Meet, class Store>
+    template <class UnitOf, class Meet, class Store>
     static __device__ __forceinline__ void run(void *of_parts, uint32_t &next_slice, float (&statistics)[tile::group_rows][2],
-                                               const Piece &piece, const Output &output, Meet meet, Store store) {
+                                               const Piece &piece, const Output &output, UnitOf unit_of, Meet meet, Store store) {
         Record *const records = static_cast<Record *>(of_parts);
         const int thread = ptx::thread_index_here();
-        leave(records[piece.parts.records.of(piece.parts.own)], statistics, output, thread);
+        Record &own = records[piece.parts.records.of(piece.parts.own)];
+        leave(own, statistics, output, thread);
+        if (has_units && thread < slices * tile::latent_blocks)
+            ptx::store_relaxed(&own.block_units[0][thread], {unit_of(thread % tile::latent_blocks)});
         SliceDealer dealer(records[piece.parts.records.of(0)].counts, piece.parts.num_workers, slices, next_slice, thread == 0,
                            meet);
         dealer.arrive(piece.is_last);
@@ -63,10 +74,19 @@ class TransposedFold {
     static __device__ __forceinline__ void leave(Record &record, const float (&statistics)[tile::group_rows][2],
                                                  const Output &output, int thread) {
 #pragma unroll
-        for (int step = 0; step < steps; ++step) {
+        for (int n = 0; n < slices; ++n) {
+            const int row = tile::row_of(0, n, 0, thread % 32); /* and the next one */
+            const float4 of_rows = *reinterpret_cast<const float4 *>(statistics[row]);
+            const float factor[2] = {per_mean_unit(of_rows.y) * per_mean, per_mean_unit(of_rows.w) * per_mean};
 #pragma unroll
-            for (int n = 0; n < slices; ++n)
-                ptx::store_relaxed(record.output[n][step][thread], output.value[step][n]);
+            for (int pair = 0; pair < steps / 2; ++pair) {
+                float words[4];
+#pragma unroll
+                for (int k = 0; k < 4; ++k)
+                    words[k] = pack_halves(output.value[pair * 2][n][k] * factor[k % 2],
+                                           output.value[pair * 2 + 1][n][k] * factor[k % 2]);
+                ptx::store_relaxed(record.output[n][pair][thread], words);
+            }
         }
         if (thread < tile::group_rows)
             ptx::store_relaxed(record.statistics[thread], statistics[thread]);
@@ -90,16 +110,18 @@ class TransposedFold {
         sum.clear();
 #pragma unroll 1
         for (uint32_t first = 0; first < piece.parts.count; first += together) {
-            float of_rows[together][4] = {}, vectors[together][steps][4] = {};
+            float of_rows[together][4] = {}, units[together][2] = {}, vectors[together][steps / 2][4] = {};
 #pragma unroll
             for (uint32_t i = 0; i < together; ++i) {
                 if (first + i >= piece.parts.count)
                     continue;
                 const Record &record = record_of(first + i);
                 ptx::load_relaxed(of_rows[i], record.statistics[row]);
+                if (has_units)
+                    ptx::load_relaxed(units[i], &record.block_units[slice][thread / tile::group_threads * (steps / 2)]);
 #pragma unroll
-                for (int step = 0; step < steps; ++step)
-                    ptx::load_relaxed(vectors[i][step], record.output[slice][step][thread]);
+                for (int pair = 0; pair < steps / 2; ++pair)
+                    ptx::load_relaxed(vectors[i][pair], record.output[slice][pair][thread]);
             }
 #pragma unroll
             for (uint32_t i = 0; i < together; ++i) {
@@ -109,13 +131,21 @@ class TransposedFold {
                                          ptx::exp2_approx(of_rows[i][2] - common[1])};
                 total[0] += factor[0] * of_rows[i][1];
                 total[1] += factor[1] * of_rows[i][3];
+                const float of_row[2] = {factor[0] * (mean_unit(of_rows[i][1]) * (1.f / per_mean)),
+                                         factor[1] * (mean_unit(of_rows[i][3]) * (1.f / per_mean))};
                 Record &record = record_of(first + i);
 #pragma unroll
-                for (int step = 0; step < steps; ++step) {
+                for (int pair = 0; pair < steps / 2; ++pair) {
+                    const float unit = has_units ? units[i][pair] : 1.f;
 #pragma unroll
-                    for (int k = 0; k < 4; ++k)
-                        sum.value[step][0][k] += vectors[i][step][k] * factor[k % 2];
-                    ptx::store_relaxed(record.output[slice][step][thread], {0.f, 0.f, 0.f, 0.f});
+                    for (int k = 0; k < 4; ++k) {
+                        float values[2];
+                        unpack_halves(values[0], values[1], vectors[i][pair][k]);
+#pragma unroll
+                        for (int step = 0; step < 2; ++step)
+                            sum.value[pair * 2 + step][0][k] += values[step] * (of_row[k % 2] * unit);
+                    }
+                    ptx::store_relaxed(record.output[slice][pair][thread], {0.f, 0.f, 0.f, 0.f});
                 }
             }
         }
@@ -132,6 +162,11 @@ class TransposedFold {
 #pragma unroll 1
         for (uint32_t i = thread; i < piece.parts.count * 8; i += threads)
             ptx::store_relaxed(records[piece.parts.records.of(i / 8)].statistics[slice * 8 + i % 8], {0.f, 0.f});
+        if (has_units) {
+#pragma unroll 1
+            for (uint32_t part = thread; part < piece.parts.count; part += threads)
+                ptx::store_relaxed(records[piece.parts.records.of(part)].block_units[slice], {0.f, 0.f, 0.f, 0.f});
+        }
     }
 };
 

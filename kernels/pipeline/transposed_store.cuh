@@ -86,8 +86,11 @@ struct TransposedRows {
     }
 };
 
-/* Of two warpgroups, with a half of V's columns each. All their threads call together. */
-template <class Format, int v_dim>
+/*
+ * Of two warpgroups, with a half of V's columns each. All their threads call together. V is below `largest_value`, in units of its blocks if
+ * `has_units`.
+ */
+template <class Format, int v_dim, int largest_value, bool has_units>
 class TransposedResult {
     static constexpr int groups = 2, threads = groups * tile::group_threads;
     /* Columns pass through shared memory in rounds, from there to threads in blocks: what they have registers for. */
@@ -96,7 +99,7 @@ class TransposedResult {
   public:
     using Slice = pipeline::Slice<tile::group_rows, block_columns, threads>;
     using Output = tile::OutputFragment<4, tile::group_row_fragments>;
-    using Fold = TransposedFold<threads>;
+    using Fold = TransposedFold<threads, largest_value, has_units>;
     static constexpr uint32_t record_bytes = sizeof(typename Fold::Record);
 
     /* Lies in shared memory. */
@@ -109,20 +112,22 @@ class TransposedResult {
     /*
      * `statistics`: reference and sum of each row. `row_scale`: where what whole rows are multiplied by finds a place. `next_slice`: for the fold.
      * rows_of(first_row): the RowMap of the unit's rows from that one on, anew where it is used. `place`: of the calling thread, with group,
-     * warp() and lane(); meet(): all threads of both warpgroups.
+     * warp() and lane(). unit_of(block): of a block of the output's columns. meet(): all threads of both warpgroups.
      */
-    template <class Params, class Announced, class RowsOf, class Place, class Meet>
-    static __device__ __forceinline__ void hand_over(const Params &params, Memory &memory, uint32_t &next_slice,
-                                                     float (&statistics)[tile::group_rows][2],
-                                                     float (&row_scale)[tile::group_rows], const Announced &announced,
-                                                     RowsOf rows_of, const Place &place, const Output &output, Meet meet) {
+    template <class Params, class Announced, class RowsOf, class Place, class UnitOf, class Meet>
+    static __device__ __forceinline__ void
+    hand_over(const Params &params, Memory &memory, uint32_t &next_slice, float (&statistics)[tile::group_rows][2],
+              float (&row_scale)[tile::group_rows], const Announced &announced, RowsOf rows_of, const Place &place,
+              Output &output, UnitOf unit_of, Meet meet) {
         const int live_rows = announced.rows.live_rows;
         if (announced.piece.parts.count == 1) {
+            if (has_units)
+                tile::multiply_blocks(output, unit_of, place.group);
             store(
                 params, memory, statistics, row_scale, live_rows, [&] { return rows_of(0); }, place, output, meet);
             return;
         }
-        Fold::run(params.records, next_slice, statistics, announced.piece, output, meet,
+        Fold::run(params.records, next_slice, statistics, announced.piece, output, unit_of, meet,
                   [&](int slice, const typename Fold::SliceOutput &slice_output) {
                       const int first_row = slice * 8;
                       if (first_row < live_rows)

@@ -20,6 +20,7 @@ struct E5m2Pairs {
     static __device__ __forceinline__ uint32_t odd(uint32_t bytes) { return bytes & 0xff00ff00u; }
     /* A rotated e5m2 may be larger than any fp16 is: halved it is not. */
     static constexpr float rotation_scale = 0.5f;
+    static constexpr int largest_value = 57344;
 };
 
 } // namespace tile

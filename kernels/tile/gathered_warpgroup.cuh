@@ -208,6 +208,21 @@ __device__ __forceinline__ constexpr int value_step(int group, int warp, int i) 
     return (group * 2 + i / 2) * (latent_block_dims / 16) + warp * 2 + i % 2;
 }
 
+/* A warpgroup's half of the blocks of an output, each by its factor. */
+template <class FactorOf, int fragments>
+__device__ __forceinline__ void multiply_blocks(OutputFragment<4, fragments> &output, FactorOf factor_of, int group) {
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+        const float factor = factor_of(group * 2 + step / 2);
+#pragma unroll
+        for (int n = 0; n < fragments; ++n) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                output.value[step][n][i] *= factor;
+        }
+    }
+}
+
 /* The first chunks of V that group_latent_pv converts, a fragment's; they may be read before the weights are there. */
 template <class Format, int tile_tokens, int fragments>
 __device__ __forceinline__ void load_first_values(uint32_t (&chunks)[2][4], uint32_t tile,

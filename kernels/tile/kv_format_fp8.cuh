@@ -30,6 +30,7 @@ struct E4m3Pairs {
     static __device__ __forceinline__ uint32_t even(uint32_t sorted) { return lower(sorted); }
     static __device__ __forceinline__ uint32_t odd(uint32_t sorted) { return upper(sorted); }
     static constexpr float rotation_scale = 1.f;
+    static constexpr int largest_value = 448;
 };
 
 /* A pair of chunks is two steps. */
@@ -41,6 +42,7 @@ struct Fp8Format {
     static constexpr int steps = head_dim / 16, pair_steps = 2;
     using Scales = NoScales;
     static constexpr float k_scale = 1.f, v_scale = 1.f;
+    static constexpr int largest_value = Pairs::largest_value;
 
     /* Both readers: tokens 0 to 7 and 8 to 15 of one chunk, then of the next. */
     struct Reader {

@@ -28,6 +28,8 @@ struct alignas(16) KeyFactors {
     float of_token[latent_blocks + 1][group_tokens];
 };
 struct ValueScales {
+    static constexpr int room = 128; /* scales are below as many units: 448 times that is below 65504 */
+    static constexpr int largest_value = 448 * room;
     uint16_t of_token[latent_blocks][group_tokens]; /* fp16; 0 of a token that is missing */
     alignas(16) float unit[latent_blocks];          /* what outputs, with these tokens, are to be multiplied by */
     float shrink[latent_blocks];                    /* what those before are multiplied by first, where is_raised */
@@ -66,7 +68,6 @@ template <class Format>
 class ScaledTokensWriter {
     static constexpr int tokens = 2;
     static constexpr uint32_t one_power = 1u << 23; /* of two, in the bits of a float */
-    static constexpr float room = 128.f;            /* 448 times that is below 65504 */
 
   public:
     /* Before the tokens of a piece. */
@@ -107,7 +108,7 @@ class ScaledTokensWriter {
         bool exceeds = false;
 #pragma unroll
         for (int block = 0; block < latent_blocks; ++block)
-            exceeds |= largest(block) >= __uint_as_float(unit_[block]) * room;
+            exceeds |= largest(block) >= __uint_as_float(unit_[block]) * ValueScales::room;
         const bool raises = __any_sync(full_warp, exceeds);
         if (raises)
             raise(scales, lane);

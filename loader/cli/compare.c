@@ -23,6 +23,10 @@
  *    2^-37 of the largest element there may be, and nothing beside what P loses below.
  *  - P in fp16 alone: below 2^-14 it loses digits, each at most 2^-25 of the largest P, whose weight is at most
  *    sqrt(sum_j w_j^2): 8 / sqrt(3) * 2^-25 * sqrt(sum_j w_j^2) * sqrt(tokens) * max |v|.
+ *  - Kernels of MLA hand each other partial results as fp16 (kernels/pipeline/part_halves.cuh), in units of which the largest is 2^14 and more: those of
+ *    CTAs in a cluster, and those of workers. Twice a part is rounded, by u_h = 2^-11: 2 u_h |out| where all parts agree, and where they do not,
+ *    each is what s says of its tokens: u_h / sqrt(3) * sqrt(2) of the root in it. The last digit is 2^-38 of the largest mean there may be, which
+ *    is less than twice max |v|, and a unit that is handed on is twice as large: 2^-36 max |v|.
  *  - Scores are sums of f32 over head_dim / 16 steps of up to 100 * 2^-23 each: together below 2^-12 in base 2 up to a head_dim
  *    of 256, 2^-11 above, and so is what they change of a weight: 2^-12 |out|, which shows beside the 2^-11 of fp16.
  *  - A soft cap shrinks what a score is off by. Its own steps in f32 (two divisions and products, tanh to two units of its last
@@ -82,6 +86,8 @@
 #define SOFT_CAP_ROUNDING 0x1p-21
 #define ALIBI_ROUNDING 0x1p-22
 #define FACTOR_FLOOR 0x1p-110
+#define HALVES_ROUNDINGS 2.0
+#define HALVES_FLOOR 0x1p-36
 #define LSE_TOLERANCE 0x1p-11
 #define LSE_ROUNDING 0x1p-23
 #define MAX_HEAD_DIM 1024
@@ -147,8 +153,11 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
     const struct rounding *fp16 = rounding_of(LIBDECODE_DTYPE_FP16);
     if (p == NULL || out == NULL || fp16 == NULL)
         return false;
+    const bool has_halves = problem->given.op == LIBDECODE_OP_MLA_DECODE;
+    const double halves = has_halves ? fp16->unit_roundoff : 0.0, halves_floor = has_halves ? HALVES_FLOOR : 0.0;
     const double p_floor = scales_v ? fp16->floor : p->floor;
     const size_t row = (size_t)expectation->head_dim;
+    const double random_roundings = sqrt(p_roundings * p->unit_roundoff * p->unit_roundoff + HALVES_ROUNDINGS * halves * halves);
     const double deep = problem->qk_dim > 256 ? 2.0 : 1.0; /* sums of more steps */
     const bool is_natural = (problem->given.features & LIBDECODE_FEATURE_LSE_NATURAL) != 0;
     const double lse_unit = is_natural ? LN_2 : 1.0;
@@ -162,8 +171,8 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
         /* An infinite |v| excuses no other element. */
         const double largest = isfinite(exact->largest[index]) ? exact->largest[index] : 0.0;
         const double turned = 2.0 * p->unit_roundoff * exact->turned[index];
-        const double row_floor =
-            (SIGMAS / sqrt(3.0) * p_floor * weight + FACTOR_FLOOR) * sqrt(exact->tokens[index]) * largest + 2 * skipped * largest;
+        const double row_floor = (SIGMAS / sqrt(3.0) * p_floor * weight + FACTOR_FLOOR) * sqrt(exact->tokens[index]) * largest +
+                                 (halves_floor + 2 * skipped) * largest;
         expectation->lse[index] = lse_unit * exact->lse[index];
         expectation->lse_tolerance[index] =
             lse_unit * (deep * LSE_TOLERANCE + bias + log2(1 + skipped) + SIGMAS / sqrt(3.0) * turned / LN_2 +
@@ -174,8 +183,8 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
             expectation->num_nan += isnan(magnitude) != 0;
             expectation->out[element] = copysign(rounded, exact->out[element]);
             const double tolerance =
-                (p_roundings * p->unit_roundoff + deep * SCORE_TOLERANCE + bias) * magnitude +
-                SIGMAS / sqrt(3.0) * (sqrt(p_roundings) * p->unit_roundoff + bias + turned) * exact->spread[element] +
+                (p_roundings * p->unit_roundoff + HALVES_ROUNDINGS * halves + deep * SCORE_TOLERANCE + bias) * magnitude +
+                SIGMAS / sqrt(3.0) * (random_roundings + bias + turned) * exact->spread[element] +
                 SIGMAS / sqrt(3.0) * turned * weight * magnitude + row_floor + out->unit_roundoff * rounded + out->floor;
             expectation->out_tolerance[element] = weight > 0 ? tolerance : 0.0; /* no token is visible: 0, exactly */
         }

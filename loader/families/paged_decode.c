@@ -201,13 +201,14 @@ enum { CLUSTER_UNEVEN_NS = 2000 };
  * queries are e4m3, too, which they multiply as they lie, by three, the tokens of both anew by 128 x 4,096 of 128 heads. What parts of
  * these take, and of sparse MLA of 64 rows, anew since slices of them are dealt out, by eight problems each and up to 16 parts of a unit, and with
  * the trace what mixed lengths take of single CTAs with 64 rows. Of 16 rows of FP8 in tiles of 64 tokens by 64 and 128 requests of 4,096 and
- * 8,192 tokens and the trace. On an H100, of 16 rows of bf16, the ends of units and of parts at fdfacf7, by 26 problems.
+ * 8,192 tokens and the trace. On an H100, of 16 rows of bf16, the ends of units at fdfacf7, by 26 problems; and what parts take, but of 32 rows, since
+ * they change hands as fp16, by as many of each kind of KV and query.
  */
 static const struct mla_times
     mla_times =
-        {.token_16_bit_ps = 16800, .token_fp8_ps = 21200, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
-    mla_times_fp8_rows = {.token_fp8_ps = 18800, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
-    mla_times_byte_rows = {.token_fp8_ps = 13500, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
+        {.token_16_bit_ps = 16800, .token_fp8_ps = 21200, .split_ns = 700, .part_ns = 900, .uneven_ns = 2000, .unit_ns = 2600},
+    mla_times_fp8_rows = {.token_fp8_ps = 18800, .split_ns = 700, .part_ns = 900, .uneven_ns = 2000, .unit_ns = 2600},
+    mla_times_byte_rows = {.token_fp8_ps = 13500, .split_ns = 700, .part_ns = 900, .uneven_ns = 2000, .unit_ns = 2600},
     mla_times_32_rows = {.tile_ps = 160000,
                          .token_16_bit_ps = 33400,
                          .token_fp8_ps = 36100,
@@ -215,17 +216,17 @@ static const struct mla_times
                          .part_ns = 3100,
                          .uneven_ns = 3900,
                          .unit_ns = 5800},
-    mla_times_64_rows = {.token_16_bit_ps = 24900, .split_ns = 6000, .part_ns = 1250, .uneven_ns = 5000, .unit_ns = 5200},
-    mla_times_64_rows_pairs = {.token_16_bit_ps = 24900, .split_ns = 4800, .part_ns = 1900, .uneven_ns = 20000, .unit_ns = 7950},
-    mla_times_64_rows_fours = {.token_16_bit_ps = 24900, .split_ns = 4800, .part_ns = 3800, .uneven_ns = 20000, .unit_ns = 5400},
-    mla_times_64_fp8_rows = {.token_fp8_ps = 24200, .split_ns = 2500, .part_ns = 1000, .uneven_ns = 10000, .unit_ns = 20000},
-    mla_times_64_byte_rows = {.token_fp8_ps = 19500, .split_ns = 3500, .part_ns = 1200, .uneven_ns = 10000, .unit_ns = 11000},
+    mla_times_64_rows = {.token_16_bit_ps = 24900, .split_ns = 6000, .part_ns = 750, .uneven_ns = 5000, .unit_ns = 5200},
+    mla_times_64_rows_pairs = {.token_16_bit_ps = 24900, .split_ns = 4800, .part_ns = 1500, .uneven_ns = 20000, .unit_ns = 7950},
+    mla_times_64_rows_fours = {.token_16_bit_ps = 24900, .split_ns = 4800, .part_ns = 2500, .uneven_ns = 20000, .unit_ns = 5400},
+    mla_times_64_fp8_rows = {.token_fp8_ps = 24200, .split_ns = 2500, .part_ns = 350, .uneven_ns = 10000, .unit_ns = 20000},
+    mla_times_64_byte_rows = {.token_fp8_ps = 19500, .split_ns = 3500, .part_ns = 600, .uneven_ns = 10000, .unit_ns = 11000},
     no_mla_times = {0};
 /*
  * Sparse MLA: 47 problems of 656 bytes, 39 of bf16 and 20 of other rows, 1 to 128 query tokens that select 512 to 2,048 rows, 16 to 128 heads,
  * every kernel; the one that the model calls the fastest is so, or takes 2 % longer. Of 64 rows: by forced numbers of workers, too, and tokens
- * by 128 and 256 whole units of 2,048 side by side, anew since another warp looks at the scales, with what parts take by three problems; of bf16 by 14 problems of 2,048 rows, 1 to 128 query tokens with 64 and 128 heads. Of 32
- * rows: what parts take, anew on an H100, by 26 problems of bf16 and of e4m3 each.
+ * by 128 and 256 whole units of 2,048 side by side, anew since another warp looks at the scales; of bf16 by 14 problems of 2,048 rows, 1 to 128 query tokens with 64 and 128 heads. What parts
+ * take, on an H100, by 26 problems each: of 32 rows by those of bf16 and of e4m3, of others since they change hands as fp16.
  */
 static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                   .token_16_bit_ps = 17300,
@@ -233,9 +234,9 @@ static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                   .token_scaled656_ps = 31200,
                                                   .token_nvfp352_ps = 25900,
                                                   .split_ns = 1200,
-                                                  .part_ns = 1350,
+                                                  .part_ns = 1000,
                                                   .uneven_ns = 16000,
-                                                  .unit_ns = 2700},
+                                                  .unit_ns = 2400},
                               sparse_mla_times_32_rows = {.tile_ps = 1160000,
                                                           .token_16_bit_ps = 21300,
                                                           .token_fp8_ps = 21000,
@@ -247,11 +248,11 @@ static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                           .unit_ns = 4200},
                               sparse_mla_times_64_rows = {.token_scaled656_ps = 34500,
                                                           .split_ns = 5500,
-                                                          .part_ns = 700,
+                                                          .part_ns = 200,
                                                           .uneven_ns = 21000,
                                                           .unit_ns = 10300},
                               sparse_mla_times_64_rows_16_bit = {.token_16_bit_ps = 34000,
-                                                                 .split_ns = 13500,
+                                                                 .split_ns = 12000,
                                                                  .part_ns = 1, /* next to nothing: slices are dealt out */
                                                                  .uneven_ns = 21000,
                                                                  .unit_ns = 2000};
