@@ -434,7 +434,8 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, WorkMemo
     Own own(announced.rows.live_rows, rank * own_pairs);
     const auto store = work.exchange.template run<consumer_barrier>(whole, own, rank, announced.number, announced.piece.is_last,
                                                                     [&] { return prepare_store(params, announced, own, place); });
-    constexpr int together = Own::per_thread < 4 ? 4 / Own::per_thread : 1; /* more code to fetch than that takes longer */
+    /* On their way at a time: more code to fetch than that takes longer, and more of FP8 has no registers. */
+    constexpr int together = Own::word_vectors > 1 ? 1 : Own::has_units ? 16 / Own::word_width : 4;
     const bool is_part = announced.piece.parts.count > 1;
     WorkerFold fold(params.records, announced.piece, 0);
     if (is_part && Traits::keeps_part) {

@@ -114,7 +114,9 @@ constexpr int block_pairs = std::min(own_pairs, Traits::fold_pairs), fold_blocks
 static_assert(fold_blocks == 1 || !has_cluster, "blocks begin at a CTA's first pair");
 using Block = pipeline::FragmentSlice<Format, Traits::row_tile, block_pairs, Traits::consumer_threads, vector_width, has_cluster>;
 using WorkerFold = pipeline::FragmentFold<Block, fold_blocks>;
-constexpr int parts_together = std::max((has_cluster ? 4 : 8) / Block::per_thread, 1); /* on their way at a time */
+/* On their way at a time. */
+constexpr int parts_together =
+    std::max((has_cluster ? 4 : 8) / (Traits::row_tile == 32 && !has_cluster ? Block::word_vectors : Block::per_thread), 1);
 
 /* One after the other; of the first unit alone both. */
 union QueryMemory {

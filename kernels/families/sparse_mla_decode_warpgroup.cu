@@ -114,7 +114,6 @@ struct WorkMemory {
     tile::GroupReferences references;
     alignas(16) float row_scale[Traits::row_tile];     /* of the rows' products with K; at the end of their results */
     alignas(16) float statistics[Traits::row_tile][2]; /* reference and sum of the rows of a piece */
-    float block_units[tile::latent_blocks];            /* of its output */
     tile::SharedSums sums;
     tile::KeyFactors key_factors[Traits::weight_places];
     tile::ValueScales value_scales[Traits::weight_places];
@@ -313,12 +312,16 @@ __device__ __forceinline__ void load_query(const sparse_mla_decode_params &param
     ptx::fence_async_proxy();
 }
 
-/* Outputs of all rows over the piece's tiles, which are there when their weights are. */
+/* Outputs of all rows over the piece's tiles, which are there when their weights are, in units of the warpgroup's blocks. */
 __device__ __forceinline__ void attend_output(WorkMemory<stages> &work, const tile::UnitRows<tile::rows_alike> &unit, Ring &ring,
-                                              const Place &place, Output &output, Turn &turn) {
+                                              const Place &place, Output &output, float (&units)[tile::latent_blocks / 2],
+                                              Turn &turn) {
     const int in_turns = (unit.end_token - unit.first_token + Traits::score_tokens - 1) / Traits::score_tokens;
-    if (in_turns == 0 && ptx::thread_index_here() < tile::latent_blocks)
-        work.block_units[ptx::thread_index_here()] = 1.f;
+    const auto give_back = [&] {
+        if (place.lane() == 0)
+            ptx::mbarrier_arrive(ptx::shared_address(&work.taken[turn.place()]));
+        ++turn.number;
+    };
     for (int turns = __shfl_sync(tile::full_warp, in_turns, 0); turns > 0; --turns) {
         pipeline::wait_for(work.scaled[pipeline::tensor_v][turn.place()], turn.parity());
         pipeline::wait_for(work.published[turn.place()], turn.parity());
@@ -346,12 +349,17 @@ __device__ __forceinline__ void attend_output(WorkMemory<stages> &work, const ti
                                      tile::ScaledValues(scales.of_token), 0, place.group, place.warp(), place.lane(), tile_of);
         ring.release(pipeline::tensor_k, place.lane());
         ring.advance();
-        if (turns == 1 && ptx::thread_index_here() < tile::latent_blocks)
-            work.block_units[ptx::thread_index_here()] = scales.unit[ptx::thread_index_here()];
-        if (place.lane() == 0)
-            ptx::mbarrier_arrive(ptx::shared_address(&work.taken[turn.place()]));
-        ++turn.number;
+        if (turns > 1)
+            give_back();
     }
+    units[0] = units[1] = 1.f;
+    if (!__any_sync(tile::full_warp, in_turns > 0))
+        return;
+    const float(&of_blocks)[tile::latent_blocks] = work.value_scales[turn.place()].unit;
+    units[0] = of_blocks[place.group * 2];
+    units[1] = of_blocks[place.group * 2 + 1];
+    __syncwarp();
+    give_back();
 }
 
 __device__ __forceinline__ void consume_output(const sparse_mla_decode_params &params, WorkMemory<stages> &work, Ring ring) {
@@ -365,13 +373,14 @@ __device__ __forceinline__ void consume_output(const sparse_mla_decode_params &p
         Output output;
         output.clear();
         meet_consumers(); /* Q is there */
-        attend_output(work, announced.rows, ring, place, output, turn);
+        float units[tile::latent_blocks / 2];
+        attend_output(work, announced.rows, ring, place, output, units, turn);
         work.pieces.wait_described(announced.number);
         meet_consumers(); /* statistics are there, and nobody reads query and weights any more */
         const auto rows_of = [&](int first_row) { return map_rows(params, announced.rows, announced.piece, first_row); };
         Result::hand_over(
             params, work.result, work.next_slice, work.statistics, work.row_scale, announced, rows_of, place, output,
-            [&](int block) { return work.block_units[block]; }, meet_output);
+            [&](int block) { return units[block % 2]; }, meet_output);
         number = announced.number; /* anew: kept over the loop it would take a register from it */
         work.pieces.pop(number);
     }

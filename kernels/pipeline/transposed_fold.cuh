@@ -44,7 +44,8 @@ class TransposedFold {
     };
 
     /*
-     * Leaves a part. `next_slice`: in shared memory. unit_of(block): of the output's columns. store(slice, rows): of a slice that has fallen to this
+     * Leaves a part. `next_slice`: in shared memory. unit_of(block): of the output's columns, of which a
+     * thread knows its warpgroup's. store(slice, rows): of a slice that has fallen to this
      * worker, whose statistics are those of the unit then, and the units 1. meet(): all threads.
      */
     template <class UnitOf, class Meet, class Store>
@@ -54,8 +55,10 @@ class TransposedFold {
         const int thread = ptx::thread_index_here();
         Record &own = records[piece.parts.records.of(piece.parts.own)];
         leave(own, statistics, output, thread);
-        if (has_units && thread < slices * tile::latent_blocks)
-            ptx::store_relaxed(&own.block_units[0][thread], {unit_of(thread % tile::latent_blocks)});
+        if (const int place = thread % tile::group_threads; has_units && place < slices) {
+            const int block = thread / tile::group_threads * (steps / 2);
+            ptx::store_relaxed(&own.block_units[place][block], {unit_of(block), unit_of(block + 1)});
+        }
         SliceDealer dealer(records[piece.parts.records.of(0)].counts, piece.parts.num_workers, slices, next_slice, thread == 0,
                            meet);
         dealer.arrive(piece.is_last);

@@ -28,18 +28,22 @@ struct TransposedRows {
     alignas(16) uint16_t row[tile::group_rows][pitch];
 
     /*
-     * The columns of a warp of warpgroup `group`. `factors`: what each row is multiplied by, of FinishedRow. Two neighbours are a word, of
-     * which e4m3 have the lower half. One dtype after the other, and not one value: so no instruction is fetched for another one.
+     * The columns of a warp of warpgroup `group`. `factors`: what each row is multiplied by, of FinishedRow; unit_of(block): each column. Two
+     * neighbours are a word, of which e4m3 have the lower half. One dtype after the other, and not one value: so no instruction is fetched for
+     * another one.
      */
-    template <class Format, int fragments>
-    __device__ __forceinline__ void put(int dtype, const float *factors, const Result<fragments> &result, int group, int warp,
-                                        int lane) {
+    template <class Format, int fragments, class UnitOf>
+    __device__ __forceinline__ void put(int dtype, const float *factors, UnitOf unit_of, const Result<fragments> &result,
+                                        int group, int warp, int lane) {
         if (dtype == KERNEL_DTYPE_BF16)
-            put_as<Format>(factors, result, group, warp, lane, [](float low, float high) { return ptx::pack_bf16(low, high); });
+            put_as<Format>(factors, unit_of, result, group, warp, lane,
+                           [](float low, float high) { return ptx::pack_bf16(low, high); });
         else if (dtype == KERNEL_DTYPE_FP16)
-            put_as<Format>(factors, result, group, warp, lane, [](float low, float high) { return ptx::pack_fp16(low, high); });
+            put_as<Format>(factors, unit_of, result, group, warp, lane,
+                           [](float low, float high) { return ptx::pack_fp16(low, high); });
         else
-            put_as<Format>(factors, result, group, warp, lane, [](float low, float high) { return ptx::pack_e4m3(low, high); });
+            put_as<Format>(factors, unit_of, result, group, warp, lane,
+                           [](float low, float high) { return ptx::pack_e4m3(low, high); });
     }
 
     /* By `threads` threads, once all have put theirs. */
@@ -61,13 +65,14 @@ struct TransposedRows {
     }
 
   private:
-    template <class Format, int fragments, class Pack>
-    __device__ __forceinline__ void put_as(const float *factors, const Result<fragments> &result, int group, int warp, int lane,
-                                           Pack pack) {
+    template <class Format, int fragments, class UnitOf, class Pack>
+    __device__ __forceinline__ void put_as(const float *factors, UnitOf unit_of, const Result<fragments> &result, int group,
+                                           int warp, int lane, Pack pack) {
         static_assert(Format::output_dim(0, 1, 0) == Format::output_dim(0, 0, 0) + 1, "the halves of a fragment are neighbours");
         const int column = Format::output_dim(tile::value_step(group, warp, 0), 0, lane);
         const uint32_t first = ptx::shared_address(&row[tile::row_of(0, 0, 0, lane)][column]);
         const uint32_t first_factor = ptx::shared_address(&factors[tile::row_of(0, 0, 0, lane)]);
+        const float units[] = {unit_of(group * 2), unit_of(group * 2 + 1)};
 #pragma unroll
         for (int n = 0; n < fragments; ++n) {
             uint32_t factor[2]; /* in this order: sooner they would take registers from the result */
@@ -76,7 +81,7 @@ struct TransposedRows {
             for (int step = 0; step < 4; ++step) {
 #pragma unroll
                 for (int odd = 0; odd < 2; ++odd) {
-                    const float of_row = __uint_as_float(factor[odd]);
+                    const float of_row = __uint_as_float(factor[odd]) * units[step / 2];
                     ptx::store_shared(first + ((n * 8 + odd) * pitch + tile::value_step(0, 0, step) * 16) * sizeof(uint16_t),
                                       static_cast<uint32_t>(
                                           pack(result.value[step][n][odd] * of_row, result.value[step][n][2 + odd] * of_row)));
@@ -121,28 +126,26 @@ class TransposedResult {
               Output &output, UnitOf unit_of, Meet meet) {
         const int live_rows = announced.rows.live_rows;
         if (announced.piece.parts.count == 1) {
-            if (has_units)
-                tile::multiply_blocks(output, unit_of, place.group);
             store(
-                params, memory, statistics, row_scale, live_rows, [&] { return rows_of(0); }, place, output, meet);
+                params, memory, statistics, row_scale, live_rows, [&] { return rows_of(0); }, place, output, unit_of, meet);
             return;
         }
         Fold::run(params.records, next_slice, statistics, announced.piece, output, unit_of, meet,
-                  [&](int slice, const typename Fold::SliceOutput &slice_output) {
+                  [&](int slice, typename Fold::SliceOutput &slice_output) {
                       const int first_row = slice * 8;
                       if (first_row < live_rows)
                           store(
                               params, memory, statistics + first_row, row_scale + first_row, live_rows - first_row,
-                              [&] { return rows_of(first_row); }, place, slice_output, meet);
+                              [&] { return rows_of(first_row); }, place, slice_output, [](int) { return 1.f; }, meet);
                   });
     }
 
   private:
     /* Eight rows for each fragment, of which the first live ones are query heads. */
-    template <class Params, class RowsOf, class Place, class Meet, int fragments>
+    template <class Params, class RowsOf, class Place, class UnitOf, class Meet, int fragments>
     static __device__ __forceinline__ void store(const Params &params, Memory &memory, const float (*statistics)[2],
                                                  float *row_scale, int live_rows, RowsOf rows_of, const Place &place,
-                                                 const tile::OutputFragment<4, fragments> &output, Meet meet) {
+                                                 tile::OutputFragment<4, fragments> &output, UnitOf unit_of, Meet meet) {
         static_assert(rounds == 2, "in a loop, columns whose turn comes later would not stay in registers");
         if (fragments == 1 || params.output.dtype <= KERNEL_DTYPE_E4M3) {
             finish_rows(params.output, statistics, row_scale, min(live_rows, fragments * 8), rows_of());
@@ -150,10 +153,12 @@ class TransposedResult {
             if (fragments == 1 && params.output.dtype > KERNEL_DTYPE_E4M3)
                 store_slice_blocks(params, row_scale, live_rows, rows_of(), place, output);
             else
-                store_rows(params, memory, row_scale, min(live_rows, fragments * 8), rows_of(), place, output, meet);
+                store_rows(params, memory, row_scale, min(live_rows, fragments * 8), rows_of(), place, output, unit_of, meet);
             meet(); /* they have been taken */
             return;
         }
+        if (has_units)
+            tile::multiply_blocks(output, unit_of, place.group);
         put_columns<0>(memory, place, output);
         meet();
         store_round(params, memory, statistics, live_rows, rows_of, 0);
@@ -214,11 +219,12 @@ class TransposedResult {
             output.lse[rows.lse_offset(output, thread)] = row.lse(output);
     }
 
-    template <class Params, class Place, class Meet, int fragments>
-    static __device__ __forceinline__ void store_rows(const Params &params, Memory &memory, const float *row_scale, int live_rows,
-                                                      const tile::RowMap rows, const Place &place,
-                                                      const tile::OutputFragment<4, fragments> &output, Meet meet) {
-        memory.rows.template put<Format>(params.output.dtype, row_scale, output, place.group, place.warp(), place.lane());
+    template <class Params, class Place, class UnitOf, class Meet, int fragments>
+    static __device__ __forceinline__ void
+    store_rows(const Params &params, Memory &memory, const float *row_scale, int live_rows, const tile::RowMap rows,
+               const Place &place, const tile::OutputFragment<4, fragments> &output, UnitOf unit_of, Meet meet) {
+        memory.rows.template put<Format>(params.output.dtype, row_scale, unit_of, output, place.group, place.warp(),
+                                         place.lane());
         meet();
         memory.rows.template store<threads>(params.output, rows, live_rows, ptx::thread_index_here());
     }

@@ -201,14 +201,14 @@ enum { CLUSTER_UNEVEN_NS = 2000 };
  * queries are e4m3, too, which they multiply as they lie, by three, the tokens of both anew by 128 x 4,096 of 128 heads. What parts of
  * these take, and of sparse MLA of 64 rows, anew since slices of them are dealt out, by eight problems each and up to 16 parts of a unit, and with
  * the trace what mixed lengths take of single CTAs with 64 rows. Of 16 rows of FP8 in tiles of 64 tokens by 64 and 128 requests of 4,096 and
- * 8,192 tokens and the trace. On an H100, of 16 rows of bf16, the ends of units at fdfacf7, by 26 problems; and what parts take, but of 32 rows, since
- * they change hands as fp16, by as many of each kind of KV and query.
+ * 8,192 tokens and the trace. On an H100, of 16 rows of bf16, the ends of units at fdfacf7, by 26 problems; and what parts take since they
+ * change hands as fp16, by as many of each kind of KV and query, but of 32 rows, and of 16 of FP8 in tiles of 64 tokens.
  */
 static const struct mla_times
     mla_times =
         {.token_16_bit_ps = 16800, .token_fp8_ps = 21200, .split_ns = 700, .part_ns = 900, .uneven_ns = 2000, .unit_ns = 2600},
-    mla_times_fp8_rows = {.token_fp8_ps = 18800, .split_ns = 700, .part_ns = 900, .uneven_ns = 2000, .unit_ns = 2600},
-    mla_times_byte_rows = {.token_fp8_ps = 13500, .split_ns = 700, .part_ns = 900, .uneven_ns = 2000, .unit_ns = 2600},
+    mla_times_fp8_rows = {.token_fp8_ps = 18800, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
+    mla_times_byte_rows = {.token_fp8_ps = 13500, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
     mla_times_32_rows = {.tile_ps = 160000,
                          .token_16_bit_ps = 33400,
                          .token_fp8_ps = 36100,
