@@ -64,7 +64,8 @@ enum {
 
     /*
      * SMs come in pairs and share what a pair takes in. With a CTA in every pair, or two in every one, all get as much; half way
-     * between, some CTAs get half of what others do, and end last. Clusters of four and more crowd some GPCs, too.
+     * between, some CTAs get half of what others do, and end last. Clusters of four and more crowd some GPCs, too. Not where the second
+     * cache is what they wait for: MLA of 128 heads, 1 x 4,096, in 24 clusters of four.
      */
     PAIRED_PERMILLE = 67,
     PAIRED_CLUSTER_PERMILLE = 144,
@@ -134,18 +135,19 @@ static int64_t scaled(int64_t a, int64_t numerator, int64_t denominator) {
 
 /* A launch but for its number of workers. */
 struct launch {
-    int64_t cluster;       /* CTAs of a worker */
-    int64_t units, tiles;  /* of the longest unit, */
-    int64_t steps;         /* and those that its CTAs take side by side */
-    int64_t unit_share;    /* units of that length that would be as much work */
-    bool even;             /* all units have it */
-    int64_t chunks;        /* of the longest unit, cut at fixed places; 0: it is cut anywhere */
-    int64_t unit_bytes;    /* of an average unit */
-    int64_t memory_ns;     /* to read everything as fast as memory gives it, */
-    int64_t cta_ns;        /* or as one CTA takes it in, */
-    int64_t copy_permille; /* of that time, by what a copy brings */
-    int64_t fixed_ns;      /* from the start of the kernel to the first byte, and from the last byte to the end */
-    int64_t part_ns;       /* of each worker that shares a unit, to add up its record */
+    int64_t cluster;        /* CTAs of a worker */
+    int64_t units, tiles;   /* of the longest unit, */
+    int64_t steps;          /* and those that its CTAs take side by side */
+    int64_t unit_share;     /* units of that length that would be as much work */
+    bool even;              /* all units have it */
+    int64_t chunks;         /* of the longest unit, cut at fixed places; 0: it is cut anywhere */
+    int64_t unit_bytes;     /* of an average unit */
+    int64_t memory_ns;      /* to read everything as fast as memory gives it, or the second cache, */
+    bool from_second_cache; /* by boxes: single rows lose there what they lose from memory */
+    int64_t cta_ns;         /* or as one CTA takes it in, */
+    int64_t copy_permille;  /* of that time, by what a copy brings */
+    int64_t fixed_ns;       /* from the start of the kernel to the first byte, and from the last byte to the end */
+    int64_t part_ns;        /* of each worker that shares a unit, to add up its record */
     int64_t sm_pairs;
     int64_t split_ns;  /* where workers share a unit, beside the constants above */
     int64_t round_ns;  /* of every further unit of a worker, */
@@ -195,7 +197,8 @@ static int64_t paired_permille(const struct launch *launch, int64_t ctas) {
 static int64_t reading_ns(const struct launch *launch, int64_t workers) {
     int64_t ctas = workers * launch->cluster, taking_ns = larger(launch->cta_ns / ctas, 1);
     int64_t could_permille = smaller(launch->memory_ns, INT64_MAX / 1000) * 1000 / taking_ns;
-    int64_t lost_permille = could_permille < PLENTY_PERMILLE ? paired_permille(launch, ctas) : 0;
+    bool may_lose = could_permille < PLENTY_PERMILLE && !launch->from_second_cache;
+    int64_t lost_permille = may_lose ? paired_permille(launch, ctas) : 0;
     int64_t permille = larger(reached_permille(could_permille) * (1000 - lost_permille) / 1000, 1);
     return scaled(launch->memory_ns, launch->copy_permille, permille);
 }
@@ -273,14 +276,17 @@ static int64_t bytes_ns(int64_t bytes, int64_t mbps) {
 }
 
 /* To read all bytes, of which some come from the second cache. */
-static int64_t memory_ns(const struct workload *work, int64_t bytes, const libdecode_device *device) {
+static int64_t memory_ns(const struct workload *work, int64_t bytes, const libdecode_device *device,
+                         bool *ret_from_second_cache) {
     const int64_t gbps =
         device->memory_bandwidth_gbps > 0 ? device->memory_bandwidth_gbps : typical_bandwidth_gbps(device->compute_capability);
     const int64_t mbps = gbps * BANDWIDTH_PERMILLE;
     if (!work->passes_share_rows)
         return bytes_ns(bytes, mbps);
-    return larger(bytes_ns(bytes, device->sm_count * (int64_t)SECOND_CACHE_SM_MBPS),
-                  bytes_ns(product(work->distinct_tokens, work->token_bytes), mbps));
+    int64_t second_ns = bytes_ns(bytes, device->sm_count * (int64_t)SECOND_CACHE_SM_MBPS);
+    int64_t memory_ns = bytes_ns(product(work->distinct_tokens, work->token_bytes), mbps);
+    *ret_from_second_cache = second_ns > memory_ns;
+    return larger(second_ns, memory_ns);
 }
 
 static const struct format *format_of(uint32_t kv_dtype) {
@@ -349,6 +355,8 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                                  const struct libdecode_launch_contract *contract) {
     int64_t unit_tokens = product(work->total_tokens, work->row_passes);
     int64_t bytes = product(unit_tokens, work->token_bytes);
+    bool from_second_cache = false;
+    int64_t reading_ns = memory_ns(work, bytes, device, &from_second_cache);
     return (struct launch){.cluster = contract->cluster_size,
                            .units = larger(product(work->num_sequences, work->row_passes), 1),
                            .tiles = quotient_up(work->tokens, contract->tile_tokens),
@@ -357,7 +365,8 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .even = work->total_tokens == product(work->num_sequences, work->tokens),
                            .chunks = chunks(work),
                            .unit_bytes = bytes / larger(product(work->num_sequences, work->row_passes), 1),
-                           .memory_ns = memory_ns(work, bytes, device),
+                           .memory_ns = reading_ns,
+                           .from_second_cache = from_second_cache && (contract->flags & CONTRACT_FLAG_ROW_GATHER) == 0,
                            .cta_ns = work->token_ps > 0 ? product(unit_tokens, work->token_ps) / 1000
                                                         : sum(cta_ns(contract, unit_tokens, work->computed_token_bytes),
                                                               product(unit_tokens, work->further_token_ps) / 1000),

@@ -297,12 +297,12 @@ static void the_fastest_kernel_of_an_h100_is_predicted(void **state) {
     expect_fast_choices(&device, kernels, COUNT(kernels), cases, COUNT(cases), 1.03, 0.2);
 }
 
-/* Of 64 rows in clusters of 1, 2 and 4, on an H200, measured at cf2aa16. */
+/* Of 64 rows in clusters of 1, 2 and 4, on an H200, measured at cf2aa16; the first in fours since partial results change hands as fp16. */
 static void the_fastest_cluster_of_64_rows_is_predicted(void **state) {
     (void)state;
     static const struct kernel_shape kernels[] = {{64, 1, 64}, {64, 2, 64}, {64, 4, 64}};
     static const struct measured_case cases[] = {
-        {128, 4, 4096, {39.3, 30.1, 26.4}},  {128, 8, 4096, {41.9, 32.3, 34.1}},   {128, 16, 4096, {46.8, 43.8, 54.3}},
+        {128, 4, 4096, {39.3, 30.1, 22.9}},  {128, 8, 4096, {41.9, 32.3, 34.1}},   {128, 16, 4096, {46.8, 43.8, 54.3}},
         {128, 24, 4096, {68.7, 61.3, 79.2}}, {128, 32, 4096, {70.8, 69.5, 112.4}}, {128, 64, 4096, {114.8, 152.1, 215.8}},
         {64, 4, 4096, {32.9, 37.9, 22.7}},   {64, 8, 4096, {33.9, 32.3, 26.6}},    {64, 16, 4096, {50.7, 41.2, 35.0}},
         {64, 24, 4096, {59.0, 46.9, 40.9}},  {64, 32, 4096, {66.8, 55.4, 57.7}},   {64, 64, 4096, {99.0, 85.5, 119.9}},
