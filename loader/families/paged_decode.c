@@ -202,11 +202,11 @@ enum { CLUSTER_UNEVEN_NS = 2000 };
  * these take, and of sparse MLA of 64 rows, anew since slices of them are dealt out, by eight problems each and up to 16 parts of a unit, and with
  * the trace what mixed lengths take of single CTAs with 64 rows. Of 16 rows of FP8 in tiles of 64 tokens by 64 and 128 requests of 4,096 and
  * 8,192 tokens and the trace. On an H100, of 16 rows of bf16, the ends of units at fdfacf7, by 26 problems; and what parts take since they
- * change hands as fp16, by as many of each kind of KV and query, but of 32 rows, and of 16 of FP8 in tiles of 64 tokens.
+ * change hands as fp16, by as many of each kind of KV and query, but of 32 rows, and of 16 of FP8.
  */
 static const struct mla_times
-    mla_times =
-        {.token_16_bit_ps = 16800, .token_fp8_ps = 21200, .split_ns = 700, .part_ns = 900, .uneven_ns = 2000, .unit_ns = 2600},
+    mla_times = {.token_16_bit_ps = 16800, .split_ns = 700, .part_ns = 900, .uneven_ns = 2000, .unit_ns = 2600},
+    mla_times_fp8 = {.token_fp8_ps = 21200, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
     mla_times_fp8_rows = {.token_fp8_ps = 18800, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
     mla_times_byte_rows = {.token_fp8_ps = 13500, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
     mla_times_32_rows = {.tile_ps = 160000,
@@ -220,7 +220,7 @@ static const struct mla_times
     mla_times_64_rows_pairs = {.token_16_bit_ps = 24900, .split_ns = 4800, .part_ns = 1900, .uneven_ns = 20000, .unit_ns = 7950},
     mla_times_64_rows_fours = {.token_16_bit_ps = 24900, .split_ns = 4800, .part_ns = 2500, .uneven_ns = 20000, .unit_ns = 5400},
     mla_times_64_fp8_rows = {.token_fp8_ps = 24200, .split_ns = 2500, .part_ns = 350, .uneven_ns = 10000, .unit_ns = 20000},
-    mla_times_64_byte_rows = {.token_fp8_ps = 19500, .split_ns = 3500, .part_ns = 600, .uneven_ns = 10000, .unit_ns = 11000},
+    mla_times_64_byte_rows = {.token_fp8_ps = 19500, .split_ns = 3500, .part_ns = 900, .uneven_ns = 10000, .unit_ns = 11000},
     no_mla_times = {0};
 /*
  * Sparse MLA: 47 problems of 656 bytes, 39 of bf16 and 20 of other rows, 1 to 128 query tokens that select 512 to 2,048 rows, 16 to 128 heads,
@@ -239,7 +239,7 @@ static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                   .unit_ns = 2400},
                               sparse_mla_times_32_rows = {.tile_ps = 1160000,
                                                           .token_16_bit_ps = 21300,
-                                                          .token_fp8_ps = 21000,
+                                                          .token_fp8_ps = 20000,
                                                           .token_scaled656_ps = 45300,
                                                           .token_nvfp352_ps = 27500,
                                                           .split_ns = 3000,
@@ -279,9 +279,11 @@ static const struct mla_times *times_of(const struct problem *problem, const con
     }
     if (contract->row_tile > 16)
         return &mla_times_32_rows;
-    if (contract->kv_dtype == KERNEL_DTYPE_E4M3 && contract->tile_tokens == BYTE_TILE_TOKENS)
-        return are_bytes ? &mla_times_byte_rows : &mla_times_fp8_rows;
-    return &mla_times;
+    if (contract->kv_dtype != KERNEL_DTYPE_E4M3)
+        return &mla_times;
+    if (contract->tile_tokens < BYTE_TILE_TOKENS)
+        return &mla_times_fp8;
+    return are_bytes ? &mla_times_byte_rows : &mla_times_fp8_rows;
 }
 
 static int64_t mla_token_ps(const struct problem *problem, const contract_t *contract) {
