@@ -180,7 +180,8 @@ __device__ __forceinline__ void publish(WorkMemory<stages> &work, const Turn &ne
 
 /*
  * What few tiles need, those that a row does not see all of, or that raise references, and any with a soft cap: from products to weights, and
- * notes of it. Whether references are so large now that all that follow need it. Not inlined: what the loop jumps over, it waits for. `scores`: products, then weights; they and `softmax` come through memory.
+ * notes of it. Whether references are so large now that all that follow need it. Not inlined: what the loop jumps over, it waits for.
+ * `scores`: products, then weights; they and `softmax` come through memory.
  */
 __device__ __noinline__ bool weigh_rare(float cap, WorkMemory<stages> &work, const tile::UnitRows<Traits::row_tile> &unit,
                                         int token, TileNotes &notes, Scores &scores, tile::GroupSoftmax &softmax) {

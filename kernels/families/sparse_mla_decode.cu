@@ -115,8 +115,7 @@ static_assert(fold_blocks == 1 || !has_cluster, "blocks begin at a CTA's first p
 using Block = pipeline::FragmentSlice<Format, Traits::row_tile, block_pairs, Traits::consumer_threads, vector_width, has_cluster>;
 using WorkerFold = pipeline::FragmentFold<Block, fold_blocks>;
 /* On their way at a time. */
-constexpr int parts_together =
-    std::max((has_cluster ? 4 : 8) / (Traits::row_tile == 32 && !has_cluster ? Block::word_vectors : Block::per_thread), 1);
+constexpr int parts_together = std::max((has_cluster ? 4 : Traits::row_tile == 32 ? 16 : 8) / Block::per_thread, 1);
 
 /* One after the other; of the first unit alone both. */
 union QueryMemory {

@@ -35,7 +35,8 @@ struct FragmentExchange {
 
     /*
      * Sends every pair to the CTA that owns it, and folds those that arrive here into `own`. What is its own a thread leaves for itself:
-     * what CTAs send each other is most of the time that this takes, some 13 bytes a clock. Returns what `meanwhile` returns, which is called while they are on their way.
+     * what CTAs send each other is most of the time that this takes, some 13 bytes a clock. Returns what `meanwhile` returns, which is called
+     * while they are on their way.
      */
     template <int barrier_id, class Meanwhile>
     __device__ __forceinline__ auto run(const Whole &whole, Own &own, uint32_t rank, uint32_t round, bool is_last_round,

@@ -52,14 +52,8 @@ struct FragmentSlice {
      * What changes hands (part_halves.cuh): of each pair a word of fp16, of means. How large these are V's format says, or they have a unit, which
      * is one for all rows of a warp.
      */
-    static constexpr int largest_value = [] {
-        if constexpr (requires { Format::largest_value; })
-            return Format::largest_value;
-        else
-            return 0;
-    }();
-    static constexpr bool has_units = largest_value == 0;
-    static constexpr float per_mean = has_units ? 1.f : per_mean_of<std::max(largest_value, 1)>;
+    static constexpr bool has_units = Format::largest_value == 0;
+    static constexpr float per_mean = has_units ? 1.f : per_mean_of<std::max(Format::largest_value, 1)>;
     static constexpr int word_width = std::min(pairs, 4), word_vectors = pairs / word_width;
     static_assert(pairs % word_width == 0, "whole vectors");
     struct Words {

@@ -11,34 +11,31 @@
 #include <cstdint>
 
 #include "ptx/scalar.cuh"
+#include "tile/power_of_two.cuh"
 
 namespace pipeline {
-
-constexpr uint32_t one_power = 1u << 23; /* of two, in the bits of a float */
 
 /* Both are exact. What is larger than fp16 has room for becomes infinite; infinity and NaN stay what they are. */
 struct HalvesUnit {
     float unit, per_unit;
 
     static __device__ __forceinline__ HalvesUnit of(float unit) {
-        return {unit, __uint_as_float(254 * one_power - __float_as_uint(unit))};
+        return {unit, tile::reciprocal_of_power(__float_as_uint(unit))};
     }
     /*
      * For values of a magnitude up to `largest`, which is 2^14 to 2^15 units then: fp16 has all digits down to 2^-29 of it, and its last digit is 2^-39
      * of it at most.
      */
-    static __device__ __forceinline__ HalvesUnit up_to(float largest) {
-        return of(__uint_as_float(max(__float_as_uint(largest) & 255 * one_power, 15 * one_power) - 14 * one_power));
-    }
+    static __device__ __forceinline__ HalvesUnit up_to(float largest) { return of(__uint_as_float(tile::fp16_unit(largest))); }
 };
 
 /*
  * Where rows share a unit, their values are those over the power of two in the row's sum of weights: means of V, whatever the row's weights are.
  * Both are exact. A sum is 1 and more, as its largest weight was 1 when the reference was taken, or there is nothing in it.
  */
-__device__ __forceinline__ uint32_t power_in(float sum) { return max(__float_as_uint(sum) & 255 * one_power, 127 * one_power); }
-__device__ __forceinline__ float mean_unit(float sum) { return __uint_as_float(power_in(sum)); }
-__device__ __forceinline__ float per_mean_unit(float sum) { return __uint_as_float(254 * one_power - power_in(sum)); }
+__device__ __forceinline__ uint32_t power_of_sum(float sum) { return max(tile::power_in(sum), 127 * tile::one_power); }
+__device__ __forceinline__ float mean_unit(float sum) { return __uint_as_float(power_of_sum(sum)); }
+__device__ __forceinline__ float per_mean_unit(float sum) { return tile::reciprocal_of_power(power_of_sum(sum)); }
 
 /* What means of V up to `largest_value` are multiplied by so that fp16 has room for them, which are less than twice as much, and uses it. */
 template <int largest_value>

@@ -11,7 +11,7 @@
  *     KeyReader, ValueReader  read a fragment of 16 tokens: the A operand of one step after the other, [16 tokens][16 dims] and
  *                             [16 dims][16 tokens]; of steps counted from `first` on, where that is given: a multiple of pair_steps
  *     k_scale, v_scale        what operands are to be multiplied by
- *     largest_value           that V may be, as an operand, where that is known to be little
+ *     largest_value           that V may be, as an operand; 0: any number
  *     query_...               which dims the lanes want as the B operand of qk (query.cuh): of converted queries a lane takes
  *                             query_vector neighbouring dims, and query_operand makes of their pairs the registers of its steps
  *     output_dim              the dim of an accumulator's registers 2 * half and 2 * half + 1

@@ -19,6 +19,7 @@ struct KvFormat16Bit {
     static constexpr int steps = head_dim / 16, pair_steps = 1;
     using Scales = NoScales;
     static constexpr float k_scale = 1.f, v_scale = 1.f;
+    static constexpr int largest_value = 0;
 
     struct KeyReader {
         const uint32_t address, line_stride_bytes;

@@ -42,6 +42,7 @@ struct KvFormat<KERNEL_DTYPE_NVFP4, head_dim> {
     using Rows = TileRows<row_bytes>;
     static constexpr int steps = head_dim / 16;
     static constexpr float k_scale = 16384.f, v_scale = 16384.f;
+    static constexpr int largest_value = 0;
     static constexpr int chunks_per_row = head_dim / 32;
     static constexpr int scale_words = scale_bytes / 4;
 

@@ -59,6 +59,7 @@ struct LatentRows<KERNEL_KV_ROW_SCALED656, KERNEL_DTYPE_E4M3, 576> {
     static constexpr int latent_steps = 32, steps = 36;
     static constexpr int rope_byte = 528, rope_step_bytes = 32, scales_byte = 512, block_dims = 128;
     static constexpr float k_scale = 1.f, v_scale = 1.f;
+    static constexpr int largest_value = 0;
     static constexpr bool converts_query = true, has_block_scales = true;
 
     struct LatentKeyReader : Latent::KeyReader {
@@ -137,6 +138,7 @@ struct LatentRows<KERNEL_KV_ROW_NVFP352, KERNEL_DTYPE_NVFP4, 576> {
     static constexpr int latent_steps = 32, steps = 36;
     static constexpr int rope_byte = 256, rope_step_bytes = 16, scales_byte = 320;
     static constexpr float k_scale = 1.f, v_scale = Latent::v_scale;
+    static constexpr int largest_value = Latent::largest_value;
     static constexpr bool converts_query = true, has_block_scales = false;
 
     /* Eight steps: two pairs of chunks, eight blocks, of which a lane's eight dims of every chunk lie in one. */

@@ -17,6 +17,7 @@
 #include "ptx/convert.cuh"
 #include "ptx/scalar.cuh"
 #include "tile/element.cuh"
+#include "tile/power_of_two.cuh"
 #include "tile/rope.cuh"
 #include "tile/row_map.cuh"
 #include "tile/unit_rows.cuh"
@@ -34,16 +35,6 @@ __device__ __forceinline__ void load_words(const void *address, uint32_t (&words
 __device__ __forceinline__ void load_words(const void *address, uint32_t (&words)[4]) {
     const uint4 loaded = *static_cast<const uint4 *>(address);
     words[0] = loaded.x, words[1] = loaded.y, words[2] = loaded.z, words[3] = loaded.w;
-}
-
-/* 2^exponent, of a normal number. */
-__device__ __forceinline__ float power_of_two(int exponent) {
-    return __uint_as_float(static_cast<uint32_t>(exponent + 127) << 23);
-}
-
-/* Of the power of two that puts a row's largest element just below 2^15. It and its inverse stay normal numbers: -114 for an infinity. */
-__device__ __forceinline__ int fp16_exponent(float largest) {
-    return min(14 + 127 - static_cast<int>(__float_as_uint(largest) >> 23), 126);
 }
 
 /* All of head_dim; rows past the live ones and dims past the query's are zero. */

@@ -20,6 +20,7 @@
 #include "tile/constants.cuh"
 #include "tile/element.cuh"
 #include "tile/gathered_warpgroup.cuh"
+#include "tile/power_of_two.cuh"
 
 namespace tile {
 
@@ -67,7 +68,6 @@ __device__ __noinline__ void clear_value(uint32_t row) {
 template <class Format>
 class ScaledTokensWriter {
     static constexpr int tokens = 2;
-    static constexpr uint32_t one_power = 1u << 23; /* of two, in the bits of a float */
 
   public:
     /* Before the tokens of a piece. */
@@ -114,7 +114,7 @@ class ScaledTokensWriter {
             raise(scales, lane);
 #pragma unroll
         for (int block = 0; block < latent_blocks; ++block) {
-            const float units = reciprocal(unit_[block]);
+            const float units = reciprocal_of_power(unit_[block]);
             *reinterpret_cast<uint32_t *>(&scales.of_token[block][lane * tokens]) =
                 Element<KERNEL_DTYPE_FP16>::pack(scale_[0][block] * units, scale_[1][block] * units);
         }
@@ -126,8 +126,6 @@ class ScaledTokensWriter {
     }
 
   private:
-    static __device__ __forceinline__ float reciprocal(uint32_t unit) { return __uint_as_float(254 * one_power - unit); }
-
     static __device__ __forceinline__ void load(float (&scale)[latent_blocks], uint32_t row, bool is_there, bool has_row) {
 #pragma unroll
         for (float &of_block : scale)
@@ -158,7 +156,7 @@ class ScaledTokensWriter {
             if (before == 0 || power >= before + 7 * one_power)
                 unit_[block] = max(power, 5 * one_power) - 4 * one_power;
             if (lane == 0)
-                scales.shrink[block] = __uint_as_float(before) * reciprocal(unit_[block]);
+                scales.shrink[block] = __uint_as_float(before) * reciprocal_of_power(unit_[block]);
         }
     }
 

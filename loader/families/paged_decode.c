@@ -225,8 +225,9 @@ static const struct mla_times
 /*
  * Sparse MLA: 47 problems of 656 bytes, 39 of bf16 and 20 of other rows, 1 to 128 query tokens that select 512 to 2,048 rows, 16 to 128 heads,
  * every kernel; the one that the model calls the fastest is so, or takes 2 % longer. Of 64 rows: by forced numbers of workers, too, and tokens
- * by 128 and 256 whole units of 2,048 side by side, anew since another warp looks at the scales; of bf16 by 14 problems of 2,048 rows, 1 to 128 query tokens with 64 and 128 heads. What parts
- * take, on an H100, by 26 problems each: of 32 rows by those of bf16 and of e4m3, of others since they change hands as fp16.
+ * by 128 and 256 whole units of 2,048 side by side, anew since another warp looks at the scales; of bf16 by 14 problems of 2,048 rows, 1 to
+ * 128 query tokens with 64 and 128 heads. What parts take, on an H100, by 26 problems each: of 32 rows by those of bf16 and of e4m3, of
+ * others since they change hands as fp16.
  */
 static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                   .token_16_bit_ps = 17300,

@@ -39,6 +39,8 @@ void values_lose_what_is_promised(std::mt19937 &random) {
         const float largest = std::ldexp(exponent < -126 ? 1.f : fraction(random), exponent);
         const auto unit = pipeline::HalvesUnit::up_to(largest);
         int power;
+        require(unit.per_unit == tile::power_of_two(tile::fp16_exponent(largest)), "the unit that queries have", largest,
+                unit.per_unit);
         require(std::frexp(unit.unit, &power) == 0.5f && unit.unit * unit.per_unit == 1.f, "a unit", unit.unit, unit.per_unit);
         const float in_units = largest * unit.per_unit;
         require(in_units < 0x1p15f && (in_units >= 0x1p14f || exponent < -112), "the largest, in units", largest, in_units);
