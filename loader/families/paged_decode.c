@@ -253,7 +253,7 @@ static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                           .uneven_ns = 21000,
                                                           .unit_ns = 10300},
                               sparse_mla_times_64_rows_16_bit = {.token_16_bit_ps = 34000,
-                                                                 .split_ns = 12000,
+                                                                 .split_ns = 11500,
                                                                  .part_ns = 1, /* next to nothing: slices are dealt out */
                                                                  .uneven_ns = 21000,
                                                                  .unit_ns = 2000};

@@ -231,8 +231,8 @@ static void expect_fast_choices_of_fp8(const libdecode_device *device, const str
 }
 
 /*
- * FP8 KV and 16 heads on an H200, measured at e4946ca: single CTAs and pairs have tiles of 64 tokens, which queries of e4m3 multiply as they lie; 64 rows
- * in another run. And on an H100, since partial results change hands as fp16, with up to 128 heads.
+ * FP8 KV and 16 heads on an H200, measured at e4946ca: single CTAs and pairs have tiles of 64 tokens, which queries of e4m3 multiply as
+ * they lie; 64 rows in another run. And on an H100, since partial results change hands as fp16, with up to 128 heads.
  */
 static void the_fastest_kernel_of_fp8_is_predicted(void **state) {
     (void)state;
@@ -289,12 +289,14 @@ static void the_fastest_kernel_of_an_h100_is_predicted(void **state) {
         {128, 1, 4096, {23.8, 17.9, 14.8, 15.1, 17.0, 24.5, 23.5, 18.8}},
         {128, 1, 32768, {59.6, 49.8, 54.1, 54.7, 61.8, 47.1, 46.0, 38.1}},
         {128, 4, 4096, {30.4, 28.6, 33.9, 39.4, 38.6, 25.5, 26.3, 23.7}},
-        {128, 8, 8192, {90.1, 84.0, 101.8, 144.4, 119.2, 46.2, 47.5, 48.8}},
         {128, 16, 4096, {86.5, 87.2, 122.8, 212.1, 127.4, 46.7, 44.7, 49.3}},
         {128, 32, 4096, {166.9, 172.1, 233.1, 418.6, 238.6, 77.4, 69.6, 84.3}},
     };
     const libdecode_device device = measured_h100();
-    expect_fast_choices(&device, kernels, COUNT(kernels), cases, COUNT(cases), 1.03, 0.2);
+    /* Pairs, where single CTAs take 2.8 % less. */
+    static const struct measured_case close[] = {{128, 8, 8192, {90.1, 84.0, 101.8, 144.4, 119.2, 46.2, 47.5, 48.8}}};
+    expect_fast_choices(&device, kernels, COUNT(kernels), cases, COUNT(cases), 1.02, 0.2);
+    expect_fast_choices(&device, kernels, COUNT(kernels), close, COUNT(close), 1.03, 0.2);
 }
 
 /* Of 64 rows in clusters of 1, 2 and 4, on an H200, measured at cf2aa16; the first in fours since partial results change hands as fp16. */
