@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define LIBDECODE_KERNEL_ABI 12u
+#define LIBDECODE_KERNEL_ABI 13u
 #define LIBDECODE_CONTRACT_MAGIC 0x4345444cu  /* "LDEC" */
 #define LIBDECODE_CONTRACT_SUFFIX "_contract" /* symbol of a kernel's contract = kernel symbol + this */
 
@@ -114,9 +114,10 @@ struct libdecode_launch_contract {
     uint32_t features;       /* CONTRACT_FEATURE_* that it computes */
     uint32_t flags;          /* CONTRACT_FLAG_* */
     uint32_t record_bytes;   /* of workspace for each partial result, see `records`; alike for every cluster size */
+    uint32_t scratch_bytes;  /* likewise, see `scratch`; 0: it has none */
     uint32_t consumer_warps; /* of the CTA's warps, those that compute; the others copy and hand out work */
     uint32_t kv_row_format;  /* KERNEL_KV_ROW_* */
-    uint32_t reserved[2];
+    uint32_t reserved[1];
 };
 
 /* A CUtensorMap, opaque. */
@@ -296,6 +297,7 @@ struct mla_decode_params {
     struct libdecode_tensor_map map;
     struct output_params output;
     void *records; /* as of struct gqa_decode_params */
+    void *scratch; /* of contract.scratch_bytes beside each record; what lies there between launches nobody knows */
     /* The elements of a query row from query_dim on, where they do not lie behind the others; else query_dim is query.head_dim. */
     const void *query_rope;
     int64_t query_rope_token_stride, query_rope_head_stride;
@@ -317,7 +319,7 @@ struct sparse_mla_decode_params {
     LIBDECODE_ALIGNAS(64) struct schedule_params schedule;
     struct query_params query;
     struct output_params output;
-    void *records;
+    void *records, *scratch; /* as of struct mla_decode_params */
     const void *query_rope;
     int64_t query_rope_token_stride, query_rope_head_stride;
     int32_t query_dim;

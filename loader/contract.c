@@ -6,6 +6,7 @@
 #include "contract.h"
 
 #include "text.h"
+#include "workspace.h"
 
 /* What no GPU of the five exceeds, and no kernel comes near to. */
 #define MAX_THREADS 1024u
@@ -29,13 +30,20 @@ static bool has_sane_page_sizes(const struct libdecode_launch_contract *contract
     return contract->min_page_size != 0 && contract->min_page_size <= contract->max_page_size;
 }
 
+/* As much as workspace.c has room for; of chunks there would be more. */
+static bool has_sane_scratch(const struct libdecode_launch_contract *contract) {
+    return contract->scratch_bytes % 16 == 0 &&
+           contract->scratch_bytes <= WORKSPACE_SCRATCH_BYTES_PER_SM / 2 / contract->ctas_per_sm &&
+           (contract->scratch_bytes == 0 || (contract->features & CONTRACT_FEATURE_BATCH_INVARIANT) == 0);
+}
+
 /* What cost.c and every family that decodes compute with: no zero to divide by, no product that overflows. */
 static bool has_sane_tiles(const struct libdecode_launch_contract *contract) {
     return within(contract->row_tile, 1, MAX_THREADS) && within(contract->tile_tokens, 1, MAX_TILE) &&
            within(contract->max_box_tokens, 1, MAX_TILE) && within(contract->stages, 1, MAX_STAGES) &&
            has_sane_page_sizes(contract) && within(contract->max_q_len, 1, MAX_TILE) && contract->head_dim != 0 &&
            contract->query_dtypes != 0 && contract->out_dtypes != 0 && within(contract->record_bytes, 1, MAX_RECORD_BYTES) &&
-           contract->record_bytes % sizeof(uint64_t) == 0 &&
+           contract->record_bytes % sizeof(uint64_t) == 0 && has_sane_scratch(contract) &&
            within(contract->consumer_warps, 1, contract->threads / WARP_THREADS);
 }
 
@@ -66,6 +74,8 @@ static bool within_reach(const struct family *family, const struct libdecode_lau
         text_append(reason, FAMILY_REASON_BYTES, "reads queries of dtypes 0x%x", contract->query_dtypes & ~reach->query_dtypes);
     else if (contract->out_dtypes & ~reach->out_dtypes)
         text_append(reason, FAMILY_REASON_BYTES, "writes dtypes 0x%x", contract->out_dtypes & ~reach->out_dtypes);
+    else if (contract->scratch_bytes > reach->scratch_bytes)
+        text_append(reason, FAMILY_REASON_BYTES, "uses %u bytes of scratch", contract->scratch_bytes);
     else if (contract->max_q_len > reach->max_q_len)
         text_append(reason, FAMILY_REASON_BYTES, "computes up to %u query tokens", contract->max_q_len);
     else

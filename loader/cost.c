@@ -403,6 +403,7 @@ bool cost_estimate(const struct workload *work, const libdecode_device *device, 
                       .predicted_ns = predicted_ns(&launch, workers),
                       .passes_share_rows = work->passes_share_rows,
                       .folds_long = contract->row_tile > MMA_ROWS && !work->passes_share_rows && folds_long(&launch, workers),
-                      .records_bytes = records * contract->record_bytes};
+                      .records_bytes = records * contract->record_bytes,
+                      .scratch_bytes = records * contract->scratch_bytes};
     return true;
 }

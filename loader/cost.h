@@ -43,6 +43,7 @@ struct cost {
     int64_t predicted_ns; /* at max_seq_len */
     bool folds_long; /* workers that share a unit of 64 rows or more: what they add up takes half as long as what they read */
     size_t records_bytes; /* of workspace: two records a CTA, its first and its last unit may be shared; or two units' chunks */
+    size_t scratch_bytes; /* likewise */
 };
 
 /* False if the device has no room for a single worker. `contract` has passed contract_is_sane. */

@@ -106,12 +106,12 @@ libdecode_status libdecode_plan_get_info(const libdecode_plan *plan, libdecode_p
                                 .workers = selection->num_workers,
                                 .cluster_size = (int32_t)record->kernel->contract.cluster_size,
                                 .predicted_ns = selection->predicted_ns,
-                                .workspace_bytes = workspace_bytes(selection)};
+                                .workspace_bytes = selection->workspace.bytes};
     memcpy(info.image_sha256, bundle_images(record->bundle)[record->kernel->image].sha256, sizeof info.image_sha256);
     return context_result(plan->context, write_caller_struct(ret_info, &info, sizeof info, "libdecode_plan_info"));
 }
 
-size_t libdecode_plan_workspace_bytes(const libdecode_plan *plan) { return plan ? workspace_bytes(&plan->selection) : 0; }
+size_t libdecode_plan_workspace_bytes(const libdecode_plan *plan) { return plan ? plan->selection.workspace.bytes : 0; }
 
 static libdecode_status workspace_init(void *workspace, size_t given_bytes, libdecode_stream stream) {
     const struct driver *driver;
@@ -167,7 +167,7 @@ static libdecode_status launch(libdecode_plan *plan, const struct driver *driver
                                const libdecode_tensors *tensors, libdecode_stream stream) {
     const struct selection *selection = &plan->selection;
     cuda_function function;
-    FORWARD(workspace_check(tensors->workspace, tensors->workspace_bytes, workspace_bytes(selection)));
+    FORWARD(workspace_check(tensors->workspace, tensors->workspace_bytes, selection->workspace.bytes));
     FORWARD(check_device(plan, driver, context_id));
     FORWARD(host_lens_check(driver, selection, tensors, stream));
     FORWARD(module_function(plan->context->modules, driver, context_id, selection->record, stream, plan->context->policy.strict,
@@ -266,7 +266,7 @@ static libdecode_status decode_workspace_bytes(libdecode_context *context, const
     FORWARD(driver_get(&driver));
     FORWARD(device_context_id(driver, &context_id));
     FORWARD(find_plan(context, problem, context_id, &use));
-    *ret_bytes = workspace_bytes(&use.plan->selection);
+    *ret_bytes = use.plan->selection.workspace.bytes;
     plan_memo_release(&use);
     return LIBDECODE_OK;
 }

@@ -10,32 +10,10 @@
 
 #include "family.h"
 #include "status.h"
+#include "workspace.h"
 
 /* Of cuda.h. */
 enum { TENSOR_MAP_INTERLEAVE_NONE = 0, TENSOR_MAP_PROMOTION_L2_128B = 2, TENSOR_MAP_FILL_ZEROS = 0 };
-
-static size_t aligned(size_t bytes) {
-    return (bytes + WORKSPACE_ALIGNMENT_BYTES - 1) / WORKSPACE_ALIGNMENT_BYTES * WORKSPACE_ALIGNMENT_BYTES;
-}
-
-size_t workspace_bytes(const struct selection *selection) {
-    return aligned(selection->records_bytes) + aligned(selection->lens_bytes);
-}
-
-libdecode_status workspace_check(const void *workspace, size_t given_bytes, size_t needed_bytes) {
-    if (!workspace)
-        return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "workspace is NULL: give %zu bytes of device memory", needed_bytes);
-    if ((uintptr_t)workspace % WORKSPACE_ALIGNMENT_BYTES != 0)
-        return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "workspace is %p: it must be aligned to %u bytes", workspace,
-                    WORKSPACE_ALIGNMENT_BYTES);
-    if (given_bytes < needed_bytes)
-        return fail(
-            LIBDECODE_ERROR_WORKSPACE_TOO_SMALL,
-            "workspace_bytes is %zu, this needs %zu: ask libdecode_plan_workspace_bytes for every plan that shares it and take "
-            "the largest",
-            given_bytes, needed_bytes);
-    return LIBDECODE_OK;
-}
 
 static libdecode_status encode_map(const struct driver *driver, const struct tensor_map *map,
                                    struct libdecode_tensor_map *ret_encoded) {
@@ -105,7 +83,7 @@ static libdecode_status launch_decode(const struct driver *driver, const struct 
 libdecode_status host_lens_check(const struct driver *driver, const struct selection *selection, const libdecode_tensors *tensors,
                                  libdecode_stream stream) {
     int capture = 0;
-    if (selection->lens_bytes == 0 || tensors->seq_lens == NULL)
+    if (selection->workspace.lens.bytes == 0 || tensors->seq_lens == NULL)
         return LIBDECODE_OK;
     cuda_result result = driver->stream_is_capturing(stream, &capture);
     if (result != CUDA_RESULT_SUCCESS)
@@ -127,17 +105,17 @@ static libdecode_status launch_with_host_lens(const struct driver *driver, const
                                               const struct selection *selection, const libdecode_tensors *tensors,
                                               cuda_function function, libdecode_stream stream) {
     libdecode_tensors on_device = *tensors;
-    char *lens = (char *)tensors->workspace + aligned(selection->records_bytes);
+    void *lens = workspace_part_at(tensors->workspace, &selection->workspace.lens);
     const cuda_address address = (cuda_address)(uintptr_t)lens;
-    on_device.seq_lens = (const int32_t *)(void *)lens;
+    on_device.seq_lens = (const int32_t *)lens;
     on_device.launch_flags = 0;
-    cuda_result result = driver->memcpy_htod_async(address, tensors->seq_lens, selection->lens_bytes, stream);
+    cuda_result result = driver->memcpy_htod_async(address, tensors->seq_lens, selection->workspace.lens.bytes, stream);
     if (result != CUDA_RESULT_SUCCESS)
         return driver_fail(
             driver, result, "cuMemcpyHtoDAsync",
             "tensors.seq_lens cannot be copied to the workspace; is it host memory, and the workspace of this device?");
     const libdecode_status status = launch_decode(driver, problem, selection, &on_device, function, stream);
-    result = driver->memset_d8_async(address, 0, selection->lens_bytes, stream);
+    result = driver->memset_d8_async(address, 0, selection->workspace.lens.bytes, stream);
     if (status == LIBDECODE_OK && result != CUDA_RESULT_SUCCESS)
         return driver_fail(driver, result, "cuMemsetD8Async",
                            "the lengths stay in the workspace; call libdecode_workspace_init before its next launch");
@@ -146,7 +124,7 @@ static libdecode_status launch_with_host_lens(const struct driver *driver, const
 
 libdecode_status launch_kernel(const struct driver *driver, const struct problem *problem, const struct selection *selection,
                                const libdecode_tensors *tensors, cuda_function function, libdecode_stream stream) {
-    if (selection->lens_bytes > 0 && tensors->seq_lens != NULL)
+    if (selection->workspace.lens.bytes > 0 && tensors->seq_lens != NULL)
         return launch_with_host_lens(driver, problem, selection, tensors, function, stream);
     return launch_decode(driver, problem, selection, tensors, function, stream);
 }

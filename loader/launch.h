@@ -10,13 +10,6 @@
 #include "problem.h"
 #include "select.h"
 
-#define WORKSPACE_ALIGNMENT_BYTES 256u
-
-size_t workspace_bytes(const struct selection *selection);
-
-/* Pointer, alignment and size of a workspace. Errors: INVALID_ARGUMENT, WORKSPACE_TOO_SMALL. */
-libdecode_status workspace_check(const void *workspace, size_t given_bytes, size_t needed_bytes);
-
 /* Lengths on the host are not copied into a stream that is captured. Errors: INVALID_ARGUMENT, CUDA. */
 libdecode_status host_lens_check(const struct driver *driver, const struct selection *selection, const libdecode_tensors *tensors,
                                  libdecode_stream stream);

@@ -102,8 +102,8 @@ static void fill_selection(const struct problem *problem, const libdecode_device
                                   .most_ctas = saturated((int64_t)device->sm_count * ctas_per_sm),
                                   .min_tiles_per_worker = chosen->cost.min_tiles_per_worker,
                                   .predicted_ns = saturated(chosen->cost.predicted_ns),
-                                  .records_bytes = chosen->cost.records_bytes,
-                                  .lens_bytes = (size_t)problem->host_lens_bytes};
+                                  .workspace = workspace_layout(device->sm_count, chosen->cost.records_bytes,
+                                                                chosen->cost.scratch_bytes, (size_t)problem->host_lens_bytes)};
     word_choice(problem, chosen, selection.reason);
     *ret_selection = selection;
 }

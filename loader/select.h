@@ -10,6 +10,7 @@
 #include "kernel_table.h"
 #include "policy.h"
 #include "problem.h"
+#include "workspace.h"
 
 /* The decision. */
 struct selection {
@@ -19,8 +20,7 @@ struct selection {
     int32_t most_ctas;   /* that the device has resident at once */
     int32_t min_tiles_per_worker;
     int32_t predicted_ns;
-    size_t records_bytes; /* of workspace */
-    size_t lens_bytes;    /* likewise, behind the records: lengths that come from the host */
+    struct workspace_layout workspace;
     char reason[160];
 };
 

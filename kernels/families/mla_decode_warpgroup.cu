@@ -155,6 +155,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
                 CONTRACT_FEATURE_QUERY_ROPE, /* not batch-invariant, as gqa_decode_warpgroup.cu */
     .flags = variant::contract_flags | CONTRACT_FLAG_LINE_COPIES,
     .record_bytes = Seesaw::record_bytes,
+    .scratch_bytes = Seesaw::scratch_bytes,
     .consumer_warps = Seesaw::warps,
     .reserved = {},
 };

@@ -459,6 +459,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
                 CONTRACT_FEATURE_QUERY_ROPE, /* not batch-invariant, as gqa_decode_warpgroup.cu */
     .flags = variant::contract_flags,
     .record_bytes = Result::record_bytes,
+    .scratch_bytes = Result::scratch_bytes,
     .consumer_warps = Traits::consumer_warps,
     .reserved = {},
 };

@@ -147,6 +147,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .features = pipeline::sparse_features, /* not batch-invariant, as gqa_decode_warpgroup.cu */
     .flags = variant::contract_flags | CONTRACT_FLAG_ROW_GATHER,
     .record_bytes = Seesaw::record_bytes,
+    .scratch_bytes = Seesaw::scratch_bytes,
     .consumer_warps = Seesaw::warps,
     .kv_row_format = VARIANT_KV_ROW_FORMAT,
     .reserved = {},

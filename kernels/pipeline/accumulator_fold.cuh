@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * accumulator_fold.cuh: level 3 of partial.cuh, for results that lie in registers as matrix instructions of warpgroups left them, and need no
- * folding within the CTA: AccumulatorSlice. As transposed_fold.cuh: a fence makes known what a worker has left, and slices of columns
- * are added up by whichever worker has time, in the order of the parts.
+ * folding within the CTA: AccumulatorSlice. As transposed_fold.cuh: slices of columns are added up by whichever worker has time
+ * (slice_dealer.cuh), in the order of the parts.
  */
 #pragma once
 
@@ -89,15 +89,7 @@ struct AccumulatorSlice {
         return words;
     }
 
-    /* Adds other partials, the first `count` of `together`. */
-    template <int together>
-    __device__ __forceinline__ void fold(const Words (&words)[together], int count) {
-#pragma unroll
-        for (int k = 0; k < together; ++k) {
-            if (k < count)
-                fold(words[k]);
-        }
-    }
+    /* Adds another partial. */
     __device__ __forceinline__ void fold(const Words &words) {
         float own[statistics], other[statistics];
 #pragma unroll
@@ -121,24 +113,25 @@ struct AccumulatorSlice {
     }
 };
 
-/* A slice of a part, as the threads hold it. */
-template <class S>
-struct alignas(16) AccumulatorRecord {
-    float output[S::word_vectors][S::threads][S::word_width];
-    float statistics[S::statistics][S::threads][2];
-    SliceCounts counts; /* of the unit, in the first slice of its first part */
+/* A part, as the threads hold it. */
+template <class S, int slices>
+struct alignas(16) AccumulatorPart {
+    struct alignas(16) Columns {
+        float output[S::word_vectors][S::threads][S::word_width];
+        float statistics[S::statistics][S::threads][2];
+    } slice[slices];
 };
 
 /* The parts of a piece's unit, each in `slices` slices of columns. */
 template <class S, int slices>
 class AccumulatorFold {
   public:
-    using Record = AccumulatorRecord<S>;
+    using Part = AccumulatorPart<S, slices>;
 
-    __device__ __forceinline__ AccumulatorFold(void *records, const Piece &piece)
-        : records_(static_cast<Record *>(records)), piece_(piece) {}
+    __device__ __forceinline__ AccumulatorFold(void *records, void *scratch, const Piece &piece)
+        : parts_(records, scratch, piece.parts.records), piece_(piece) {}
 
-    __device__ __forceinline__ SliceCounts &counts() const { return record(0, 0).counts; }
+    __device__ __forceinline__ SliceCounts &counts() const { return parts_.counts(); }
 
     /* Several slices at once, from that number on. */
     template <class Wide>
@@ -148,7 +141,7 @@ class AccumulatorFold {
         const typename Wide::Words words = result.words();
 #pragma unroll
         for (int slice = 0; slice < Wide::word_vectors / S::word_vectors; ++slice) {
-            Record &of_part = record(piece_.parts.own, first_slice + slice);
+            Columns &of_part = parts_[piece_.parts.own].slice[first_slice + slice];
 #pragma unroll
             for (int i = 0; i < S::word_vectors; ++i)
                 ptx::store_relaxed(of_part.output[i][result.thread], words.output[slice * S::word_vectors + i]);
@@ -158,7 +151,7 @@ class AccumulatorFold {
         }
     }
 
-    /* All parts of a slice, in order; what this thread has read of them becomes zeros. */
+    /* All parts of a slice, in order. */
     __device__ __forceinline__ void take(S &result, int slice) const {
         constexpr uint32_t together = 4; /* parts that are on their way at a time */
         result.clear();                  /* ahead of all else: what is not written would seem to be needed since long before */
@@ -170,22 +163,21 @@ class AccumulatorFold {
 #pragma unroll
             for (uint32_t k = 0; k < together; ++k) {
                 if (first + k < piece_.parts.count)
-                    load(record(first + k, slice), result.thread, words[k]);
+                    load(parts_[first + k].slice[slice], result.thread, words[k]);
             }
 #pragma unroll
             for (uint32_t k = 0; k < together; ++k) {
-                if (first + k >= piece_.parts.count)
-                    continue;
-                result.fold(words[k]);
-                clear(record(first + k, slice), result.thread);
+                if (first + k < piece_.parts.count)
+                    result.fold(words[k]);
             }
         }
     }
 
   private:
     using Words = typename S::Words;
+    using Columns = typename Part::Columns;
 
-    static __device__ __forceinline__ void load(const Record &of_part, uint32_t thread, Words &words) {
+    static __device__ __forceinline__ void load(const Columns &of_part, uint32_t thread, Words &words) {
 #pragma unroll
         for (int i = 0; i < S::word_vectors; ++i)
             ptx::load_relaxed(words.output[i], of_part.output[i][thread]);
@@ -193,20 +185,8 @@ class AccumulatorFold {
         for (int i = 0; i < S::statistics; ++i)
             ptx::load_relaxed(words.statistics[i], of_part.statistics[i][thread]);
     }
-    static __device__ __forceinline__ void clear(Record &of_part, uint32_t thread) {
-        const typename S::Words zeros = {};
-#pragma unroll
-        for (int i = 0; i < S::word_vectors; ++i)
-            ptx::store_relaxed(of_part.output[i][thread], zeros.output[i]);
-#pragma unroll
-        for (int i = 0; i < S::statistics; ++i)
-            ptx::store_relaxed(of_part.statistics[i][thread], zeros.statistics[i]);
-    }
-    __device__ __forceinline__ Record &record(uint32_t part, int slice) const {
-        return records_[piece_.parts.records.of(part) * slices + slice];
-    }
 
-    Record *const records_;
+    const DealtParts<Part> parts_;
     const Piece &piece_;
 };
 

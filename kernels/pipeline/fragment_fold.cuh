@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fragment_fold.cuh: level 3 of partial.cuh, as worker_fold.cuh, whose rules hold, for results that lie in registers as mma left them, folded
- * within the CTA: FragmentSlice. And of warpgroups in clusters: AccumulatorSlice.
+ * within the CTA: FragmentSlice.
  *
  * A part has one record, or several, of blocks of columns, which are counted as one, by the first. A warp may keep its part, and is counted
  * before it has left it: if it came last, it folds that part from its registers, and nobody reads the record; if not, it leaves the part at
@@ -63,14 +63,9 @@ class FragmentFold {
             record(0)->arrivals[thread / 32] = 0u;
         return true;
     }
-    /* All parts, in order; `together` of them are on their way at a time. */
-    template <int together>
-    __device__ __forceinline__ void take(S &result) {
-        take<together, false>(result, [] { return true; });
-    }
     /*
-     * The same, if `counted` says that this warp came last; else nothing changes. The count is on its way together with the first parts.
-     * Blocks that are counted as one, by the first: of the others it is known then.
+     * All parts, in order, if `counted` says that this warp came last; else nothing changes. `together` of them are on their way at a time, and
+     * the count together with the first. Blocks that are counted as one, by the first: of the others it is known then.
      */
     template <int together>
     __device__ __forceinline__ bool take_if_last(S &result, uint32_t counted, bool is_known = false) {

@@ -30,7 +30,6 @@
 #include "pipeline/accumulator_fold.cuh"
 #include "pipeline/accumulator_store.cuh"
 #include "pipeline/cluster_exchange.cuh"
-#include "pipeline/fragment_fold.cuh"
 #include "pipeline/part_ring.cuh"
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/weight_turns.cuh"
@@ -82,11 +81,10 @@ struct LatentSeesaw {
     using Ring = PartRing<head_dim / 64, has_cluster>;
     using Slice = AccumulatorSlice<threads>;
     using FoldSlice = AccumulatorSlice<threads, 32>;
-    static constexpr int fold_slices = group_columns / FoldSlice::part_columns;
+    static constexpr int square_slices = square_columns / FoldSlice::part_columns, fold_slices = squares * square_slices;
     using Fold = AccumulatorFold<FoldSlice, fold_slices>;
-    using ClusterFold = FragmentFold<Slice, squares>;
-    static constexpr uint32_t record_bytes = /* of every cluster size as much */
-        std::max(fold_slices * sizeof(typename Fold::Record), all_squares * sizeof(typename ClusterFold::Record));
+    static constexpr uint32_t record_bytes = sizeof(SliceCounts);
+    static constexpr uint32_t scratch_bytes = cluster_size * sizeof(typename Fold::Part); /* of every cluster size as much */
     using Exchange = AccumulatorExchange<Slice, squares, cluster_size>;
     using Store = AccumulatorStore<Format, group_columns>;
     using Announced = AnnouncedPiece<unit_rows>;
@@ -169,7 +167,9 @@ struct LatentSeesaw {
         ptx::wgmma_fence();
 #pragma unroll
         for (int part = first_part; part < end_part; ++part) {
-            const uint32_t first_byte = Ring::first_line(group, part) * Ring::line_bytes;
+            /* In clusters of four, which exchange most, so would these. */
+            const int group_here = cluster_size == 4 ? static_cast<int>(ptx::computed_here(group)) : group;
+            const uint32_t first_byte = Ring::first_line(group_here, part) * Ring::line_bytes;
             const uint64_t part_queries = ptx::operand_behind(queries, first_byte),
                            part_keys = ptx::operand_behind(keys, first_byte);
             if constexpr (!stored_tiles)
@@ -325,41 +325,6 @@ struct LatentSeesaw {
     }
 
     /*
-     * A part, where clusters are workers: few squares of few parts, which are not worth a fence and a barrier. Warps do not meet, each folds the
-     * squares that it came last to. The parts of a unit end with different squares, so that this falls to different workers.
-     */
-    template <class Params, class Take, class StoreSquare>
-    static __device__ __forceinline__ void fold_squares(const Params &params, const Piece &piece, Slice &result, Take take,
-                                                        StoreSquare store) {
-        const auto square_of = [&](int turn) { return static_cast<int>((piece.parts.own + turn) % squares); };
-        uint32_t counted[squares] = {};
-#pragma unroll 1
-        for (int turn = 0; turn < squares; ++turn) {
-            take(square_of(turn));
-            ClusterFold fold(params.records, piece, square_of(turn));
-            fold.leave(result);
-#pragma unroll
-            for (int i = 0; i < squares; ++i) { /* each to a register of its own, which nobody waits for here */
-                if (i == turn)
-                    counted[i] = fold.count(result.thread);
-            }
-        }
-#pragma unroll 1
-        for (int turn = 0; turn < squares; ++turn) {
-            uint32_t before = counted[0];
-#pragma unroll
-            for (int i = 1; i < squares; ++i)
-                before = i == turn ? counted[i] : before;
-            ClusterFold fold(params.records, piece, square_of(turn));
-            if (!fold.came_last(before, result.thread))
-                continue;
-            fold.template take<2>(result);
-            store(square_of(turn));
-            fold.clear(result);
-        }
-    }
-
-    /*
      * The piece's result out of the registers, a square of columns after the other: a whole unit's into out, a part into its records, whose slices
      * fall to whichever worker has time.
      */
@@ -415,15 +380,12 @@ struct LatentSeesaw {
             take(square);
             store(result, square * square_columns);
         }
-        if constexpr (has_cluster) {
-            if (is_part)
-                fold_squares(params, piece, result, take, [&](int square) { store(result, square * square_columns); });
-        } else if (is_part) {
-            const Fold fold(params.records, piece);
+        if (is_part) {
+            const Fold fold(params.records, params.scratch, piece);
 #pragma unroll 1
             for (int square = 0; square < squares; ++square) {
                 take(square);
-                fold.leave(result, square * (Slice::part_columns / FoldSlice::part_columns));
+                fold.leave(result, square * square_slices);
             }
             SliceDealer dealer(fold.counts(), piece.parts.num_workers, fold_slices, shared.next_slice, result.thread == 0,
                                meet_consumers);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slice_dealer.cuh: who adds up the parts of a unit where that is much: not the worker that comes last alone, which would read and clear all of
+ * slice_dealer.cuh: who adds up the parts of a unit where that is much: not the worker that comes last alone, which would read all of
  * them at what one SM gets from the second cache. What there is to add up is cut into slices, and whoever has time takes the next one.
  *
  * A worker leaves its part and is counted. Who has further pieces goes on with them; who has none waits for the others, and the last to come
@@ -11,21 +11,41 @@
 
 #include <cstdint>
 
+#include "pipeline/split_schedule.cuh"
 #include "ptx/memory.cuh"
 
 namespace pipeline {
 
 /*
- * Of a unit, in global memory: how many workers have arrived, how many of them are to take slices, and how many slices were asked for. Every
- * taker asks once in vain, and the last of these leaves zero, which it was before the launch.
+ * Of a unit, in the record of its first part: how many workers have arrived, how many of them are to take slices, and how many slices were
+ * asked for. Every taker asks once in vain, and the last of these leaves zero, which it was before the launch.
  */
-struct SliceCounts {
+struct alignas(8) SliceCounts {
     static constexpr uint32_t arrival = 1, taker = 1u << 10, slice = 1u << 20;
     uint32_t word;
 
     static __device__ __forceinline__ uint32_t arrivals(uint32_t word) { return word % taker; }
     static __device__ __forceinline__ uint32_t takers(uint32_t word) { return word / taker % (slice / taker); }
     static __device__ __forceinline__ uint32_t asked(uint32_t word) { return word / slice; }
+};
+
+/*
+ * Where the parts of a piece's unit lie: each in scratch, as the threads hold it, since the fence ahead of the counts makes known what was
+ * left, whatever was there before; and the counts in the record of the first.
+ */
+template <class Part>
+class DealtParts {
+  public:
+    __device__ __forceinline__ DealtParts(void *records, void *scratch, const UnitRecords &places)
+        : counts_(static_cast<SliceCounts *>(records)), parts_(static_cast<Part *>(scratch)), places_(places) {}
+
+    __device__ __forceinline__ SliceCounts &counts() const { return counts_[places_.of(0)]; }
+    __device__ __forceinline__ Part &operator[](uint32_t part) const { return parts_[places_.of(part)]; }
+
+  private:
+    SliceCounts *const counts_;
+    Part *const parts_;
+    const UnitRecords &places_;
 };
 
 /*

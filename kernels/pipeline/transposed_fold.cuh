@@ -2,8 +2,7 @@
 /*
  * transposed_fold.cuh: level 3 of partial.cuh, for results of two warpgroups that have output^T (tile/gathered_warpgroup.cuh): a part of a unit
  * is left as their registers have it, all at once, and counted once for the CTA. Slices of eight rows are then added up by whichever worker
- * (slice_dealer.cuh), in the order of the parts, whoever that is. A fence makes known what was left, so words may be zero here; but all become
- * zeros again, which the other files of this level rely on.
+ * (slice_dealer.cuh), in the order of the parts, whoever that is.
  *
  * Values are left as fp16 (part_halves.cuh), as means, which are less than twice the largest number that V may be, in the units that its blocks of
  * columns have. So none has to be looked at for a unit.
@@ -36,11 +35,10 @@ class TransposedFold {
     using SliceOutput = tile::OutputFragment<steps, 1>;
 
     /* A part, as the threads hold it. */
-    struct alignas(16) Record {
+    struct alignas(16) Part {
         float output[slices][steps / 2][threads][4]; /* pairs of fp16: of two steps, which are of one block */
         float statistics[tile::group_rows][2];       /* reference and sum */
-        float block_units[slices][tile::latent_blocks];
-        SliceCounts counts; /* of the unit, in its first part */
+        float block_units[tile::latent_blocks];
     };
 
     /*
@@ -49,33 +47,32 @@ class TransposedFold {
      * worker, whose statistics are those of the unit then, and the units 1. meet(): all threads.
      */
     template <class UnitOf, class Meet, class Store>
-    static __device__ __forceinline__ void run(void *of_parts, uint32_t &next_slice, float (&statistics)[tile::group_rows][2],
-                                               const Piece &piece, const Output &output, UnitOf unit_of, Meet meet, Store store) {
-        Record *const records = static_cast<Record *>(of_parts);
+    static __device__ __forceinline__ void run(void *records, void *scratch, uint32_t &next_slice,
+                                               float (&statistics)[tile::group_rows][2], const Piece &piece, const Output &output,
+                                               UnitOf unit_of, Meet meet, Store store) {
+        const DealtParts<Part> parts(records, scratch, piece.parts.records);
         const int thread = ptx::thread_index_here();
-        Record &own = records[piece.parts.records.of(piece.parts.own)];
+        Part &own = parts[piece.parts.own];
         leave(own, statistics, output, thread);
-        if (const int place = thread % tile::group_threads; has_units && place < slices) {
+        if (has_units && thread % tile::group_threads == 0) {
             const int block = thread / tile::group_threads * (steps / 2);
-            ptx::store_relaxed(&own.block_units[place][block], {unit_of(block), unit_of(block + 1)});
+            ptx::store_relaxed(&own.block_units[block], {unit_of(block), unit_of(block + 1)});
         }
-        SliceDealer dealer(records[piece.parts.records.of(0)].counts, piece.parts.num_workers, slices, next_slice, thread == 0,
-                           meet);
+        SliceDealer dealer(parts.counts(), piece.parts.num_workers, slices, next_slice, thread == 0, meet);
         dealer.arrive(piece.is_last);
 #pragma unroll 1
         for (uint32_t slice = dealer.take(); slice < slices; slice = dealer.take()) {
             SliceOutput sum;
-            add(records, piece, slice, sum, statistics, thread);
+            add(parts, piece.parts.count, slice, sum, statistics, thread);
             dealer.ask();
-            meet(); /* statistics are there, and those of the parts have been read */
-            clear_statistics(records, piece, slice, thread);
+            meet(); /* statistics are there */
             store(static_cast<int>(slice), sum);
         }
     }
 
   private:
-    static __device__ __forceinline__ void leave(Record &record, const float (&statistics)[tile::group_rows][2],
-                                                 const Output &output, int thread) {
+    static __device__ __forceinline__ void leave(Part &part, const float (&statistics)[tile::group_rows][2], const Output &output,
+                                                 int thread) {
 #pragma unroll
         for (int n = 0; n < slices; ++n) {
             const int row = tile::row_of(0, n, 0, thread % 32); /* and the next one */
@@ -88,47 +85,46 @@ class TransposedFold {
                 for (int k = 0; k < 4; ++k)
                     words[k] = pack_halves(output.value[pair * 2][n][k] * factor[k % 2],
                                            output.value[pair * 2 + 1][n][k] * factor[k % 2]);
-                ptx::store_relaxed(record.output[n][pair][thread], words);
+                ptx::store_relaxed(part.output[n][pair][thread], words);
             }
         }
         if (thread < tile::group_rows)
-            ptx::store_relaxed(record.statistics[thread], statistics[thread]);
+            ptx::store_relaxed(part.statistics[thread], statistics[thread]);
     }
 
-    /* A slice of all parts, in order; what this thread alone has read becomes zeros. Every warp computes the statistics for itself. */
-    static __device__ __forceinline__ void add(Record *records, const Piece &piece, uint32_t slice, SliceOutput &sum,
+    /* A slice of all parts, in order. Every warp computes the statistics for itself. */
+    static __device__ __forceinline__ void add(const DealtParts<Part> &parts, uint32_t count, uint32_t slice, SliceOutput &sum,
                                                float (&statistics)[tile::group_rows][2], int thread) {
         constexpr uint32_t together = 4;                                          /* parts that are on their way at a time */
         const int row = tile::row_of(0, static_cast<int>(slice), 0, thread % 32); /* and the next one */
-        const auto record_of = [&](uint32_t part) -> Record & { return records[piece.parts.records.of(part)]; };
         float largest[2] = {-INFINITY, -INFINITY}, total[2] = {};
 #pragma unroll 4
-        for (uint32_t part = 0; part < piece.parts.count; ++part) {
+        for (uint32_t part = 0; part < count; ++part) {
             float of_rows[4];
-            ptx::load_relaxed(of_rows, record_of(part).statistics[row]);
+            ptx::load_relaxed(of_rows, parts[part].statistics[row]);
             largest[0] = fmaxf(largest[0], of_rows[0]);
             largest[1] = fmaxf(largest[1], of_rows[2]);
         }
         const float common[2] = {tile::finite_reference(largest[0]), tile::finite_reference(largest[1])};
         sum.clear();
 #pragma unroll 1
-        for (uint32_t first = 0; first < piece.parts.count; first += together) {
+        for (uint32_t first = 0; first < count; first += together) {
             float of_rows[together][4] = {}, units[together][2] = {}, vectors[together][steps / 2][4] = {};
 #pragma unroll
             for (uint32_t i = 0; i < together; ++i) {
-                if (first + i >= piece.parts.count)
+                if (first + i >= count)
                     continue;
-                const Record &record = record_of(first + i);
-                ptx::load_relaxed(of_rows[i], record.statistics[row]);
+                const Part &part = parts[first + i];
+                ptx::load_relaxed(of_rows[i], part.statistics[row]);
                 if (has_units)
-                    ptx::load_relaxed(units[i], &record.block_units[slice][thread / tile::group_threads * (steps / 2)]);
+                    ptx::load_relaxed(units[i], &part.block_units[thread / tile::group_threads * (steps / 2)]);
 #pragma unroll
                 for (int pair = 0; pair < steps / 2; ++pair)
-                    ptx::load_relaxed(vectors[i][pair], record.output[slice][pair][thread]);
+                    ptx::load_relaxed(vectors[i][pair], part.output[slice][pair][thread]);
             }
 #pragma unroll
             for (uint32_t i = 0; i < together; ++i) {
-                if (first + i >= piece.parts.count)
+                if (first + i >= count)
                     continue;
                 const float factor[2] = {ptx::exp2_approx(of_rows[i][0] - common[0]),
                                          ptx::exp2_approx(of_rows[i][2] - common[1])};
@@ -136,7 +132,6 @@ class TransposedFold {
                 total[1] += factor[1] * of_rows[i][3];
                 const float of_row[2] = {factor[0] * (mean_unit(of_rows[i][1]) * (1.f / per_mean)),
                                          factor[1] * (mean_unit(of_rows[i][3]) * (1.f / per_mean))};
-                Record &record = record_of(first + i);
 #pragma unroll
                 for (int pair = 0; pair < steps / 2; ++pair) {
                     const float unit = has_units ? units[i][pair] : 1.f;
@@ -148,7 +143,6 @@ class TransposedFold {
                         for (int step = 0; step < 2; ++step)
                             sum.value[pair * 2 + step][0][k] += values[step] * (of_row[k % 2] * unit);
                     }
-                    ptx::store_relaxed(record.output[slice][pair][thread], {0.f, 0.f, 0.f, 0.f});
                 }
             }
         }
@@ -158,17 +152,6 @@ class TransposedFold {
                 statistics[row + odd][0] = largest[odd];
                 statistics[row + odd][1] = total[odd];
             }
-        }
-    }
-
-    static __device__ __forceinline__ void clear_statistics(Record *records, const Piece &piece, uint32_t slice, int thread) {
-#pragma unroll 1
-        for (uint32_t i = thread; i < piece.parts.count * 8; i += threads)
-            ptx::store_relaxed(records[piece.parts.records.of(i / 8)].statistics[slice * 8 + i % 8], {0.f, 0.f});
-        if (has_units) {
-#pragma unroll 1
-            for (uint32_t part = thread; part < piece.parts.count; part += threads)
-                ptx::store_relaxed(records[piece.parts.records.of(part)].block_units[slice], {0.f, 0.f, 0.f, 0.f});
         }
     }
 };

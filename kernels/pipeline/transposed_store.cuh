@@ -105,7 +105,7 @@ class TransposedResult {
     using Slice = pipeline::Slice<tile::group_rows, block_columns, threads>;
     using Output = tile::OutputFragment<4, tile::group_row_fragments>;
     using Fold = TransposedFold<threads, largest_value, has_units>;
-    static constexpr uint32_t record_bytes = sizeof(typename Fold::Record);
+    static constexpr uint32_t record_bytes = sizeof(SliceCounts), scratch_bytes = sizeof(typename Fold::Part);
 
     /* Lies in shared memory. */
     union Memory {
@@ -130,7 +130,7 @@ class TransposedResult {
                 params, memory, statistics, row_scale, live_rows, [&] { return rows_of(0); }, place, output, unit_of, meet);
             return;
         }
-        Fold::run(params.records, next_slice, statistics, announced.piece, output, unit_of, meet,
+        Fold::run(params.records, params.scratch, next_slice, statistics, announced.piece, output, unit_of, meet,
                   [&](int slice, typename Fold::SliceOutput &slice_output) {
                       const int first_row = slice * 8;
                       if (first_row < live_rows)

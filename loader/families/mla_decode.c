@@ -91,7 +91,8 @@ static void fill(const struct problem *problem, const struct selection *selectio
     struct mla_decode_params params = {.schedule = paged_schedule_params(problem, selection, tensors),
                                        .query = paged_query_params(problem, tensors),
                                        .output = paged_output_params(problem, tensors),
-                                       .records = tensors->workspace,
+                                       .records = workspace_part_at(tensors->workspace, &selection->workspace.records),
+                                       .scratch = workspace_part_at(tensors->workspace, &selection->workspace.scratch),
                                        .query_rope = tensors->query_rope,
                                        .query_rope_token_stride = given->query_rope_token_stride,
                                        .query_rope_head_stride = given->query_rope_head_stride,
@@ -113,6 +114,7 @@ const struct family family_mla_decode = {
               .min_page_size = PAGED_MIN_BOX_TOKENS,
               .max_page_size = 1024,
               .max_q_len = 1024,
+              .scratch_bytes = WORKSPACE_SCRATCH_BYTES_PER_SM / 2,
               .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
                           CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX |
                           CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT |

@@ -141,7 +141,8 @@ static void fill(const struct problem *problem, const struct selection *selectio
     struct sparse_mla_decode_params params = {.schedule = paged_schedule_params(problem, selection, tensors),
                                               .query = paged_query_params(problem, tensors),
                                               .output = paged_output_params(problem, tensors),
-                                              .records = tensors->workspace,
+                                              .records = workspace_part_at(tensors->workspace, &selection->workspace.records),
+                                              .scratch = workspace_part_at(tensors->workspace, &selection->workspace.scratch),
                                               .query_rope = tensors->query_rope,
                                               .query_rope_token_stride = given->query_rope_token_stride,
                                               .query_rope_head_stride = given->query_rope_head_stride,
@@ -165,6 +166,7 @@ const struct family family_sparse_mla_decode = {
               .min_page_size = 1,
               .max_page_size = MAX_PAGE_SIZE,
               .max_q_len = MAX_Q_LEN,
+              .scratch_bytes = WORKSPACE_SCRATCH_BYTES_PER_SM / 2,
               .features = CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q | CONTRACT_FEATURE_SOFT_CAP |
                           CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT | CONTRACT_FEATURE_QUERY_ROPE |
                           CONTRACT_FEATURE_SPARSE_TOP_K_LENS,

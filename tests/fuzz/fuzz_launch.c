@@ -68,7 +68,10 @@ static cuda_result take_launch(const struct cuda_launch_config *config, cuda_fun
     check_sources(params, contract);
     require(config->grid_x >= 1 && config->grid_x % contract->cluster_size == 0 && config->block_x == contract->threads);
     const size_t chunks = (schedule->rare & SCHEDULE_FIXED_CHUNKS) != 0 ? schedule->max_chunks : 1;
-    require((size_t)config->grid_x * 2 * chunks * contract->record_bytes <= launched.records_bytes);
+    require((size_t)config->grid_x * 2 * chunks * contract->record_bytes <= launched.workspace.records.bytes);
+    require((size_t)config->grid_x * 2 * contract->scratch_bytes <= launched.workspace.scratch.bytes);
+    require(launched.workspace.records.bytes <= launched.workspace.bytes &&
+            launched.workspace.lens.bytes <= launched.workspace.bytes);
     require(chunks >= 1 && chunks <= KERNEL_MAX_CHUNKS && schedule->min_chunk_boxes >= 1);
     require((schedule->rare & SCHEDULE_FIXED_CHUNKS) == 0 || contract->cluster_size == 1);
     require((schedule->rare & SCHEDULE_UNIT_MARGINS) == 0 ||

@@ -6,6 +6,7 @@
 #define _POSIX_C_SOURCE 200809L /* mkstemp, truncate under -std=c17 */
 
 #include "bundle_scene.h"
+#include "workspace.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -135,6 +136,10 @@ static const struct lie lies[] = {
     CONTRACT_LIE(record_bytes, 0),
     CONTRACT_LIE(record_bytes, 4),
     CONTRACT_LIE(record_bytes, UINT32_MAX),
+    CONTRACT_LIE(scratch_bytes, 8),
+    CONTRACT_LIE(scratch_bytes, (WORKSPACE_SCRATCH_BYTES_PER_SM / 2 / 16 + 1) * 16),
+    CONTRACT_LIE(scratch_bytes, UINT32_MAX - 15),
+    LATER_LIE(scratch_bytes, 16),
     LATER_LIE(family, KERNEL_FAMILY_READ_CEILING),
     LATER_LIE(family, 77),
     LATER_LIE(stages, 4),

@@ -61,7 +61,7 @@ static void all_five_gpus_have_an_answer_that_passes_its_own_conditions(void **s
             assert_true(selection.num_workers >= 1);
             assert_true((uint32_t)selection.num_workers * contract->cluster_size <=
                         (uint32_t)device.sm_count * contract->ctas_per_sm);
-            assert_int_equal(selection.records_bytes,
+            assert_int_equal(selection.workspace.records.bytes,
                              (size_t)device.sm_count * contract->ctas_per_sm * 2 * contract->record_bytes);
             assert_true(selection.predicted_ns > 0 && selection.min_tiles_per_worker >= 1 && selection.reason[0] != '\0');
         }
@@ -246,7 +246,7 @@ static void a_batch_invariant_problem_has_one_kernel_whatever_the_batch(void **s
         const struct libdecode_launch_contract *contract = &selection.record->kernel->contract;
         const size_t chunks = problem.num_kv_heads > 4 ? 16 : 32;
         assert_int_equal(contract->cluster_size, 1);
-        assert_int_equal(selection.records_bytes,
+        assert_int_equal(selection.workspace.records.bytes,
                          (size_t)device.sm_count * contract->ctas_per_sm * 2 * chunks * contract->record_bytes);
         for (int32_t other = 1; other <= 300000; other *= 7) {
             problem.batch_size = 1 + other % 500;

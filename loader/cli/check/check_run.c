@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "context.h"
 #include "element.h"
 #include "family.h"
 #include "late_rows.h"
@@ -195,6 +196,16 @@ static void fail_as_lost(const struct check_rig *rig, struct failure *failure) {
 
 static bool failed(const struct failure *failure) { return failure->what[0] != '\0'; }
 
+/* NaN in every format: nobody knows what a launch finds there. */
+static bool poison_scratch(struct check_rig *rig, const libdecode_plan *plan, const struct results *results,
+                           libdecode_stream stream, struct failure *failure) {
+    const struct workspace_part *scratch = &plan->selection.workspace.scratch;
+    if (scratch->bytes > 0 && (!gpu_wait(rig->gpu, stream) ||
+                               !gpu_fill(rig->gpu, guarded_address(&results->workspace) + scratch->offset, 0xff, scratch->bytes)))
+        fail_as_lost(rig, failure);
+    return !failed(failure);
+}
+
 static bool prepare_results(struct check_rig *rig, const struct device_case *device_case, libdecode_plan *plan,
                             struct results *results, libdecode_stream stream, struct failure *failure) {
     size_t workspace_bytes = libdecode_plan_workspace_bytes(plan);
@@ -210,7 +221,7 @@ static bool prepare_results(struct check_rig *rig, const struct device_case *dev
         fail_as(failure, "launch", libdecode_error_message());
         return false;
     }
-    return true;
+    return poison_scratch(rig, plan, results, stream, failure);
 }
 
 static libdecode_tensors tensors_with(const struct device_case *device_case, const struct results *results) {
@@ -299,8 +310,13 @@ static bool bands_intact(struct check_rig *rig, const struct guarded *memory, co
     return true;
 }
 
-/* A launch leaves all of its workspace zero, as it found it: the next one may be of another plan, or read words that are left as its own. */
-static bool workspace_ready(struct check_rig *rig, const struct guarded *workspace, struct failure *failure) {
+/*
+ * A launch leaves all of its workspace but its scratch zero, as it found it: the next one may be of another plan, or read words that are left
+ * as its own.
+ */
+static bool workspace_ready(struct check_rig *rig, const libdecode_plan *plan, const struct guarded *workspace,
+                            struct failure *failure) {
+    const struct workspace_part *scratch = &plan->selection.workspace.scratch;
     uint8_t *now = malloc(workspace->bytes + 1);
     if (now == NULL || !gpu_download(rig->gpu, now, guarded_address(workspace), workspace->bytes)) {
         free(now);
@@ -308,13 +324,15 @@ static bool workspace_ready(struct check_rig *rig, const struct guarded *workspa
         return false;
     }
     size_t offset = 0;
+    if (scratch->bytes > 0)
+        memset(now + scratch->offset, 0, scratch->bytes);
     while (offset < workspace->bytes && now[offset] == 0)
         offset++;
     if (offset < workspace->bytes) {
         fail_as(failure, "workspace", "");
         snprintf(failure->text, sizeof failure->text,
-                 "left the workspace with 0x%02x at byte %zu: a launch must leave all of it zero, for the next", now[offset],
-                 offset);
+                 "left the workspace with 0x%02x at byte %zu: a launch must leave all of it but scratch zero, for the next",
+                 now[offset], offset);
     }
     free(now);
     return !failed(failure);
@@ -513,7 +531,7 @@ static void run_steps(struct check_rig *rig, const struct device_case *device_ca
         fail_as_lost(rig, failure);
         return;
     }
-    if (!compare_results(rig, device_case, failure, ret_worst) || !workspace_ready(rig, &rig->results.workspace, failure))
+    if (!compare_results(rig, device_case, failure, ret_worst) || !workspace_ready(rig, plan, &rig->results.workspace, failure))
         return;
     if (!poison_results(rig, &rig->results, failure) || !launch(device_case, plan, &rig->results, rig->stream, failure) ||
         !gpu_wait(rig->gpu, rig->stream) || !same_bits(rig, device_case, &rig->results, "a second launch", failure))
