@@ -196,17 +196,15 @@ enum { CLUSTER_UNEVEN_NS = 2000 };
  * Measured on an H200. MLA: 161 problems of bf16 and as many of e4m3, 1 to 128 requests of 512 to 32,768 tokens with 16 to 128 heads, every
  * kernel (`libdecode bench --regret --mla`): a unit's query and columns take their time whatever its length. The kernel that the model calls
  * the fastest is so or takes 1 % longer in all but a tenth of them, 25 % in the worst. Of 64 rows, where cuts lie beside the
- * ends of units, by forced numbers of workers; in clusters of two and of four, whose units end with an exchange, by sixteen problems of 1 to
- * 32 requests with 64 and 128 heads, their tokens anew at cf2aa16 by twelve; of FP8, with 64 and 128 heads, by seven problems, and where
- * queries are e4m3, too, which they multiply as they lie, by three, the tokens of both anew by 128 x 4,096 of 128 heads. What parts of
- * these take, and of sparse MLA of 64 rows, anew since slices of them are dealt out, by eight problems each and up to 16 parts of a unit, and with
- * the trace what mixed lengths take of single CTAs with 64 rows. Of 16 rows of FP8 in tiles of 64 tokens by 64 and 128 requests of 4,096 and
- * 8,192 tokens and the trace. On an H100, of 16 rows of bf16, the ends of units at fdfacf7, by 26 problems; and what parts take since they
- * change hands as fp16, by as many of each kind of KV and query, but of 32 rows, and of 16 of FP8.
+ * ends of units, by forced numbers of workers, and with the trace what mixed lengths take; their tokens, units and parts, and those of sparse
+ * MLA of 64 rows, anew since parts lie in scratch, by 26 problems of each kind of KV and query, and by forced numbers of workers. Of 16 rows of
+ * FP8 in tiles of 64 tokens by 64 and 128 requests of 4,096 and 8,192 tokens and the trace. On an H100, of 16 rows of bf16, the ends of units at
+ * fdfacf7, by 26 problems; and what parts take since they change hands as fp16, by as many of each kind of KV and query, but of 32 rows,
+ * and of 16 of FP8.
  */
 static const struct mla_times
     mla_times = {.token_16_bit_ps = 16800, .split_ns = 700, .part_ns = 900, .uneven_ns = 2000, .unit_ns = 2600},
-    mla_times_fp8 = {.token_fp8_ps = 21200, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
+    mla_times_fp8 = {.token_fp8_ps = 21200, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2300},
     mla_times_fp8_rows = {.token_fp8_ps = 18800, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
     mla_times_byte_rows = {.token_fp8_ps = 13500, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
     mla_times_32_rows = {.tile_ps = 160000,
@@ -216,18 +214,16 @@ static const struct mla_times
                          .part_ns = 3100,
                          .uneven_ns = 3900,
                          .unit_ns = 5800},
-    mla_times_64_rows = {.token_16_bit_ps = 24900, .split_ns = 6000, .part_ns = 1000, .uneven_ns = 5000, .unit_ns = 5200},
-    mla_times_64_rows_pairs = {.token_16_bit_ps = 24900, .split_ns = 4800, .part_ns = 1900, .uneven_ns = 20000, .unit_ns = 7950},
-    mla_times_64_rows_fours = {.token_16_bit_ps = 24900, .split_ns = 4800, .part_ns = 2500, .uneven_ns = 20000, .unit_ns = 5400},
-    mla_times_64_fp8_rows = {.token_fp8_ps = 24200, .split_ns = 2500, .part_ns = 350, .uneven_ns = 10000, .unit_ns = 20000},
-    mla_times_64_byte_rows = {.token_fp8_ps = 19500, .split_ns = 3500, .part_ns = 900, .uneven_ns = 10000, .unit_ns = 11000},
+    mla_times_64_rows = {.token_16_bit_ps = 24900, .split_ns = 2500, .part_ns = 250, .uneven_ns = 5000, .unit_ns = 5200},
+    mla_times_64_rows_pairs = {.token_16_bit_ps = 24900, .split_ns = 3000, .part_ns = 250, .uneven_ns = 20000, .unit_ns = 7950},
+    mla_times_64_rows_fours = {.token_16_bit_ps = 24900, .split_ns = 3200, .part_ns = 1000, .uneven_ns = 20000, .unit_ns = 5400},
+    mla_times_64_fp8_rows = {.token_fp8_ps = 26200, .split_ns = 3500, .part_ns = 250, .uneven_ns = 10000, .unit_ns = 12000},
+    mla_times_64_byte_rows = {.token_fp8_ps = 20500, .split_ns = 3500, .part_ns = 250, .uneven_ns = 10000, .unit_ns = 8000},
     no_mla_times = {0};
 /*
  * Sparse MLA: 47 problems of 656 bytes, 39 of bf16 and 20 of other rows, 1 to 128 query tokens that select 512 to 2,048 rows, 16 to 128 heads,
- * every kernel; the one that the model calls the fastest is so, or takes 2 % longer. Of 64 rows: by forced numbers of workers, too, and tokens
- * by 128 and 256 whole units of 2,048 side by side, anew since another warp looks at the scales; of bf16 by 14 problems of 2,048 rows, 1 to
- * 128 query tokens with 64 and 128 heads. What parts take, on an H100, by 26 problems each: of 32 rows by those of bf16 and of e4m3, of
- * others since they change hands as fp16.
+ * every kernel; the one that the model calls the fastest is so, or takes 2 % longer; of 64 rows as above. What parts take, on an H100, by
+ * 26 problems each: of 32 rows by those of bf16 and of e4m3, of 16 since they change hands as fp16.
  */
 static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                   .token_16_bit_ps = 17300,
@@ -247,13 +243,13 @@ static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                           .part_ns = 2400,
                                                           .uneven_ns = 50000,
                                                           .unit_ns = 4200},
-                              sparse_mla_times_64_rows = {.token_scaled656_ps = 34500,
-                                                          .split_ns = 3000,
-                                                          .part_ns = 600,
+                              sparse_mla_times_64_rows = {.token_scaled656_ps = 37400,
+                                                          .split_ns = 5000,
+                                                          .part_ns = 150,
                                                           .uneven_ns = 21000,
-                                                          .unit_ns = 10300},
-                              sparse_mla_times_64_rows_16_bit = {.token_16_bit_ps = 34000,
-                                                                 .split_ns = 11500,
+                                                          .unit_ns = 8500},
+                              sparse_mla_times_64_rows_16_bit = {.token_16_bit_ps = 34800,
+                                                                 .split_ns = 8500,
                                                                  .part_ns = 1, /* next to nothing: slices are dealt out */
                                                                  .uneven_ns = 21000,
                                                                  .unit_ns = 2000};
