@@ -74,8 +74,6 @@ static bool within_reach(const struct family *family, const struct libdecode_lau
         text_append(reason, FAMILY_REASON_BYTES, "reads queries of dtypes 0x%x", contract->query_dtypes & ~reach->query_dtypes);
     else if (contract->out_dtypes & ~reach->out_dtypes)
         text_append(reason, FAMILY_REASON_BYTES, "writes dtypes 0x%x", contract->out_dtypes & ~reach->out_dtypes);
-    else if (contract->scratch_bytes > reach->scratch_bytes)
-        text_append(reason, FAMILY_REASON_BYTES, "uses %u bytes of scratch", contract->scratch_bytes);
     else if (contract->max_q_len > reach->max_q_len)
         text_append(reason, FAMILY_REASON_BYTES, "computes up to %u query tokens", contract->max_q_len);
     else

@@ -24,7 +24,7 @@ struct workload {
     int64_t further_token_ps;     /* what RoPE adds for a token and pass, of one CTA */
     int64_t token_ps;             /* that one CTA takes for a token and pass; 0: as the formats have it, by bytes and row tile */
     int64_t split_ns;             /* that a unit takes longer where workers share it, beside what cost.c counts */
-    int64_t part_ns;              /* of each of these workers, to add up its record; 0: as cost.c has it */
+    int64_t part_ns;              /* of each of these workers, to add up its record; 0: both as cost.c has them */
     int64_t uneven_ns;            /* where cuts lie beside the ends of units; 0: likewise */
     int64_t unit_ns; /* in place of rounds: of every unit of a worker, beside its tiles, which nothing hides; 0: rounds */
     /*

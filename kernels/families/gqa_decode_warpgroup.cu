@@ -27,7 +27,7 @@
 #include "pipeline/producer.cuh"
 #include "pipeline/skip_votes.cuh"
 #include "pipeline/tile_walk.cuh"
-#include "pipeline/worker_fold.cuh"
+#include "pipeline/row_slice_fold.cuh"
 #include "ptx/registers.cuh"
 #include "tile/row_map.cuh"
 #include "tile/warpgroup.cuh"
@@ -79,7 +79,7 @@ using Votes = pipeline::NoVotes;
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, 1, Votes>;
 using Partials = pipeline::GroupPartials<Format, Traits::row_tile, Traits::teams, Traits::block_columns>;
 using Slice = pipeline::Slice<Traits::row_tile, Traits::block_columns, Traits::consumer_threads>;
-using WorkerFold = pipeline::WorkerFold<Slice, Partials::blocks>;
+using PartFold = pipeline::RowSliceFold<Traits::row_tile, Traits::head_dim, Traits::consumer_threads>;
 using QueryRows = tile::OperandRows<Traits::row_tile>;
 
 struct SharedMemory {
@@ -91,6 +91,7 @@ struct SharedMemory {
     alignas(
         16) float row_scale[Traits::row_tile]; /* what the products of each row are multiplied by, where queries are converted */
     pipeline::KvRingBarriers<Traits::stages> barriers;
+    uint32_t next_slice; /* of a unit that is added up: SliceDealer */
     pipeline::PieceQueue<Traits::row_tile> pieces;
     pipeline::Sequences sequences; /* for what is called rarely */
 };
@@ -251,27 +252,48 @@ __device__ __forceinline__ void attend(const pipeline::AnnouncedPiece<Traits::ro
     }
 }
 
-/* The piece's result, from what the warpgroups have of it, and out with it: a block of columns after the other. */
+/*
+ * The piece's result, from what the warpgroups have of it, a block of columns after the other: a whole unit's into out, a part into scratch,
+ * whose slices fall to whichever worker has time. row_map(row): of the unit's rows from that one on.
+ */
+template <class MakeRowMap>
 __device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMemory &shared,
-                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const tile::RowMap &rows,
+                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, MakeRowMap row_map,
                                        const ConsumerState &state) {
+    const auto meet = [] { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); };
     const pipeline::Piece &piece = announced.piece;
+    const int live_rows = announced.rows.live_rows;
     const Place place(ptx::thread_index_here());
+    const PartFold parts(params.records, params.scratch, piece);
+    const bool is_part = piece.parts.count > 1;
     shared.partials.store_statistics(state.softmax, shared.references[place.group], place.team(), place.first_row(),
                                      place.barrier());
 #pragma unroll 1
     for (int block = 0; block < Partials::blocks; ++block) {
         shared.partials.store_output(state.output, block, place.team(), place.first_row());
-        ptx::named_barrier<consumer_barrier, Traits::consumer_threads>();
-        Slice result(announced.rows.live_rows);
+        meet();
+        Slice result(live_rows);
         shared.partials.fold(result, announced.first_team);
-        const bool is_part = piece.parts.count > 1;
-        if (!is_part || WorkerFold(params.records, piece, block).run(result)) {
-            pipeline::store_unit<Format>(params.output, rows, result, block * Traits::block_columns, params.query.head_dim);
-            if (is_part)
-                WorkerFold(params.records, piece, block).clear(result);
-        }
-        ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); /* the block has been folded */
+        const int first_column = block * Traits::block_columns;
+        if (is_part)
+            parts.leave(result, first_column);
+        else
+            pipeline::store_unit<Format>(params.output, row_map(0), result, first_column, params.query.head_dim);
+        meet(); /* the block has been folded */
+    }
+    if (!is_part)
+        return;
+    pipeline::SliceDealer dealer(parts.counts(), piece.parts.num_workers, PartFold::slices, shared.next_slice,
+                                 ptx::thread_index_here() == 0, meet);
+    dealer.arrive(piece.is_last);
+#pragma unroll 1
+    for (uint32_t slice = dealer.take(); slice < PartFold::slices; slice = dealer.take()) {
+        const int first_row = static_cast<int>(slice) * PartFold::slice_rows;
+        PartFold::Slice result(max(live_rows - first_row, 0));
+        result.clear();
+        parts.take(result, slice);
+        dealer.ask();
+        pipeline::store_unit<Format>(params.output, row_map(first_row), result, 0, params.query.head_dim);
     }
 }
 
@@ -286,12 +308,12 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         const pipeline::Piece &piece = announced.piece;
         if (piece.end_of_work)
             break;
-        const auto row_map = [&] {
+        const auto row_map = [&](int first_row) {
             return tile::RowMap(params.schedule.group_size, announced.rows.first_query_token, piece.kv_head,
-                                piece.row_pass * Traits::row_tile);
+                                piece.row_pass * Traits::row_tile + first_row);
         };
         const float scale = tile::scale_log2(params.query) * Format::k_scale;
-        load_query(params, shared, row_map(), announced.rows.live_rows, scale);
+        load_query(params, shared, row_map(0), announced.rows.live_rows, scale);
         shared.pieces.wait_described(number);
         ConsumerState state;
         state.softmax.clear(shared.references[place.group], place.warp * 32 + lane);
@@ -299,7 +321,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); /* Q is there */
         attend(announced, shared, ring, scale, key_tokens, value_tokens, place, state, lane);
         number = announced.number; /* anew: kept over the loop it would take a register from it */
-        finish(params, shared, announced, row_map(), state);
+        finish(params, shared, announced, row_map, state);
         shared.pieces.pop(number);
     }
     Turns::close(place);
@@ -373,7 +395,8 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
         CONTRACT_FEATURE_LSE_NATURAL |
         CONTRACT_FEATURE_CONTIGUOUS_KV, /* not batch-invariant: of so many rows the records of 16 chunks would fill memory */
     .flags = variant::contract_flags,
-    .record_bytes = Partials::blocks * sizeof(WorkerFold::Record),
+    .record_bytes = sizeof(pipeline::SliceCounts),
+    .scratch_bytes = sizeof(PartFold::Part),
     .consumer_warps = Traits::consumer_warps,
     .reserved = {},
 };

@@ -91,14 +91,14 @@ __device__ __noinline__ RecordWords<width> wait_for_words(const Record *record, 
     return words;
 }
 
-/* The parts of a piece's unit. Where a CTA folds its columns in several blocks, each has a record in what is kept of a part. */
-template <class S, int blocks = 1>
+/* The parts of a piece's unit. */
+template <class S>
 class WorkerFold {
   public:
     using Record = WorkerRecord<S>;
 
-    __device__ __forceinline__ WorkerFold(void *records, const Piece &piece, int block = 0)
-        : records_(static_cast<Record *>(records) + block), piece_(piece), parts_(piece.parts.count) {}
+    __device__ __forceinline__ WorkerFold(void *records, const Piece &piece)
+        : records_(static_cast<Record *>(records)), piece_(piece), parts_(piece.parts.count) {}
 
     /* Leaves this warp's part of the piece's result. Whether it came last; then `result` is the whole unit's. */
     __device__ __forceinline__ bool run(S &result) {
@@ -161,7 +161,7 @@ class WorkerFold {
         }
     }
 
-    __device__ __forceinline__ Record *record(int part) const { return records_ + piece_.parts.records.of(part) * blocks; }
+    __device__ __forceinline__ Record *record(int part) const { return records_ + piece_.parts.records.of(part); }
 
     Record *const records_;
     const Piece &piece_;

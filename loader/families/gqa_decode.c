@@ -165,7 +165,8 @@ static void fill(const struct problem *problem, const struct selection *selectio
     struct gqa_decode_params params = {.schedule = paged_schedule_params(problem, selection, tensors),
                                        .query = paged_query_params(problem, tensors),
                                        .output = paged_output_params(problem, tensors),
-                                       .records = workspace_part_at(tensors->workspace, &selection->workspace.records)};
+                                       .records = workspace_part_at(tensors->workspace, &selection->workspace.records),
+                                       .scratch = workspace_part_at(tensors->workspace, &selection->workspace.scratch)};
     ret->num_maps = 0;
     params.schedule.copies_per_box = gathers_rows(contract) ? 1 : map_rows(problem, contract, tensors, ret);
     name_rows(problem, contract, tensors, &params);

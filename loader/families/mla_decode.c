@@ -114,7 +114,6 @@ const struct family family_mla_decode = {
               .min_page_size = PAGED_MIN_BOX_TOKENS,
               .max_page_size = 1024,
               .max_q_len = 1024,
-              .scratch_bytes = WORKSPACE_SCRATCH_BYTES_PER_SM / 2,
               .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
                           CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX |
                           CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT |

@@ -166,7 +166,6 @@ const struct family family_sparse_mla_decode = {
               .min_page_size = 1,
               .max_page_size = MAX_PAGE_SIZE,
               .max_q_len = MAX_Q_LEN,
-              .scratch_bytes = WORKSPACE_SCRATCH_BYTES_PER_SM / 2,
               .features = CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q | CONTRACT_FEATURE_SOFT_CAP |
                           CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT | CONTRACT_FEATURE_QUERY_ROPE |
                           CONTRACT_FEATURE_SPARSE_TOP_K_LENS,

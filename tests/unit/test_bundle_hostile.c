@@ -139,7 +139,6 @@ static const struct lie lies[] = {
     CONTRACT_LIE(scratch_bytes, 8),
     CONTRACT_LIE(scratch_bytes, (WORKSPACE_SCRATCH_BYTES_PER_SM / 2 / 16 + 1) * 16),
     CONTRACT_LIE(scratch_bytes, UINT32_MAX - 15),
-    LATER_LIE(scratch_bytes, 16),
     LATER_LIE(family, KERNEL_FAMILY_READ_CEILING),
     LATER_LIE(family, 77),
     LATER_LIE(stages, 4),

@@ -35,7 +35,6 @@ static const struct {
     SAYING(features, CONTRACT_FEATURE_LSE | 1u << 14, "computes features 0x4000"),
     SAYING(out_dtypes, 1u << KERNEL_DTYPE_BF16 | 1u << 5, "writes dtypes 0x20"),
     SAYING(out_dtypes, 1u << 31, "writes dtypes 0x80000000"),
-    SAYING(scratch_bytes, 16, "uses 16 bytes of scratch"),
     SAYING(max_q_len, 1025, "up to 1025 query tokens"),
     SAYING(query_dtypes, 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_NVFP4, "queries of dtypes 0x10"),
     SAYING(kv_dtype, 0, "KV rows of 128 elements of dtype 0"),
