@@ -468,6 +468,9 @@ static void few_units_take_more_passes_of_tiles_that_add_up_faster(void **state)
     problem.q_len = 8;
     problem.batch_size = 1;
     problem.max_seq_len = 4096;
+    problem.kv_dtype = LIBDECODE_DTYPE_E4M3; /* which each pass converts */
+    assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).record->kernel->contract.row_tile, 64);
+    problem.kv_dtype = LIBDECODE_DTYPE_BF16;
     assert_int_equal(expect_choice(&problem, &device, &forcing, &grid->table).row_passes, 1);
     policy_destroy(&forcing);
     struct policy strict = parsed(NULL, true);
