@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define LIBDECODE_KERNEL_ABI 14u
+#define LIBDECODE_KERNEL_ABI 15u
 #define LIBDECODE_CONTRACT_MAGIC 0x4345444cu  /* "LDEC" */
 #define LIBDECODE_CONTRACT_SUFFIX "_contract" /* symbol of a kernel's contract = kernel symbol + this */
 
@@ -252,10 +252,9 @@ struct gqa_decode_params {
     struct query_params query;
     struct libdecode_tensor_map k_map, v_map; /* zero with FLAG_ROW_GATHER */
     struct output_params output;
-    void *records;     /* of contract.record_bytes, zero between launches: [CTAs][2], or [CTAs][2][max_chunks] */
-    void *scratch;     /* of contract.scratch_bytes beside each record; between launches nobody knows what lies there */
-    int32_t num_pages; /* page ids from here on give zero rows, as negative ones do */
-    struct row_source k_rows, v_rows;     /* FLAG_ROW_GATHER only */
+    void *records;                    /* of contract.record_bytes, zero between launches: [CTAs][2], or [CTAs][2][max_chunks] */
+    int32_t num_pages;                /* page ids from here on give zero rows, as negative ones do */
+    struct row_source k_rows, v_rows; /* FLAG_ROW_GATHER only */
     struct row_source k_scales, v_scales; /* NVFP4 only: head_dim / 16 bytes a token */
     int32_t v_scales_interleaved; /* LIBDECODE_SF_V_INTERLEAVE4: token_stride is head_dim / 16, bytes permuted within 4 tokens */
     int32_t scale_blocks; /* not 0: the NVFP4 scales of a page's tokens lie without a gap, from multiples of 16 bytes on */
@@ -264,6 +263,7 @@ struct gqa_decode_params {
      * element from which its pages count in K and V, or where there is no page table its rows.
      */
     const int64_t *query_offsets, *out_offsets, *k_offsets, *v_offsets;
+    void *scratch; /* of contract.scratch_bytes beside each record; between launches nobody knows what lies there */
 };
 
 /* Merging of states: libdecode_states of libdecode.h, its defaults made explicit. Strides count elements. */
