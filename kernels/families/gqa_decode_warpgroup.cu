@@ -7,7 +7,7 @@
  *     announcer warp  likewise
  *     consumer warps  two warpgroups. With 64 rows each takes every other tile, for all rows, so that one's exponentials run beside the
  *                     other's matrix instructions; with 128 rows each takes every tile, for half of the rows (tile/warpgroup.cuh)
- *     at a unit's end group_fold.cuh, then worker_fold.cuh, a block of columns after the other
+ *     at a unit's end group_fold.cuh, a block of columns after the other; then, if workers share the unit, row_slice_fold.cuh
  *
  * What a warpgroup does with tile i (time runs to the right; at each bar its four warps meet, at the second one also for their turn):
  *
@@ -25,9 +25,9 @@
 #include "pipeline/page_stream.cuh"
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/producer.cuh"
+#include "pipeline/row_slice_fold.cuh"
 #include "pipeline/skip_votes.cuh"
 #include "pipeline/tile_walk.cuh"
-#include "pipeline/row_slice_fold.cuh"
 #include "ptx/registers.cuh"
 #include "tile/row_map.cuh"
 #include "tile/warpgroup.cuh"
@@ -290,7 +290,6 @@ __device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMe
     for (uint32_t slice = dealer.take(); slice < PartFold::slices; slice = dealer.take()) {
         const int first_row = static_cast<int>(slice) * PartFold::slice_rows;
         PartFold::Slice result(max(live_rows - first_row, 0));
-        result.clear();
         parts.take(result, slice);
         dealer.ask();
         pipeline::store_unit<Format>(params.output, row_map(first_row), result, 0, params.query.head_dim);

@@ -6,7 +6,7 @@
  *     producer warp   as in mla_decode.cu, but a tile comes in parts (pipeline/part_ring.cuh); the announcer warp likewise
  *     consumer warps  two warpgroups, a seesaw: each has half of the columns of out, and computes the scores of every other tile
  *                     (pipeline/latent_seesaw.cuh, which has their timeline)
- *     at a unit's end from the registers, into out, or into records
+ *     at a unit's end from the registers, into out, or into scratch
  *
  * Shared memory: pipeline::SeesawMemory. p stands where the last line of Q was, which warps keep in registers.
  */

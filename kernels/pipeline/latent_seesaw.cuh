@@ -16,7 +16,7 @@
  * of a, b's behind that of b, piece by piece, and Q K(i+2) takes them in that order. What was read last comes back last: so p(i) V(i) of b
  * goes before half of Q K(i+1): an H200 took longer with all of that before it, or behind it.
  *
- * At a unit's end results leave from the registers: 64 columns of a warp's rows after the other, into out, or into records
+ * At a unit's end results leave from the registers: 64 columns of a warp's rows after the other, into out, or into scratch
  * (accumulator_fold.cuh); in a cluster first to the CTA that owns them (accumulator_exchange.cuh).
  */
 #pragma once
@@ -167,7 +167,7 @@ struct LatentSeesaw {
         ptx::wgmma_fence();
 #pragma unroll
         for (int part = first_part; part < end_part; ++part) {
-            /* In clusters of four, which exchange most, so would these. */
+            /* In clusters of four, which exchange most, where the parts lie would be kept, too. */
             const int group_here = cluster_size == 4 ? static_cast<int>(ptx::computed_here(group)) : group;
             const uint32_t first_byte = Ring::first_line(group_here, part) * Ring::line_bytes;
             const uint64_t part_queries = ptx::operand_behind(queries, first_byte),
@@ -325,7 +325,7 @@ struct LatentSeesaw {
     }
 
     /*
-     * The piece's result out of the registers, a square of columns after the other: a whole unit's into out, a part into its records, whose slices
+     * The piece's result out of the registers, a square of columns after the other: a whole unit's into out, a part into scratch, whose slices
      * fall to whichever worker has time.
      */
     template <class Params>

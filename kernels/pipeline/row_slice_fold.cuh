@@ -54,9 +54,10 @@ class RowSliceFold {
         }
     }
 
-    /* Rows from slice * slice_rows on, of all parts in order. `result` is clear. */
+    /* Rows from slice * slice_rows on, of all parts in order. */
     __device__ __forceinline__ void take(Slice &result, uint32_t slice) const {
         constexpr uint32_t together = 4; /* parts that are on their way at a time */
+        result.clear();
         if (!result.live(0))
             return;
         const uint32_t row = slice * slice_rows + result.row(0), column = result.column(0);
