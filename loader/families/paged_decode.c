@@ -216,7 +216,7 @@ static const struct mla_times
                          .unit_ns = 5800},
     mla_times_64_rows = {.token_16_bit_ps = 24900, .split_ns = 2500, .part_ns = 250, .uneven_ns = 5000, .unit_ns = 5200},
     mla_times_64_rows_pairs = {.token_16_bit_ps = 24900, .split_ns = 3000, .part_ns = 250, .uneven_ns = 20000, .unit_ns = 7950},
-    mla_times_64_rows_fours = {.token_16_bit_ps = 24900, .split_ns = 3200, .part_ns = 1000, .uneven_ns = 20000, .unit_ns = 5400},
+    mla_times_64_rows_fours = {.token_16_bit_ps = 24900, .split_ns = 5600, .part_ns = 1000, .uneven_ns = 20000, .unit_ns = 5400},
     mla_times_64_fp8_rows = {.token_fp8_ps = 26200, .split_ns = 3500, .part_ns = 250, .uneven_ns = 10000, .unit_ns = 12000},
     mla_times_64_byte_rows = {.token_fp8_ps = 20500, .split_ns = 3500, .part_ns = 250, .uneven_ns = 10000, .unit_ns = 8000},
     no_mla_times = {0};
