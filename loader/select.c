@@ -26,7 +26,7 @@ static bool rows_decide(const struct judgement *a, const struct judgement *b) {
 }
 
 /*
- * What does not spend its time adding up first: tiles of 64 rows and more, whose records are large, are for many units or long ones. Then
+ * What does not spend its time adding up first: tiles of 64 rows and more, whose parts are large, are for many units or long ones. Then
  * fewer passes over the KV cache, then the narrowest row tile that manages them (rows beyond the group are computed for
  * nothing, and wide tiles leave room for fewer CTAs); neither with MLA, whose passes share rows. Then the kernel of the larger pages (one
  * that takes any copies row by row what comes faster as a whole), then the kernel without options, then the predicted time. A total order:

@@ -42,9 +42,9 @@ class TransposedFold {
     };
 
     /*
-     * Leaves a part. `next_slice`: in shared memory. unit_of(block): of the output's columns, of which a
-     * thread knows its warpgroup's. store(slice, rows): of a slice that has fallen to this
-     * worker, whose statistics are those of the unit then, and the units 1. meet(): all threads.
+     * Leaves a part. `next_slice`: in shared memory. unit_of(block): of the output's columns, of which a thread knows its warpgroup's.
+     * store(slice, rows): of a slice that has fallen to this worker, whose statistics are those of the unit then, and the units 1. meet(): all
+     * threads.
      */
     template <class UnitOf, class Meet, class Store>
     static __device__ __forceinline__ void run(void *records, void *scratch, uint32_t &next_slice,
