@@ -3,7 +3,8 @@
  * MLA decode with 64 rows in one pass over the latent rows: mla_decode.cu's formula, schedule and contract, with the matrix instructions of
  * warpgroups, which sm_90a has. Schedule, by role:
  *
- *     producer warp   as in mla_decode.cu, but a tile comes in parts (pipeline/part_ring.cuh); the announcer warp likewise
+ *     producer warps  as in mla_decode.cu, but a tile comes in parts (pipeline/part_ring.cuh), and where pages are smaller than a tile two
+ *                     warps share them; the announcer warp as there
  *     consumer warps  two warpgroups, a seesaw: each has half of the columns of out, and computes the scores of every other tile
  *                     (pipeline/latent_seesaw.cuh, which has their timeline)
  *     at a unit's end from the registers, into out, or into scratch
@@ -31,9 +32,10 @@ struct Traits {
     using Seesaw = pipeline::LatentSeesaw<Format, dtype, head_dim, row_tile, cluster_size, row_tile, 1>;
     static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
 
-    static constexpr int producer_warp = Seesaw::warps, announcer_warp = producer_warp + 1;
+    static constexpr int producer_warps = 2, producer_barrier = Seesaw::query_barrier + 1;
+    static constexpr int producer_warp = Seesaw::warps, announcer_warp = producer_warp + producer_warps;
     static constexpr int warps =
-        Seesaw::warps + tile::group_warps; /* the last two have nothing to do: warpgroups give registers */
+        Seesaw::warps + tile::group_warps; /* the last one has nothing to do: warpgroups give registers */
     static constexpr int threads = warps * 32;
     static constexpr int registers = 65536 / threads & -8, consumer_registers = 216, other_registers = 72;
     static_assert(consumer_registers * Seesaw::threads + other_registers * (threads - Seesaw::threads) <= registers * threads,
@@ -44,7 +46,8 @@ using Format = Traits::Format;
 using Seesaw = Traits::Seesaw;
 using Ring = Seesaw::Ring;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size, true>;
-using Producer = pipeline::Producer<Format, Ring, Seesaw::tile_tokens, 1, Traits::cluster_size, pipeline::NoVotes>;
+using Producer =
+    pipeline::Producer<Format, Ring, Seesaw::tile_tokens, Traits::producer_warps, Traits::cluster_size, pipeline::NoVotes>;
 
 using SharedMemory = Seesaw::SharedMemory;
 /* Without the padding that the alignment adds to the end. */
@@ -97,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         ptx::prefetch_tensor_map(&params.map);
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         shared.sequences = pipeline::Sequences(params.schedule);
-        Seesaw::initialise(shared, 1);
+        Seesaw::initialise(shared, Producer::shares_tiles(params.schedule) ? Traits::producer_warps : 1);
         ptx::fence_mbarrier_init();
     } else if (warp == 1) {
         pipeline::prefetch_page_table(params.schedule, lane);
@@ -118,12 +121,16 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     schedule.count();
     if (warp == Traits::announcer_warp) {
         pipeline::announce<false, Seesaw::tile_tokens, 1>(params.schedule, params.query, schedule, shared.pieces, lane);
-    } else if (warp == Traits::producer_warp) {
+    } else if (warp == Traits::producer_warp || (warp < Traits::announcer_warp && Producer::shares_tiles(params.schedule))) {
         pipeline::NoVotes votes;
-        Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes)
-            .run(schedule, lane, [](const pipeline::Piece &, uint32_t number, Ring &) {
-                if (number == 0)
+        Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, warp - Traits::producer_warp, ring, votes)
+            .run(schedule, lane, [&](const pipeline::Piece &, uint32_t number, Ring &) {
+                if (number > 0)
+                    return;
+                if (warp == Traits::producer_warp)
                     Seesaw::wait_until_query_is_asked_for();
+                if (Producer::shares_tiles(params.schedule))
+                    ptx::named_barrier<Traits::producer_barrier, Traits::producer_warps * 32>();
             });
     }
     pipeline::meet_cluster<Traits::cluster_size>();

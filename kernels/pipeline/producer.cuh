@@ -37,13 +37,17 @@ class Producer {
   public:
     static constexpr int scale_arrivals = 32; /* on the barrier of a tile whose scales come along: every lane's */
     static constexpr int long_piece_tokens = 8 * Ring::num_stages * tile_tokens; /* of one CTA */
+    static constexpr bool has_parts = requires { Ring::parts; };
 
     /*
      * Whether the warps of a tensor share every tile: where it is sixteen boxes, as a warp takes 50 clocks and more to send for each. Sharing
-     * tiles of eight boxes gained nothing.
+     * tiles of eight boxes gained nothing. Where tiles come in parts the first warp is alone with them otherwise: with several boxes they take
+     * a copy for each box and line.
      */
     static __device__ __forceinline__ bool shares_tiles(const schedule_params &params) {
         constexpr int many_boxes = 16;
+        if constexpr (has_parts)
+            return warps > 1 && params.box_tokens < tile_tokens;
         return warps > 1 && usual_stages == Ring::num_stages && tile_tokens / tile::fragment_tokens >= many_boxes &&
                params.box_tokens * many_boxes <= tile_tokens;
     }
@@ -93,7 +97,7 @@ class Producer {
             do {
                 const int boxes = min(boxes_per_tile, batch.num_boxes - box);
                 if (boxes > 0) {
-                    if constexpr (requires { Ring::parts; })
+                    if constexpr (has_parts)
                         load_parts(batch, box, boxes, lane);
                     else if (!reads_ahead_ || shares_tiles_ || is_its_turn())
                         load_tile(batch, box, boxes, lane);
@@ -164,11 +168,16 @@ class Producer {
         }
     }
 
-    /* The same, part by part (part_ring.cuh): every line of a tile on its own, its boxes one behind the other. */
+    /*
+     * The same, part by part (part_ring.cuh): every line of a tile on its own, its boxes one behind the other. Of warps that share it each brings
+     * every second copy of a part, say, and the first one announces the bytes of all. The others arrive, too, even with nothing to bring: one
+     * that tiles pass by would not know any more which phase its barriers are in.
+     */
     __device__ __forceinline__ void load_parts(const PageBatch &batch, int first, int boxes, int lane) {
         const uint32_t line_bytes = params_.box_tokens * Format::Rows::line_bytes, tile = ring_.tile(ring_.stage());
-        const int box_shift = __ffs(tile_tokens) - __ffs(params_.box_tokens); /* log2 of the boxes of a tile */
-        const int of_tile = lane & ((1 << box_shift) - 1), line_of_part = lane >> box_shift;
+        const int box_shift = __ffs(tile_tokens) - __ffs(params_.box_tokens);           /* log2 of the boxes of a tile */
+        const int copy = shares_tiles_ ? lane * warps + static_cast<int>(warp_) : lane; /* of a part */
+        const int of_tile = copy & ((1 << box_shift) - 1), line_of_part = copy >> box_shift;
         const int token_in_page = ((batch.first_box + first + of_tile) * params_.box_tokens) & (params_.page_size.value - 1);
         const int page = __shfl_sync(tile::full_warp, batch.page, (first + of_tile) & 31);
 #pragma unroll
@@ -179,8 +188,10 @@ class Producer {
             if (of_tile < boxes && line_of_part < Ring::lines_of(part))
                 ptx::stream_tensor_5d(tile + line * Ring::line_bytes + of_tile * line_bytes, map_, 0, token_in_page, line, 0,
                                       page, barrier);
-            if (lane == 0) /* as in load_tile */
+            if (lane == 0 && warp_ == 0) /* as in load_tile */
                 ptx::mbarrier_arrive_expect_tx(barrier, boxes * line_bytes * Ring::lines_of(part));
+            else if (lane == 0)
+                ptx::mbarrier_arrive(barrier);
         }
         __syncwarp();
     }
