@@ -29,6 +29,11 @@
  *    is less than twice max |v|, and a unit that is handed on is twice as large: 2^-36 max |v|.
  *  - Scores are sums of f32 over head_dim / 16 steps of up to 100 * 2^-23 each: together below 2^-12 in base 2 up to a head_dim
  *    of 256, 2^-11 above, and so is what they change of a weight: 2^-12 |out|, which shows beside the 2^-11 of fp16.
+ *  - A score times its scale is rounded, or, where it goes straight into the exponent, not, as a tile has it: so tokens of one row that weigh the
+ *    same may differ. What counts lies near the lse, so that a weight is off by d = ln(2) 2^-24 |lse|, which shows where scores are huge, though
+ *    they be exact sums. An error that all weights share has no effect: 8 / sqrt(3) d sqrt(sum_j w_j^2 (v_j - out)^2), whose root is at most
+ *    sqrt(sum_j w_j^2 v_j^2) + |out| sqrt(W), W = sum_j w_j^2; and, as |v_j - out| <= (1 - w_j) 2 max |v| and W^2 <= sum_j w_j^3,
+ *    at most 2 max |v| sqrt(W (1 - W)): nothing where one token is all.
  *  - A soft cap shrinks what a score is off by. Its own steps in f32 (two divisions and products, tanh to two units of its last
  *    place) are off by 2^-21 of what they leave, which is at most the cap and the 100 that scores reach: 2^-21 min(cap, 100).
  *  - ALiBi adds a bias in f32: four roundings of 2^-24, of numbers up to the bias and of their sum. What tokens that count at all
@@ -83,6 +88,7 @@
 #define SIGMAS 8.0
 #define SCORE_TOLERANCE 0x1p-12
 #define LARGEST_SCORE 100.0
+#define SCALED_SCORE_ROUNDING 0x1p-24
 #define SOFT_CAP_ROUNDING 0x1p-21
 #define ALIBI_ROUNDING 0x1p-22
 #define FACTOR_FLOOR 0x1p-110
@@ -168,8 +174,11 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
         request = request_of_token(&problem->given, tensors->cum_seq_lens_q, token, request);
         const double skipped = skipped_weight(problem, tensors, request, (int64_t)index % num_heads);
         const double weight = exact->weight[index], lse = fabs(exact->lse[index]), bias = bias_tolerance(&problem->given, lse);
+        const double scaled = isfinite(lse) ? LN_2 * SCALED_SCORE_ROUNDING * lse : 0.0;
         /* An infinite |v| excuses no other element. */
         const double largest = isfinite(exact->largest[index]) ? exact->largest[index] : 0.0;
+        const double most_apart =
+            isfinite(exact->largest[index]) ? 2 * largest * weight * sqrt(fmax(1 - weight * weight, 0.0)) : (double)INFINITY;
         const double turned = 2.0 * p->unit_roundoff * exact->turned[index];
         const double row_floor = (SIGMAS / sqrt(3.0) * p_floor * weight + FACTOR_FLOOR) * sqrt(exact->tokens[index]) * largest +
                                  (halves_floor + 2 * skipped) * largest;
@@ -182,10 +191,13 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
             const double rounded = magnitude > out->largest ? out->largest : magnitude;
             expectation->num_nan += isnan(magnitude) != 0;
             expectation->out[element] = copysign(rounded, exact->out[element]);
+            const double apart =
+                scaled > 0 ? fmin(exact->spread[element] + weight * magnitude, most_apart) : 0.0; /* of infinity, too */
             const double tolerance =
                 (p_roundings * p->unit_roundoff + HALVES_ROUNDINGS * halves + deep * SCORE_TOLERANCE + bias) * magnitude +
                 SIGMAS / sqrt(3.0) * (random_roundings + bias + turned) * exact->spread[element] +
-                SIGMAS / sqrt(3.0) * turned * weight * magnitude + row_floor + out->unit_roundoff * rounded + out->floor;
+                SIGMAS / sqrt(3.0) * (turned * weight * magnitude + scaled * apart) + row_floor + out->unit_roundoff * rounded +
+                out->floor;
             expectation->out_tolerance[element] = weight > 0 ? tolerance : 0.0; /* no token is visible: 0, exactly */
         }
     }

@@ -25,6 +25,25 @@ static void a_soft_cap_is_exact_to_a_few_units_of_what_it_leaves(void **state) {
     }
 }
 
+/* Tokens that weigh the same, of scores of 2^20: one may be off by half a digit of them, 2^-4, and yet neither is missing. */
+static void a_huge_score_may_lose_half_a_digit_of_f32(void **state) {
+    static const float scale = 0x1p18f;
+    libdecode_problem problem = problem_of(LIBDECODE_DTYPE_FP16);
+    libdecode_tensors tensors = tensors_of(LIBDECODE_DTYPE_FP16, 4);
+    const float lse = 0x1p20f + 1;
+    struct expectation expectation;
+    (void)state;
+    memcpy(k, k + DIM, sizeof k[0]);
+    tensors.bmm1_scale_log2_device = &scale;
+    assert_true(expectation_make(&problem, &tensors, 1, NULL, &expectation));
+    assert_true(expectation.out[0] == 2);
+    assert_int_equal(compare(&expectation, &problem, 3 - 2 / (1 + exp2(0x1p-4)), lse).count, 0);
+    assert_int_equal(compare(&expectation, &problem, 3 - 2 / (1 + exp2(-0x1p-4)), lse).count, 0);
+    assert_int_equal(compare(&expectation, &problem, 3, lse).count, DIM);
+    assert_int_equal(compare(&expectation, &problem, 1, lse).count, DIM);
+    expectation_free(&expectation);
+}
+
 /* The bias is as long as the distance: what f32 loses of it is allowed for, and the next token is not taken for this one. */
 static void alibi_is_exact_to_a_few_units_of_the_bias(void **state) {
     libdecode_problem problem = problem_of(LIBDECODE_DTYPE_FP16);
@@ -112,6 +131,7 @@ static void an_lse_of_base_e_is_expected_where_it_is_asked_for(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_soft_cap_is_exact_to_a_few_units_of_what_it_leaves),
+        cmocka_unit_test(a_huge_score_may_lose_half_a_digit_of_f32),
         cmocka_unit_test(alibi_is_exact_to_a_few_units_of_the_bias),
         cmocka_unit_test(skipping_may_lose_what_the_factor_says),
         cmocka_unit_test(rope_is_exact_to_what_its_operands_are_rounded_to),
