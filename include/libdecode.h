@@ -40,8 +40,8 @@
  * num_pages, on page ids and the width of the page table (but a length beyond it is cut), on strides of query, out and lse, on what
  * offsets say, on the number of SMs, on launch flags, or on what else runs. q_len is not one of these fields: with FEATURE_RAGGED_Q give
  * the same largest number in every launch that is to agree. Units of work are then cut at fixed places, which takes somewhat longer, and
- * a workspace of 16 times the size (32 with four KV heads and fewer), and where that is more than 200 KiB for each SM, 400 KiB for each
- * SM beside. Without the feature equal bits need an equal launch on an equal GPU.
+ * a workspace of 16 times the size (32 with four KV heads and fewer, 8 of MLA), and, but for MLA, 744 KiB for each SM beside where that is
+ * more than 200 KiB for each. Without the feature equal bits need an equal launch on an equal GPU.
  *
  * Conventions of this header
  *  - A struct that the caller fills starts with struct_size = sizeof(the struct), as LIBDECODE_PROBLEM_INIT and its like set
@@ -504,8 +504,8 @@ LIBDECODE_API libdecode_status libdecode_plan_get_info(const libdecode_plan *pla
 
 /*
  * Bytes of device memory a launch needs; depends on the plan alone. A larger workspace will do, so one can serve many plans. On an H200 2 MB
- * for most, up to 26 MB for wide heads and many rows, and 36 to 53 MB where a pass has 64 rows and more (MLA of many heads, several query
- * tokens), whose parts lie behind what others keep zero.
+ * for most, up to 26 MB for wide heads and many rows, and 29 to 53 MB for MLA and where a pass has 64 rows and more (several query tokens),
+ * whose parts lie behind what others keep zero; of batch-invariant MLA up to 100 MB.
  */
 LIBDECODE_API size_t libdecode_plan_workspace_bytes(const libdecode_plan *plan);
 

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define LIBDECODE_KERNEL_ABI 15u
+#define LIBDECODE_KERNEL_ABI 16u
 #define LIBDECODE_CONTRACT_MAGIC 0x4345444cu  /* "LDEC" */
 #define LIBDECODE_CONTRACT_SUFFIX "_contract" /* symbol of a kernel's contract = kernel symbol + this */
 
@@ -81,8 +81,11 @@ enum { CONTRACT_OFFSETS = CONTRACT_FEATURE_QUERY_OFFSETS | CONTRACT_FEATURE_KV_O
 /* Query tokens of a request with a draft mask: a row's bits are kept in 64. */
 enum { KERNEL_MAX_DRAFT_TOKENS = 64 };
 
-/* Chunks of a unit, where it is cut at places of its own: a lane of a warp for each. */
-enum { KERNEL_MAX_CHUNKS = 32 };
+/*
+ * Chunks of a unit, where it is cut at places of its own: a lane of a warp for each; and of kernels that leave their parts in scratch, which are
+ * large, as many as there is room for.
+ */
+enum { KERNEL_MAX_CHUNKS = 32, KERNEL_MAX_CHUNKS_IN_SCRATCH = 8 };
 
 enum {
     CONTRACT_FLAG_MAY_SPILL = 1u << 0,   /* the grid declares, with a reason, that this variant uses local memory */
@@ -111,10 +114,10 @@ struct libdecode_launch_contract {
     uint32_t stages;
     uint32_t min_page_size, max_page_size; /* powers of two, unless FLAG_ROW_GATHER */
     uint32_t max_q_len;
-    uint32_t features;       /* CONTRACT_FEATURE_* that it computes */
-    uint32_t flags;          /* CONTRACT_FLAG_* */
-    uint32_t record_bytes;   /* of workspace for each partial result, see `records`; alike for every cluster size */
-    uint32_t scratch_bytes;  /* likewise, see `scratch`; 0: it has none */
+    uint32_t features;      /* CONTRACT_FEATURE_* that it computes */
+    uint32_t flags;         /* CONTRACT_FLAG_* */
+    uint32_t record_bytes;  /* of workspace for each partial result, see `records` */
+    uint32_t scratch_bytes; /* likewise, see `scratch`; 0: it has none. Both take as much of a workspace for every cluster size */
     uint32_t consumer_warps; /* of the CTA's warps, those that compute; the others copy and hand out work */
     uint32_t kv_row_format;  /* KERNEL_KV_ROW_* */
     uint32_t reserved[1];

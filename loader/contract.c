@@ -30,11 +30,11 @@ static bool has_sane_page_sizes(const struct libdecode_launch_contract *contract
     return contract->min_page_size != 0 && contract->min_page_size <= contract->max_page_size;
 }
 
-/* As much as workspace.c has room for; of chunks there would be more. */
+/* As much as workspace.c has room for. */
 static bool has_sane_scratch(const struct libdecode_launch_contract *contract) {
+    const uint32_t chunks = (contract->features & CONTRACT_FEATURE_BATCH_INVARIANT) != 0 ? KERNEL_MAX_CHUNKS_IN_SCRATCH : 1;
     return contract->scratch_bytes % 16 == 0 &&
-           contract->scratch_bytes <= WORKSPACE_SCRATCH_BYTES_PER_SM / 2 / contract->ctas_per_sm &&
-           (contract->scratch_bytes == 0 || (contract->features & CONTRACT_FEATURE_BATCH_INVARIANT) == 0);
+           contract->scratch_bytes <= WORKSPACE_SCRATCH_BYTES_PER_SM / 2 / chunks / contract->ctas_per_sm;
 }
 
 /* What cost.c and every family that decodes compute with: no zero to divide by, no product that overflows. */

@@ -171,11 +171,11 @@ static bool cuts_evenly(const struct launch *launch, int64_t workers) {
     return workers % launch->units == 0;
 }
 
-/* Workers that share the longest unit. */
+/* Workers that share the longest unit: as many as find enough to do there. */
+static int64_t most_parts(const struct launch *launch) { return larger(launch->tiles / min_tiles(launch->cluster), 1); }
 static int64_t parts(const struct launch *launch, int64_t workers, bool evenly) {
-    if (evenly)
-        return larger(workers / launch->units, 1);
-    return larger(smaller(workers / launch->unit_share + 2, launch->tiles / min_tiles(launch->cluster)), 1);
+    const int64_t of_unit = evenly ? workers / launch->units : workers / launch->unit_share + 2;
+    return larger(smaller(of_unit, most_parts(launch)), 1);
 }
 
 static int64_t reached_permille(int64_t could_permille) {
@@ -199,6 +199,8 @@ static int64_t paired_permille(const struct launch *launch, int64_t ctas) {
 }
 
 static int64_t reading_ns(const struct launch *launch, int64_t workers) {
+    if (launch->even)
+        workers = smaller(workers, product(launch->units, most_parts(launch)));
     int64_t ctas = workers * launch->cluster, taking_ns = larger(launch->cta_ns / ctas, 1);
     int64_t could_permille = smaller(launch->memory_ns, INT64_MAX / 1000) * 1000 / taking_ns;
     bool may_lose = could_permille < PLENTY_PERMILLE && !launch->from_second_cache;
@@ -384,7 +386,7 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                                                         : sum(cta_ns(contract, unit_tokens, work->computed_token_bytes),
                                                               product(unit_tokens, work->further_token_ps) / 1000),
                            .copy_permille = contract->flags & CONTRACT_FLAG_ROW_GATHER ? ROW_GATHER_PERMILLE : 1000,
-                           .fixed_ns = LAUNCH_NS + format_of(contract->kv_dtype)->end_ns,
+                           .fixed_ns = LAUNCH_NS + (work->unit_ns > 0 ? 0 : format_of(contract->kv_dtype)->end_ns),
                            .part_ns = work->part_ns > 0 ? work->part_ns : part_ns(contract->row_tile),
                            .sm_pairs = device->sm_count / 2,
                            .split_ns = work->part_ns > 0 ? work->split_ns : further_split_ns(contract->row_tile),

@@ -23,8 +23,8 @@
 
 /* What two records of the largest kernels take that cut units anywhere, and no more, for all such plans to lie ahead of scratch. */
 #define WORKSPACE_RECORDS_BYTES_PER_SM (200u << 10)
-/* What no kernel's scratch exceeds: contract_is_sane. */
-#define WORKSPACE_SCRATCH_BYTES_PER_SM (200u << 10)
+/* What no kernel's scratch exceeds: contract_is_sane. That of MLA's 32 rows takes it all, where they are batch-invariant. */
+#define WORKSPACE_SCRATCH_BYTES_PER_SM (544u << 10)
 
 struct workspace_part {
     size_t offset, bytes;

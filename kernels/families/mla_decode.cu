@@ -26,7 +26,7 @@
  *     Where K and queries are e4m3, Hopper's matrix instructions of warpgroups take both as they lie (byte_scores.cuh): qk is then all
  *     dims of 16 tokens a warp, and nothing is added up. Such a tile has 64 tokens. 128 requests of 8,192 tokens take an H200 149 us for 180.
  *     at a unit's end partial.cuh: the teams' sums fold, then the cluster's, then those of the workers that share the unit, all in the
- *     registers and in the places where mma left them
+ *     registers and in the places where mma left them; what single CTAs leave for each other lies in scratch (fragment_slice_fold.cuh)
  *
  * A tile is computed in half the time in which it comes, where all SMs read bf16. Memory answers an SM in the order in which it was
  * asked, so the producer asks for a piece's queries before its KV, and they come through the ring; but not where all but the newest rows
@@ -46,6 +46,7 @@
 #include "pipeline/fragment_exchange.cuh"
 #include "pipeline/fragment_fold.cuh"
 #include "pipeline/fragment_slice.cuh"
+#include "pipeline/fragment_slice_fold.cuh"
 #include "pipeline/fragment_store.cuh"
 #include "pipeline/history.cuh"
 #include "pipeline/kv_ring.cuh"
@@ -98,11 +99,6 @@ struct Traits {
     static constexpr int warp_steps = v_dim / 16 / team_warps;   /* over the dims of V */
     static constexpr int query_rows = row_tile / consumer_warps; /* that a warp loads */
     static constexpr int most_stages = 8;
-    /*
-     * Who comes last to a unit has its part in registers: half of what the end of a long part takes is to leave it, to read and to clear it.
-     * Parts that several workers end with at a time, short ones, are there sooner if each is left before it is counted.
-     */
-    static constexpr bool keeps_part = row_tile == 16 && cluster_size <= 2;
     /* The first one, ahead of KV: where shared memory has a place for it, and, of FP8 in pairs, sm_100 the registers. */
     static constexpr bool sends_first_query =
         !small && !(variant::target_sm == 100 && Format::converts_query && cluster_size == 2);
@@ -138,7 +134,8 @@ using Own = pipeline::FragmentSlice<Format, Traits::row_tile, own_pairs, Traits:
                                     (Traits::cluster_size > 1)>;
 using TeamFold = pipeline::TeamFold<Whole, Traits::teams>;
 using Exchange = pipeline::FragmentExchange<Whole, Own, Traits::cluster_size>;
-using WorkerFold = pipeline::FragmentFold<Own, 1>;
+using WorkerFold = pipeline::FragmentFold<Own>;
+using SliceFold = pipeline::FragmentSliceFold<Format, Whole, std::min(pairs, 4)>;
 
 struct Nothing {};
 
@@ -179,6 +176,7 @@ struct WorkMemory {
     Exchange exchange;
     pipeline::KvRingBarriers<stages, 1> barriers;
     alignas(8) uint64_t query_sent; /* one arrival, and the bytes of the first unit's queries */
+    uint32_t next_slice;            /* of a unit that is added up: SliceDealer */
     pipeline::PieceQueue<Traits::row_tile> pieces;
     pipeline::Sequences sequences; /* for what is called rarely */
 
@@ -208,9 +206,8 @@ using Ring = pipeline::KvRing<stages, TileLayout::bytes, false, 1>;
 using TileWalk = pipeline::TileWalk<Traits::row_tile, Traits::tile_tokens, Traits::teams, Traits::keeps_query, Ring>;
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, Traits::cluster_size, pipeline::NoVotes>;
 
-/* Of every cluster size as much, so that one workspace serves all of them. */
-constexpr size_t record_bytes = sizeof(pipeline::FragmentFold<Whole, 1>::Record);
-static_assert(sizeof(WorkerFold::Record) <= record_bytes, "the record that the contract announces");
+constexpr size_t record_bytes = Traits::cluster_size == 1 ? sizeof(pipeline::SliceCounts) : sizeof(WorkerFold::Record);
+constexpr size_t scratch_bytes = sizeof(SliceFold::Part); /* of every cluster size as much */
 
 /* Named barriers: of the consumer warps, and from there on of each team; 0 is __syncthreads. */
 constexpr int consumer_barrier = 1, team_barrier = 2;
@@ -245,7 +242,8 @@ struct OutputSteps {
     }
 };
 
-using UnitStore = pipeline::FragmentStore<Format, Own, tile::RowMap, OutputSteps, (Traits::cluster_size > 1)>;
+template <class Result, bool ahead>
+using Store = pipeline::FragmentStore<Format, Result, tile::RowMap, OutputSteps, ahead>;
 
 /* Not where KV is read while the kernel ahead, whose query this is, still runs. */
 __device__ __forceinline__ bool sends_query(const mla_decode_params &params, uint32_t number) {
@@ -365,7 +363,8 @@ __device__ __forceinline__ void score(const mla_decode_params &params, WorkMemor
 template <class Memory>
 __device__ __forceinline__ void score_bytes(Memory &work, uint32_t tile, const Place &place, int lane) {
     tile::ScoreFragment<1, Traits::row_tile / 8> scores;
-    tile::byte_qk<Format>(scores, ptx::shared_address(&work.passing.byte_query), tile, [] {});
+    tile::byte_qk<Format>(scores, ptx::alike_in_warp(ptx::shared_address(&work.passing.byte_query)), ptx::alike_in_warp(tile),
+                          [] {});
     work.passing.byte_scores[place.team].store(scores, 0, place.warp * tile::fragment_tokens, lane);
 }
 
@@ -406,39 +405,51 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, Memory &
     }
 }
 
-__device__ __forceinline__ UnitStore prepare_store(const mla_decode_params &params,
-                                                   const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Own &own,
-                                                   const Place &place) {
-    const bool stores_lse = cluster_rank() == 0 && place.team == 0 && place.warp == 0;
+template <bool ahead, class Result>
+__device__ __forceinline__ Store<Result, ahead> prepare_store(const mla_decode_params &params,
+                                                              const pipeline::AnnouncedPiece<Traits::row_tile> &announced,
+                                                              const Result &result, const Place &place, bool has_first_rows) {
+    const bool stores_lse = has_first_rows && cluster_rank() == 0 && place.team == 0 && place.warp == 0;
     return {params.output, map_rows(params, announced.rows, announced.piece),
-            own,           params.v_head_dim,
+            result,        params.v_head_dim,
             stores_lse,    OutputSteps{place.team, place.warp}};
 }
 
-/* The sums of all warps, folded: stored, or left for the workers that share the unit, whose last one stores it. */
-__device__ __forceinline__ void finish(const mla_decode_params &params, WorkMemory<stages> &work,
-                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Softmax &softmax,
-                                       const Output &output) {
-    const int rank = cluster_rank(), lane = ptx::thread_index_here() % 32;
-    const Place place(ptx::thread_index_here() / 32);
-    const float sum = softmax.row_sum();
-    if (lane % Softmax::row_lanes == 0) {
-        float(&statistics)[2] = work.statistics[place.team][place.first_row() + Softmax::row(lane)];
-        statistics[0] = softmax.reference;
-        statistics[1] = sum;
+/* What a CTA alone has of a piece: stored, or left for the workers that share the unit, which store slices of it. */
+__device__ __forceinline__ void deal(const mla_decode_params &params, WorkMemory<stages> &work,
+                                     const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Whole &whole,
+                                     const Place &place) {
+    if (announced.piece.parts.count == 1) {
+        prepare_store<false>(params, announced, whole, place, true).run(whole);
+        return;
     }
-    meet_consumers(); /* and the scores of both teams are done with */
-    Whole whole(announced.rows.live_rows);
-    work.team_fold.template run<consumer_barrier>(output, work.statistics, place.team, whole);
+    SliceFold::run(params.records, params.scratch, work.next_slice, announced.piece, whole, meet_consumers,
+                   [&](const SliceFold::Slice &slice, uint32_t number) {
+                       prepare_store<false>(params, announced, slice, place, number == 0).run(slice);
+                   });
+}
 
+/* The same of a cluster, whose CTAs have columns of their own: who comes last stores it. */
+template <class Memory>
+__device__ __forceinline__ void hand_over(const mla_decode_params &params, Memory &work,
+                                          const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Whole &whole,
+                                          const Place &place) {
+    const pipeline::Piece &piece = announced.piece;
+    const int rank = cluster_rank();
     Own own(announced.rows.live_rows, rank * own_pairs);
-    const auto store = work.exchange.template run<consumer_barrier>(whole, own, rank, announced.number, announced.piece.is_last,
-                                                                    [&] { return prepare_store(params, announced, own, place); });
+    const auto store = work.exchange.template run<consumer_barrier>(whole, own, rank, announced.number, piece.is_last, [&] {
+        return prepare_store<true>(params, announced, own, place, true);
+    });
     /* On their way at a time: more code to fetch than that takes longer, and more of FP8 has no registers. */
     constexpr int together = Own::word_vectors > 1 ? 1 : Own::has_units ? 16 / Own::word_width : 4;
-    const bool is_part = announced.piece.parts.count > 1;
-    WorkerFold fold(params.records, announced.piece, 0);
-    if (is_part && Traits::keeps_part) {
+    const bool is_part = piece.parts.count > 1;
+    /*
+     * Who comes last to a unit has its part in registers: half of what the end of a long part takes is to leave it, to read and to clear it.
+     * Parts that several workers end with at a time, short ones, are there sooner if each is left before it is counted.
+     */
+    constexpr bool keeps_part = Traits::cluster_size == 2;
+    WorkerFold fold(params.records, piece);
+    if (is_part && keeps_part) {
         if (!fold.take_others_if_last<together>(own, fold.count(own.thread))) {
             fold.leave(own);
             return;
@@ -449,10 +460,31 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, WorkMemo
             return;
     }
     store.run(own);
-    if (is_part && Traits::keeps_part)
+    if (is_part && keeps_part)
         fold.clear_others(own);
     else if (is_part)
         fold.clear(own);
+}
+
+/* The sums of all warps, folded. */
+__device__ __forceinline__ void finish(const mla_decode_params &params, WorkMemory<stages> &work,
+                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Softmax &softmax,
+                                       const Output &output) {
+    const int lane = ptx::thread_index_here() % 32;
+    const Place place(ptx::thread_index_here() / 32);
+    const float sum = softmax.row_sum();
+    if (lane % Softmax::row_lanes == 0) {
+        float(&statistics)[2] = work.statistics[place.team][place.first_row() + Softmax::row(lane)];
+        statistics[0] = softmax.reference;
+        statistics[1] = sum;
+    }
+    meet_consumers(); /* and the scores of both teams are done with */
+    Whole whole(announced.rows.live_rows);
+    work.team_fold.template run<consumer_barrier>(output, work.statistics, place.team, whole);
+    if constexpr (Traits::cluster_size == 1)
+        deal(params, work, announced, whole, place);
+    else
+        hand_over(params, work, announced, whole, place);
 }
 
 /* What is kept over a piece is declared here: kept from piece to piece it would take registers from its end. */
@@ -573,6 +605,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
                 (Traits::cluster_size == 1 ? CONTRACT_FEATURE_BATCH_INVARIANT : 0u),
     .flags = variant::contract_flags,
     .record_bytes = record_bytes,
+    .scratch_bytes = scratch_bytes,
     .consumer_warps = Traits::consumer_warps,
     .reserved = {},
 };

@@ -22,7 +22,7 @@
  *         pv          warp = its part of the dims of V                   out of the tile that K was read from; gives it back
  *
  *     at a unit's end partial.cuh: the cluster's sums fold, then those of the workers that share the unit, all in the registers and in
- *     the places where mma left them
+ *     the places where mma left them; what single CTAs leave for each other lies in scratch (fragment_slice_fold.cuh)
  *
  * Passes over one query token run beside each other, on workers of one group, so that all but one read the L2 cache. Memory answers an
  * SM in the order in which it was asked, so the announcer asks for the first queries while the ids of the first rows are on their way.
@@ -39,6 +39,7 @@
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/fragment_exchange.cuh"
 #include "pipeline/fragment_slice.cuh"
+#include "pipeline/fragment_slice_fold.cuh"
 #include "pipeline/fragment_store.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/piece_queue.cuh"
@@ -77,8 +78,6 @@ struct Traits {
     static constexpr int warp_rows = row_tile / consumer_warps;
     static constexpr int warp_steps = v_dim / 16 / consumer_warps; /* over the dims of V */
     static constexpr int most_stages = 8;
-    /* Of results, that workers fold at a time: registers have room for them, and for those of as many others. */
-    static constexpr int fold_pairs = row_tile == 16 ? 16 : dtype == KERNEL_DTYPE_NVFP4 ? 4 : 8;
     /* Beside the output of 32 rows, and the scores, registers hold no queries; nor beside rows that are converted. */
     static constexpr bool keeps_query = row_tile == 16 && !Format::converts_query;
 };
@@ -109,13 +108,8 @@ constexpr int vector_width = std::min(own_pairs * 2, 4);
 using Whole = pipeline::FragmentSlice<Format, Traits::row_tile, pairs, Traits::consumer_threads, vector_width>;
 using Own = pipeline::FragmentSlice<Format, Traits::row_tile, own_pairs, Traits::consumer_threads, vector_width, has_cluster>;
 using Exchange = pipeline::FragmentExchange<Whole, Own, Traits::cluster_size>;
-/* Workers fold it in blocks. */
-constexpr int block_pairs = std::min(own_pairs, Traits::fold_pairs), fold_blocks = own_pairs / block_pairs;
-static_assert(fold_blocks == 1 || !has_cluster, "blocks begin at a CTA's first pair");
-using Block = pipeline::FragmentSlice<Format, Traits::row_tile, block_pairs, Traits::consumer_threads, vector_width, has_cluster>;
-using WorkerFold = pipeline::FragmentFold<Block, fold_blocks>;
-/* On their way at a time. */
-constexpr int parts_together = std::max((has_cluster ? 4 : Traits::row_tile == 32 ? 16 : 8) / Block::per_thread, 1);
+using WorkerFold = pipeline::FragmentFold<Own>;
+using SliceFold = pipeline::FragmentSliceFold<Format, Whole, std::min(pairs, 4)>;
 
 /* One after the other; of the first unit alone both. */
 union QueryMemory {
@@ -139,6 +133,7 @@ struct WorkMemory {
     pipeline::TileBits<stages, Traits::tile_tokens, Traits::producer_warps> bits;
     pipeline::KvRingBarriers<stages, 1> barriers;
     alignas(8) uint64_t query_sent; /* one arrival, and the bytes of the first unit's queries */
+    uint32_t next_slice;            /* of a unit that is added up: SliceDealer */
     pipeline::PieceQueue<tile::rows_alike> pieces;
     pipeline::Sequences sequences; /* for what is called rarely */
 
@@ -166,11 +161,8 @@ using Ring = pipeline::KvRing<stages, TileLayout::bytes, false, 1>;
 using Gather = pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::bits), Traits::tile_tokens,
                                      Traits::producer_warps, Traits::cluster_size>;
 
-/* Of every cluster size as much, so that one workspace serves all of them: what a CTA without a cluster leaves. */
-constexpr int most_block_pairs = std::min(pairs, Traits::fold_pairs), most_blocks = pairs / most_block_pairs;
-using MostBlock = pipeline::FragmentSlice<Format, Traits::row_tile, most_block_pairs, Traits::consumer_threads, vector_width>;
-constexpr size_t record_bytes = most_blocks * sizeof(pipeline::FragmentFold<MostBlock, 1>::Record);
-static_assert(fold_blocks * sizeof(WorkerFold::Record) <= record_bytes, "the record that the contract announces");
+constexpr size_t record_bytes = Traits::cluster_size == 1 ? sizeof(pipeline::SliceCounts) : sizeof(WorkerFold::Record);
+constexpr size_t scratch_bytes = sizeof(SliceFold::Part); /* of every cluster size as much */
 
 constexpr int consumer_barrier = 1; /* named barrier of the consumer warps; 0 is __syncthreads */
 
@@ -198,8 +190,8 @@ struct OutputSteps {
     __device__ __forceinline__ int operator()(int i) const { return Place(warp).first_value_step() + i; }
 };
 
-using UnitStore = pipeline::FragmentStore<Format, Own, tile::RowMap, OutputSteps, has_cluster>;
-using BlockStore = pipeline::FragmentStore<Format, Block, tile::RowMap, OutputSteps, false>;
+template <class Result, bool ahead>
+using Store = pipeline::FragmentStore<Format, Result, tile::RowMap, OutputSteps, ahead>;
 
 /* What a consumer warp keeps over a piece. */
 struct ConsumerState {
@@ -290,57 +282,56 @@ __device__ __forceinline__ void attend(const sparse_mla_decode_params &params, W
     }
 }
 
-template <class Store, class Result>
-__device__ __forceinline__ Store prepare_store(const sparse_mla_decode_params &params,
-                                               const pipeline::AnnouncedPiece<tile::rows_alike> &announced, const Result &result,
-                                               const Place &place, bool stores_lse) {
-    return {params.output,     map_rows(params, announced.rows, announced.piece),    result,
-            params.v_head_dim, stores_lse && cluster_rank() == 0 && place.warp == 0, OutputSteps{place.warp}};
+template <bool ahead, class Result>
+__device__ __forceinline__ Store<Result, ahead> prepare_store(const sparse_mla_decode_params &params,
+                                                              const pipeline::AnnouncedPiece<tile::rows_alike> &announced,
+                                                              const Result &result, const Place &place, bool has_first_rows) {
+    return {params.output,     map_rows(params, announced.rows, announced.piece),        result,
+            params.v_head_dim, has_first_rows && cluster_rank() == 0 && place.warp == 0, OutputSteps{place.warp}};
 }
 
-/* What a CTA has of a piece: stored, or left for the workers that share the unit, whose last one folds all parts and stores them. */
-template <int blocks, class Result>
-__device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params,
-                                          const pipeline::AnnouncedPiece<tile::rows_alike> &announced, Result &own,
-                                          const UnitStore &store, const Place &place) {
-    const pipeline::Piece &piece = announced.piece;
-    const bool is_part = piece.parts.count > 1;
-    if constexpr (blocks == 1) {
-        WorkerFold fold(params.records, piece, 0);
-        if (is_part) {
-            fold.leave(own);
-            if (!fold.template take_if_last<parts_together>(own, fold.count(own.thread)))
-                return;
-        }
-        store.run(own);
-        if (is_part)
-            fold.clear(own);
-    } else {
-        if (!is_part) {
-            store.run(own);
-            return;
-        }
-#pragma unroll
-        for (int block = 0; block < blocks; ++block)
-            WorkerFold(params.records, piece, block).leave(own.template part<Block>(block * block_pairs));
-        const uint32_t counted = WorkerFold(params.records, piece, 0).count(own.thread);
-#pragma unroll 1
-        for (int block = 0; block < blocks; ++block) {
-            WorkerFold fold(params.records, piece, block);
-            Block result(announced.rows.live_rows, block * block_pairs);
-            result.clear(); /* where no row is live, nothing is taken */
-            if (!fold.template take_if_last<parts_together>(result, counted, block > 0))
-                return;
-            prepare_store<BlockStore>(params, announced, result, place, block == 0).run(result);
-            fold.clear(result);
-        }
+/* What a CTA alone has of a piece: stored, or left for the workers that share the unit, which store slices of it. */
+__device__ __forceinline__ void deal(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
+                                     const pipeline::AnnouncedPiece<tile::rows_alike> &announced, const Whole &whole,
+                                     const Place &place) {
+    if (announced.piece.parts.count == 1) {
+        prepare_store<false>(params, announced, whole, place, true).run(whole);
+        return;
     }
+    SliceFold::run(params.records, params.scratch, work.next_slice, announced.piece, whole, meet_consumers,
+                   [&](const SliceFold::Slice &slice, uint32_t number) {
+                       prepare_store<false>(params, announced, slice, place, number == 0).run(slice);
+                   });
 }
 
-/* The sums of all warps: folded, and stored, or left for the workers that share the unit, whose last one stores it. */
+/* The same of a cluster, whose CTAs have columns of their own: who comes last stores it. */
+template <class Memory>
+__device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params, Memory &work,
+                                          const pipeline::AnnouncedPiece<tile::rows_alike> &announced, const Whole &whole,
+                                          const Place &place) {
+    constexpr int parts_together = Own::per_thread > 2 ? 1 : 4 / Own::per_thread; /* on their way at a time */
+    const pipeline::Piece &piece = announced.piece;
+    const int rank = cluster_rank();
+    Own own(announced.rows.live_rows, rank * own_pairs);
+    const auto store = work.exchange.template run<consumer_barrier>(whole, own, rank, announced.number, piece.is_last, [&] {
+        return prepare_store<true>(params, announced, own, place, true);
+    });
+    const bool is_part = piece.parts.count > 1;
+    WorkerFold fold(params.records, piece);
+    if (is_part) {
+        fold.leave(own);
+        if (!fold.template take_if_last<parts_together>(own, fold.count(own.thread)))
+            return;
+    }
+    store.run(own);
+    if (is_part)
+        fold.clear(own);
+}
+
+/* The sums of all warps, folded. */
 __device__ __forceinline__ void finish(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
                                        const pipeline::AnnouncedPiece<tile::rows_alike> &announced, const ConsumerState &state) {
-    const int rank = cluster_rank(), lane = ptx::thread_index_here() % 32;
+    const int lane = ptx::thread_index_here() % 32;
     const Place place(ptx::thread_index_here() / 32);
 #pragma unroll
     for (int r = 0; r < Traits::warp_rows; ++r) {
@@ -353,13 +344,10 @@ __device__ __forceinline__ void finish(const sparse_mla_decode_params &params, W
     meet_consumers(); /* and the scores are done with */
     Whole whole(announced.rows.live_rows);
     whole.take(state.output, work.statistics);
-
-    Own own(announced.rows.live_rows, rank * own_pairs);
-    const auto store =
-        work.exchange.template run<consumer_barrier>(whole, own, rank, announced.number, announced.piece.is_last, [&] {
-            return prepare_store<UnitStore>(params, announced, own, place, true);
-        });
-    hand_over<fold_blocks>(params, announced, own, store, place);
+    if constexpr (has_cluster)
+        hand_over(params, work, announced, whole, place);
+    else
+        deal(params, work, announced, whole, place);
 }
 
 __device__ __forceinline__ void consume(const sparse_mla_decode_params &params, SharedMemory &shared, Ring ring) {
@@ -452,6 +440,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .features = pipeline::sparse_features | (has_cluster ? 0u : CONTRACT_FEATURE_BATCH_INVARIANT),
     .flags = variant::contract_flags | CONTRACT_FLAG_ROW_GATHER,
     .record_bytes = record_bytes,
+    .scratch_bytes = scratch_bytes,
     .consumer_warps = Traits::consumer_warps,
     .kv_row_format = VARIANT_KV_ROW_FORMAT,
     .reserved = {},

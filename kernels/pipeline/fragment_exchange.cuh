@@ -115,18 +115,6 @@ struct FragmentExchange {
 template <class Whole, class Own>
 struct FragmentExchange<Whole, Own, 1> {
     __device__ __forceinline__ void initialise() {}
-    template <int barrier_id, class Meanwhile>
-    __device__ __forceinline__ auto run(const Whole &whole, Own &own, uint32_t, uint32_t, bool, Meanwhile meanwhile) {
-        own.reference[0] = whole.reference[0];
-        own.sum[0] = whole.sum[0];
-#pragma unroll
-        for (int i = 0; i < Own::per_thread; ++i) {
-#pragma unroll
-            for (int j = 0; j < Own::width; ++j)
-                own.value[i][j] = whole.value[i][j];
-        }
-        return meanwhile();
-    }
 };
 
 } // namespace pipeline

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fragment_fold.cuh: level 3 of partial.cuh, as worker_fold.cuh, whose rules hold, for results that lie in registers as mma left them, folded
- * within the CTA: FragmentSlice.
+ * within a cluster: FragmentSlice. Those of single CTAs are larger: fragment_slice_fold.cuh.
  *
- * A part has one record, or several, of blocks of columns, which are counted as one, by the first. A warp may keep its part, and is counted
- * before it has left it: if it came last, it folds that part from its registers, and nobody reads the record; if not, it leaves the part at
- * once, and who came last waits for it as for any that is on its way.
+ * A warp may keep its part, and is counted before it has left it: if it came last, it folds that part from its registers, and nobody reads
+ * the record; if not, it leaves the part at once, and who came last waits for it as for any that is on its way.
  */
 #pragma once
 
@@ -26,14 +25,14 @@ struct alignas(16) FragmentRecord {
     uint32_t arrivals[S::threads / 32];             /* of every warp */
 };
 
-/* The parts of a piece's unit, of whose columns there are `blocks` records each. */
-template <class S, int blocks>
+/* The parts of a piece's unit. */
+template <class S>
 class FragmentFold {
   public:
     using Record = FragmentRecord<S>;
 
-    __device__ __forceinline__ FragmentFold(void *records, const Piece &piece, int block)
-        : records_(static_cast<Record *>(records) + block), piece_(piece), parts_(piece.parts.count) {}
+    __device__ __forceinline__ FragmentFold(void *records, const Piece &piece)
+        : records_(static_cast<Record *>(records)), piece_(piece), parts_(piece.parts.count) {}
 
     __device__ __forceinline__ void leave(const S &result) {
         if (!result.live())
@@ -65,11 +64,11 @@ class FragmentFold {
     }
     /*
      * All parts, in order, if `counted` says that this warp came last; else nothing changes. `together` of them are on their way at a time, and
-     * the count together with the first. Blocks that are counted as one, by the first: of the others it is known then.
+     * the count together with the first.
      */
     template <int together>
-    __device__ __forceinline__ bool take_if_last(S &result, uint32_t counted, bool is_known = false) {
-        return take<together, false>(result, [&] { return is_known || came_last(counted, result.thread); });
+    __device__ __forceinline__ bool take_if_last(S &result, uint32_t counted) {
+        return take<together, false>(result, [&] { return came_last(counted, result.thread); });
     }
     /*
      * The same with this piece's part as `result` has it, which was not left: if `counted`, before it would have been, says that this warp
@@ -183,7 +182,7 @@ class FragmentFold {
             all = all && __float_as_uint(words.statistics[i][0]) != 0u && __float_as_uint(words.statistics[i][1]) != 0u;
         return all;
     }
-    __device__ __forceinline__ Record *record(int part) const { return records_ + piece_.parts.records.of(part) * blocks; }
+    __device__ __forceinline__ Record *record(int part) const { return records_ + piece_.parts.records.of(part); }
 
     Record *const records_;
     const Piece &piece_;

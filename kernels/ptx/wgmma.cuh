@@ -81,6 +81,12 @@ __device__ __forceinline__ uint64_t operand_computed_here(uint64_t operand) {
     return operand >> 32 << 32 | computed_here(static_cast<uint32_t>(operand));
 }
 
+/*
+ * The same number, which all lanes have, as the compiler knows then: operands of matrix instructions are computed from it in uniform registers, not
+ * in those of a lane, from which each would go there by itself.
+ */
+__device__ __forceinline__ uint32_t alike_in_warp(uint32_t value) { return __shfl_sync(0xffffffffu, value, 0); }
+
 /* What was written to shared memory, by this thread, is there for matrix instructions and copies, once they are told. PTX ISA 9.7.13.4. */
 __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

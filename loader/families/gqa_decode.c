@@ -33,6 +33,8 @@ static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYT
         text_append(ret_reason, FAMILY_REASON_BYTES, "copies boxes of pages of %u tokens", contract->min_page_size);
     else if (contract->cluster_size > 1 && (contract->features & CONTRACT_FEATURE_BATCH_INVARIANT) != 0)
         text_append(ret_reason, FAMILY_REASON_BYTES, "is batch-invariant in clusters of %u", contract->cluster_size);
+    else if (contract->scratch_bytes > 0 && (contract->features & CONTRACT_FEATURE_BATCH_INVARIANT) != 0)
+        text_append(ret_reason, FAMILY_REASON_BYTES, "is batch-invariant with scratch of %u bytes", contract->scratch_bytes);
     else
         return true;
     return false;

@@ -148,7 +148,7 @@ const struct axis axis_draft_tokens = {"draft_mask", fits_draft_tokens, asks_dra
 /*
  * How a batch-invariant problem is cut: by nothing but what the problem says of every request alike, and the request's own tokens.
  * Chunks of 2,048 tokens, so that one request of 32k tokens and eight KV heads keeps 128 SMs busy; longer ones where a unit would
- * have more chunks than its records should take memory. Requests of few KV heads have fewer units to fill a GPU with; records of MLA
+ * have more chunks than its records should take memory. Requests of few KV heads have fewer units to fill a GPU with; parts of MLA
  * are large. What a query token selects is as short as a chunk: of that a unit has more.
  */
 enum {
@@ -157,7 +157,7 @@ enum {
     MAX_CHUNKS = 16,
     MAX_CHUNKS_OF_FEW_HEADS = 32,
     FEW_KV_HEADS = 4,
-    MAX_CHUNKS_OF_MLA = 8
+    MAX_CHUNKS_OF_MLA = KERNEL_MAX_CHUNKS_IN_SCRATCH
 };
 _Static_assert((int)MAX_CHUNKS_OF_FEW_HEADS <= (int)KERNEL_MAX_CHUNKS && (int)MIN_CHUNK_TOKENS >= (int)TENSOR_MAP_MAX_BOX,
                "chunks of whole boxes, a lane for each");
@@ -184,11 +184,15 @@ static int64_t visible_tokens(const libdecode_problem *given, int64_t tokens) {
     return smaller(tokens, (int64_t)given->window_left / given->position_stride + given->q_len);
 }
 
-/* What an MLA kernel takes; of records, which are eight times as large as those of 128 elements, a CTA of a cluster has its part. */
+/* What it takes where workers share a unit: beside what cost.c counts, for each of them, and where cuts lie beside the ends of units. */
+struct sharing {
+    int64_t split_ns, part_ns, uneven_ns;
+};
+/* What an MLA kernel takes. */
 struct mla_times {
     int64_t tile_ps, token_16_bit_ps, token_fp8_ps, token_scaled656_ps, token_nvfp352_ps; /* 576 elements; others in proportion */
-    int64_t split_ns, part_ns, uneven_ns;                                                 /* of a CTA alone */
-    int64_t unit_ns;                                                                      /* of whatever worker */
+    struct sharing alone, in_cluster; /* of a CTA alone; of a cluster, whose CTAs have a part of it each */
+    int64_t unit_ns;                  /* of whatever worker */
 };
 /* What is left of uneven_ns to a cluster, at least: by 1 x 4,096 with 64 heads and 8 to 15 clusters of eight, on an H100. */
 enum { CLUSTER_UNEVEN_NS = 2000 };
@@ -197,62 +201,57 @@ enum { CLUSTER_UNEVEN_NS = 2000 };
  * kernel (`libdecode bench --regret --mla`): a unit's query and columns take their time whatever its length. The kernel that the model calls
  * the fastest is so or takes 1 % longer in all but a tenth of them, 25 % in the worst. Of 64 rows, where cuts lie beside the
  * ends of units, by forced numbers of workers, and with the trace what mixed lengths take; their tokens, units and parts, and those of sparse
- * MLA of 64 rows, anew since parts lie in scratch, by 26 problems of each kind of KV and query, and by forced numbers of workers. Of 16 rows of
- * FP8 in tiles of 64 tokens by 64 and 128 requests of 4,096 and 8,192 tokens and the trace. On an H100, of 16 rows of bf16, the ends of units at
- * fdfacf7, by 26 problems; and what parts take since they change hands as fp16, by as many of each kind of KV and query, but of 32 rows,
- * and of 16 of FP8.
+ * MLA of 64 rows, anew since parts lie in scratch, by 26 problems of each kind of KV and query, and by forced numbers of workers. So what CTAs
+ * alone of 16 and 32 rows take to share a unit, since they deal out what parts come to, and clusters of four of 64 rows. Of 16 rows of FP8 in
+ * tiles of 64 tokens by 64 and 128 requests of 4,096 and 8,192 tokens and the trace. On an H100, of 16 rows of bf16, the ends of units at
+ * fdfacf7, by 26 problems; and what parts take in clusters since they change hands as fp16, by as many of each kind of KV and query, but of 32
+ * rows, and of 16 of FP8.
  */
 static const struct mla_times
-    mla_times = {.token_16_bit_ps = 16800, .split_ns = 700, .part_ns = 900, .uneven_ns = 2000, .unit_ns = 2600},
-    mla_times_fp8 = {.token_fp8_ps = 21200, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2300},
-    mla_times_fp8_rows = {.token_fp8_ps = 18800, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
-    mla_times_byte_rows = {.token_fp8_ps = 13500, .split_ns = 700, .part_ns = 1250, .uneven_ns = 2000, .unit_ns = 2600},
+    mla_times = {.token_16_bit_ps = 16800, .alone = {300, 130, 3000}, .in_cluster = {700, 900, 2000}, .unit_ns = 2600},
+    mla_times_fp8 = {.token_fp8_ps = 21200, .alone = {1000, 130, 3000}, .in_cluster = {700, 1250, 2000}, .unit_ns = 2300},
+    mla_times_fp8_rows = {.token_fp8_ps = 18800, .alone = {1000, 130, 3000}, .in_cluster = {700, 1250, 2000}, .unit_ns = 2600},
+    mla_times_byte_rows = {.token_fp8_ps = 13500, .alone = {300, 150, 1500}, .in_cluster = {700, 1250, 2000}, .unit_ns = 2600},
     mla_times_32_rows = {.tile_ps = 160000,
                          .token_16_bit_ps = 33400,
                          .token_fp8_ps = 36100,
-                         .split_ns = 3900,
-                         .part_ns = 3100,
-                         .uneven_ns = 3900,
+                         .alone = {0, 100, 2000},
+                         .in_cluster = {3900, 3100, 3900},
                          .unit_ns = 5800},
-    mla_times_64_rows = {.token_16_bit_ps = 24900, .split_ns = 2500, .part_ns = 250, .uneven_ns = 5000, .unit_ns = 5200},
-    mla_times_64_rows_pairs = {.token_16_bit_ps = 24900, .split_ns = 3000, .part_ns = 250, .uneven_ns = 20000, .unit_ns = 7950},
-    mla_times_64_rows_fours = {.token_16_bit_ps = 24900, .split_ns = 5600, .part_ns = 1000, .uneven_ns = 20000, .unit_ns = 5400},
-    mla_times_64_fp8_rows = {.token_fp8_ps = 26200, .split_ns = 3500, .part_ns = 250, .uneven_ns = 10000, .unit_ns = 12000},
-    mla_times_64_byte_rows = {.token_fp8_ps = 20500, .split_ns = 3500, .part_ns = 250, .uneven_ns = 10000, .unit_ns = 8000},
-    no_mla_times = {0};
+    mla_times_64_rows = {.token_16_bit_ps = 24900, .alone = {2500, 250, 5000}, .unit_ns = 5200},
+    mla_times_64_rows_pairs = {.token_16_bit_ps = 24900, .in_cluster = {2400, 250, 20000}, .unit_ns = 7950},
+    mla_times_64_rows_fours = {.token_16_bit_ps = 24900, .in_cluster = {11800, 1000, 20000}, .unit_ns = 4000},
+    mla_times_64_fp8_rows = {.token_fp8_ps = 26200, .alone = {1000, 250, 10000}, .unit_ns = 12000},
+    mla_times_64_byte_rows = {.token_fp8_ps = 20500, .alone = {3500, 250, 10000}, .unit_ns = 8000}, no_mla_times = {0};
 /*
  * Sparse MLA: 47 problems of 656 bytes, 39 of bf16 and 20 of other rows, 1 to 128 query tokens that select 512 to 2,048 rows, 16 to 128 heads,
- * every kernel; the one that the model calls the fastest is so, or takes 2 % longer; of 64 rows as above. What parts take, on an H100, by
- * 26 problems each: of 32 rows by those of bf16 and of e4m3, of 16 since they change hands as fp16.
+ * every kernel; the one that the model calls the fastest is so, or takes 2 % longer. As above: of 64 rows, what CTAs alone take to share a
+ * unit, and units of 16 rows and rows of 352 bytes. What parts take in clusters, on an H100, by 26 problems each: of 32 rows by those of bf16
+ * and of e4m3, of 16 since they change hands as fp16.
  */
 static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                                   .token_16_bit_ps = 17300,
                                                   .token_fp8_ps = 16300,
                                                   .token_scaled656_ps = 31200,
-                                                  .token_nvfp352_ps = 25900,
-                                                  .split_ns = 1200,
-                                                  .part_ns = 1000,
-                                                  .uneven_ns = 16000,
-                                                  .unit_ns = 2400},
+                                                  .token_nvfp352_ps = 24500,
+                                                  .alone = {1000, 200, 3000},
+                                                  .in_cluster = {1200, 1000, 16000},
+                                                  .unit_ns = 2500},
                               sparse_mla_times_32_rows = {.tile_ps = 1160000,
                                                           .token_16_bit_ps = 21300,
                                                           .token_fp8_ps = 20000,
                                                           .token_scaled656_ps = 45300,
-                                                          .token_nvfp352_ps = 27500,
-                                                          .split_ns = 3000,
-                                                          .part_ns = 2400,
-                                                          .uneven_ns = 50000,
+                                                          .token_nvfp352_ps = 30000,
+                                                          .alone = {2300, 60, 5000},
+                                                          .in_cluster = {3000, 2400, 50000},
                                                           .unit_ns = 4200},
                               sparse_mla_times_64_rows = {.token_scaled656_ps = 37400,
-                                                          .split_ns = 5000,
-                                                          .part_ns = 150,
-                                                          .uneven_ns = 21000,
+                                                          .alone = {5000, 150, 21000},
                                                           .unit_ns = 8500},
-                              sparse_mla_times_64_rows_16_bit = {.token_16_bit_ps = 34800,
-                                                                 .split_ns = 8500,
-                                                                 .part_ns = 1, /* next to nothing: slices are dealt out */
-                                                                 .uneven_ns = 21000,
-                                                                 .unit_ns = 2000};
+                              sparse_mla_times_64_rows_16_bit = {
+                                  .token_16_bit_ps = 34800,
+                                  .alone = {7900, 1, 21000}, /* slices: parts take next to nothing */
+                                  .unit_ns = 2000};
 
 enum {
     MMA_ROWS = 32,        /* the widest tile of single warps */
@@ -294,6 +293,15 @@ static int64_t mla_token_ps(const struct problem *problem, const contract_t *con
     return times->tile_ps / contract->tile_tokens + token * problem->qk_dim / HEAD_DIM;
 }
 
+/* What it takes where workers of this kernel share a unit. */
+static struct sharing sharing_of(const struct mla_times *times, int64_t cluster) {
+    const struct sharing *const of = &times->in_cluster;
+    if (cluster == 1)
+        return times->alone;
+    return (struct sharing){of->split_ns / cluster, of->part_ns / cluster,
+                            larger(of->uneven_ns / cluster, smaller(of->uneven_ns, CLUSTER_UNEVEN_NS))};
+}
+
 /* A row that lies anywhere takes the memory as long as one that is so much longer, among its neighbours: fitted with the times above. */
 static int64_t memory_token_bytes(const struct problem *problem) {
     enum { FURTHER_BYTES = 260 };
@@ -329,7 +337,7 @@ bool paged_cost(const struct problem *problem, const libdecode_device *device, c
     const libdecode_problem *given = &problem->given;
     const struct planned_tokens planned = planned_tokens(problem, &units);
     const struct mla_times *times = times_of(problem, contract);
-    const int64_t cluster = contract->cluster_size;
+    const struct sharing sharing = sharing_of(times, contract->cluster_size);
     const struct workload work = {.num_sequences = requests(problem) * units.num_kv_heads,
                                   .row_passes = units.row_passes,
                                   .tokens = planned.longest,
@@ -338,9 +346,9 @@ bool paged_cost(const struct problem *problem, const libdecode_device *device, c
                                   .min_chunk_tokens = min_chunk_tokens(problem),
                                   .further_token_ps = rope_token_ps(given),
                                   .token_ps = given->op == LIBDECODE_OP_MLA_DECODE ? mla_token_ps(problem, contract) : 0,
-                                  .split_ns = times->split_ns / cluster,
-                                  .part_ns = times->part_ns / cluster,
-                                  .uneven_ns = larger(times->uneven_ns / cluster, smaller(times->uneven_ns, CLUSTER_UNEVEN_NS)),
+                                  .split_ns = sharing.split_ns,
+                                  .part_ns = sharing.part_ns,
+                                  .uneven_ns = sharing.uneven_ns,
                                   .unit_ns = times->unit_ns,
                                   .passes_share_rows = given->op == LIBDECODE_OP_MLA_DECODE,
                                   .distinct_tokens = planned.total / units.num_kv_heads * given->num_kv_heads,

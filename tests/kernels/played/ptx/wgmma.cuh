@@ -30,6 +30,11 @@ template <int columns>
 void accumulator_is_ready(float (&)[columns][4]) {}
 inline uint32_t computed_here(uint32_t value) { return value; }
 inline uint64_t operand_computed_here(uint64_t operand) { return operand; }
+inline uint32_t alike_in_warp(uint32_t value) {
+    if (__shfl_sync(0xffffffffu, value, 0) != value)
+        played::stop("lanes have different values of what is alike in a warp");
+    return value;
+}
 inline void fence_async_proxy() {}
 
 /* Elements of an operand of shared memory that lie behind each other, of a line swizzled by 128 bytes. */
