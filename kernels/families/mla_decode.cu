@@ -43,10 +43,8 @@
 #include "abi.h"
 #include "pipeline/cluster_exchange.cuh"
 #include "pipeline/first_query.cuh"
-#include "pipeline/fragment_exchange.cuh"
-#include "pipeline/fragment_fold.cuh"
+#include "pipeline/fragment_result.cuh"
 #include "pipeline/fragment_slice.cuh"
-#include "pipeline/fragment_slice_fold.cuh"
 #include "pipeline/fragment_store.cuh"
 #include "pipeline/history.cuh"
 #include "pipeline/kv_ring.cuh"
@@ -134,7 +132,6 @@ using Own = pipeline::FragmentSlice<Format, Traits::row_tile, own_pairs, Traits:
                                     (Traits::cluster_size > 1)>;
 using TeamFold = pipeline::TeamFold<Whole, Traits::teams>;
 using Exchange = pipeline::FragmentExchange<Whole, Own, Traits::cluster_size>;
-using WorkerFold = pipeline::FragmentFold<Own>;
 using SliceFold = pipeline::FragmentSliceFold<Format, Whole, std::min(pairs, 4)>;
 
 struct Nothing {};
@@ -206,7 +203,8 @@ using Ring = pipeline::KvRing<stages, TileLayout::bytes, false, 1>;
 using TileWalk = pipeline::TileWalk<Traits::row_tile, Traits::tile_tokens, Traits::teams, Traits::keeps_query, Ring>;
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, Traits::cluster_size, pipeline::NoVotes>;
 
-constexpr size_t record_bytes = Traits::cluster_size == 1 ? sizeof(pipeline::SliceCounts) : sizeof(WorkerFold::Record);
+constexpr size_t record_bytes =
+    Traits::cluster_size == 1 ? sizeof(pipeline::SliceCounts) : sizeof(pipeline::FragmentFold<Own>::Record);
 constexpr size_t scratch_bytes = sizeof(SliceFold::Part); /* of every cluster size as much */
 
 /* Named barriers: of the consumer warps, and from there on of each team; 0 is __syncthreads. */
@@ -405,66 +403,23 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, Memory &
     }
 }
 
-template <bool ahead, class Result>
-__device__ __forceinline__ Store<Result, ahead> prepare_store(const mla_decode_params &params,
-                                                              const pipeline::AnnouncedPiece<Traits::row_tile> &announced,
-                                                              const Result &result, const Place &place, bool has_first_rows) {
-    const bool stores_lse = has_first_rows && cluster_rank() == 0 && place.team == 0 && place.warp == 0;
-    return {params.output, map_rows(params, announced.rows, announced.piece),
-            result,        params.v_head_dim,
-            stores_lse,    OutputSteps{place.team, place.warp}};
-}
+/* Parts of a cluster on their way at a time: more code to fetch than for that takes longer, and more of FP8 has no registers. */
+constexpr int parts_together = Own::word_vectors > 1 ? 1 : Own::has_units ? 16 / Own::word_width : 4;
 
-/* What a CTA alone has of a piece: stored, or left for the workers that share the unit, which store slices of it. */
-__device__ __forceinline__ void deal(const mla_decode_params &params, WorkMemory<stages> &work,
-                                     const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Whole &whole,
-                                     const Place &place) {
-    if (announced.piece.parts.count == 1) {
-        prepare_store<false>(params, announced, whole, place, true).run(whole);
-        return;
-    }
-    SliceFold::run(params.records, params.scratch, work.next_slice, announced.piece, whole, meet_consumers,
-                   [&](const SliceFold::Slice &slice, uint32_t number) {
-                       prepare_store<false>(params, announced, slice, place, number == 0).run(slice);
-                   });
-}
+struct Ending : pipeline::FragmentEnding<parts_together, Traits::cluster_size == 2> {
+    using Own = ::Own;
+    using SliceFold = ::SliceFold;
 
-/* The same of a cluster, whose CTAs have columns of their own: who comes last stores it. */
-template <class Memory>
-__device__ __forceinline__ void hand_over(const mla_decode_params &params, Memory &work,
-                                          const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Whole &whole,
-                                          const Place &place) {
-    const pipeline::Piece &piece = announced.piece;
-    const int rank = cluster_rank();
-    Own own(announced.rows.live_rows, rank * own_pairs);
-    const auto store = work.exchange.template run<consumer_barrier>(whole, own, rank, announced.number, piece.is_last, [&] {
-        return prepare_store<true>(params, announced, own, place, true);
-    });
-    /* On their way at a time: more code to fetch than that takes longer, and more of FP8 has no registers. */
-    constexpr int together = Own::word_vectors > 1 ? 1 : Own::has_units ? 16 / Own::word_width : 4;
-    const bool is_part = piece.parts.count > 1;
-    /*
-     * Who comes last to a unit has its part in registers: half of what the end of a long part takes is to leave it, to read and to clear it.
-     * Parts that several workers end with at a time, short ones, are there sooner if each is left before it is counted.
-     */
-    constexpr bool keeps_part = Traits::cluster_size == 2;
-    WorkerFold fold(params.records, piece);
-    if (is_part && keeps_part) {
-        if (!fold.take_others_if_last<together>(own, fold.count(own.thread))) {
-            fold.leave(own);
-            return;
-        }
-    } else if (is_part) {
-        fold.leave(own);
-        if (!fold.take_if_last<together>(own, fold.count(own.thread)))
-            return;
+    template <bool ahead, class Result>
+    static __device__ __forceinline__ Store<Result, ahead>
+    prepare_store(const mla_decode_params &params, const pipeline::AnnouncedPiece<Traits::row_tile> &announced,
+                  const Result &result, const Place &place, bool has_first_rows) {
+        const bool stores_lse = has_first_rows && cluster_rank() == 0 && place.team == 0 && place.warp == 0;
+        return {params.output, map_rows(params, announced.rows, announced.piece),
+                result,        params.v_head_dim,
+                stores_lse,    OutputSteps{place.team, place.warp}};
     }
-    store.run(own);
-    if (is_part && keeps_part)
-        fold.clear_others(own);
-    else if (is_part)
-        fold.clear(own);
-}
+};
 
 /* The sums of all warps, folded. */
 __device__ __forceinline__ void finish(const mla_decode_params &params, WorkMemory<stages> &work,
@@ -482,9 +437,9 @@ __device__ __forceinline__ void finish(const mla_decode_params &params, WorkMemo
     Whole whole(announced.rows.live_rows);
     work.team_fold.template run<consumer_barrier>(output, work.statistics, place.team, whole);
     if constexpr (Traits::cluster_size == 1)
-        deal(params, work, announced, whole, place);
+        pipeline::deal_fragments<Ending>(params, work, announced, whole, place, meet_consumers);
     else
-        hand_over(params, work, announced, whole, place);
+        pipeline::hand_over_fragments<Ending, consumer_barrier>(params, work, announced, whole, place, cluster_rank());
 }
 
 /* What is kept over a piece is declared here: kept from piece to piece it would take registers from its end. */

@@ -35,11 +35,9 @@
 #include <type_traits>
 
 #include "abi.h"
-#include "pipeline/fragment_fold.cuh"
 #include "pipeline/cluster_exchange.cuh"
-#include "pipeline/fragment_exchange.cuh"
+#include "pipeline/fragment_result.cuh"
 #include "pipeline/fragment_slice.cuh"
-#include "pipeline/fragment_slice_fold.cuh"
 #include "pipeline/fragment_store.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/piece_queue.cuh"
@@ -108,7 +106,6 @@ constexpr int vector_width = std::min(own_pairs * 2, 4);
 using Whole = pipeline::FragmentSlice<Format, Traits::row_tile, pairs, Traits::consumer_threads, vector_width>;
 using Own = pipeline::FragmentSlice<Format, Traits::row_tile, own_pairs, Traits::consumer_threads, vector_width, has_cluster>;
 using Exchange = pipeline::FragmentExchange<Whole, Own, Traits::cluster_size>;
-using WorkerFold = pipeline::FragmentFold<Own>;
 using SliceFold = pipeline::FragmentSliceFold<Format, Whole, std::min(pairs, 4)>;
 
 /* One after the other; of the first unit alone both. */
@@ -161,7 +158,8 @@ using Ring = pipeline::KvRing<stages, TileLayout::bytes, false, 1>;
 using Gather = pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::bits), Traits::tile_tokens,
                                      Traits::producer_warps, Traits::cluster_size>;
 
-constexpr size_t record_bytes = Traits::cluster_size == 1 ? sizeof(pipeline::SliceCounts) : sizeof(WorkerFold::Record);
+constexpr size_t record_bytes =
+    Traits::cluster_size == 1 ? sizeof(pipeline::SliceCounts) : sizeof(pipeline::FragmentFold<Own>::Record);
 constexpr size_t scratch_bytes = sizeof(SliceFold::Part); /* of every cluster size as much */
 
 constexpr int consumer_barrier = 1; /* named barrier of the consumer warps; 0 is __syncthreads */
@@ -282,51 +280,18 @@ __device__ __forceinline__ void attend(const sparse_mla_decode_params &params, W
     }
 }
 
-template <bool ahead, class Result>
-__device__ __forceinline__ Store<Result, ahead> prepare_store(const sparse_mla_decode_params &params,
-                                                              const pipeline::AnnouncedPiece<tile::rows_alike> &announced,
-                                                              const Result &result, const Place &place, bool has_first_rows) {
-    return {params.output,     map_rows(params, announced.rows, announced.piece),        result,
-            params.v_head_dim, has_first_rows && cluster_rank() == 0 && place.warp == 0, OutputSteps{place.warp}};
-}
+struct Ending : pipeline::FragmentEnding<(Own::per_thread > 2 ? 1 : 4 / Own::per_thread), false> {
+    using Own = ::Own;
+    using SliceFold = ::SliceFold;
 
-/* What a CTA alone has of a piece: stored, or left for the workers that share the unit, which store slices of it. */
-__device__ __forceinline__ void deal(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
-                                     const pipeline::AnnouncedPiece<tile::rows_alike> &announced, const Whole &whole,
-                                     const Place &place) {
-    if (announced.piece.parts.count == 1) {
-        prepare_store<false>(params, announced, whole, place, true).run(whole);
-        return;
+    template <bool ahead, class Result>
+    static __device__ __forceinline__ Store<Result, ahead>
+    prepare_store(const sparse_mla_decode_params &params, const pipeline::AnnouncedPiece<tile::rows_alike> &announced,
+                  const Result &result, const Place &place, bool has_first_rows) {
+        return {params.output,     map_rows(params, announced.rows, announced.piece),        result,
+                params.v_head_dim, has_first_rows && cluster_rank() == 0 && place.warp == 0, OutputSteps{place.warp}};
     }
-    SliceFold::run(params.records, params.scratch, work.next_slice, announced.piece, whole, meet_consumers,
-                   [&](const SliceFold::Slice &slice, uint32_t number) {
-                       prepare_store<false>(params, announced, slice, place, number == 0).run(slice);
-                   });
-}
-
-/* The same of a cluster, whose CTAs have columns of their own: who comes last stores it. */
-template <class Memory>
-__device__ __forceinline__ void hand_over(const sparse_mla_decode_params &params, Memory &work,
-                                          const pipeline::AnnouncedPiece<tile::rows_alike> &announced, const Whole &whole,
-                                          const Place &place) {
-    constexpr int parts_together = Own::per_thread > 2 ? 1 : 4 / Own::per_thread; /* on their way at a time */
-    const pipeline::Piece &piece = announced.piece;
-    const int rank = cluster_rank();
-    Own own(announced.rows.live_rows, rank * own_pairs);
-    const auto store = work.exchange.template run<consumer_barrier>(whole, own, rank, announced.number, piece.is_last, [&] {
-        return prepare_store<true>(params, announced, own, place, true);
-    });
-    const bool is_part = piece.parts.count > 1;
-    WorkerFold fold(params.records, piece);
-    if (is_part) {
-        fold.leave(own);
-        if (!fold.template take_if_last<parts_together>(own, fold.count(own.thread)))
-            return;
-    }
-    store.run(own);
-    if (is_part)
-        fold.clear(own);
-}
+};
 
 /* The sums of all warps, folded. */
 __device__ __forceinline__ void finish(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
@@ -345,9 +310,9 @@ __device__ __forceinline__ void finish(const sparse_mla_decode_params &params, W
     Whole whole(announced.rows.live_rows);
     whole.take(state.output, work.statistics);
     if constexpr (has_cluster)
-        hand_over(params, work, announced, whole, place);
+        pipeline::hand_over_fragments<Ending, consumer_barrier>(params, work, announced, whole, place, cluster_rank());
     else
-        deal(params, work, announced, whole, place);
+        pipeline::deal_fragments<Ending>(params, work, announced, whole, place, meet_consumers);
 }
 
 __device__ __forceinline__ void consume(const sparse_mla_decode_params &params, SharedMemory &shared, Ring ring) {
