@@ -132,7 +132,6 @@ using Own = pipeline::FragmentSlice<Format, Traits::row_tile, own_pairs, Traits:
                                     (Traits::cluster_size > 1)>;
 using TeamFold = pipeline::TeamFold<Whole, Traits::teams>;
 using Exchange = pipeline::FragmentExchange<Whole, Own, Traits::cluster_size>;
-using SliceFold = pipeline::FragmentSliceFold<Format, Whole, std::min(pairs, 4)>;
 
 struct Nothing {};
 
@@ -202,10 +201,6 @@ static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA
 using Ring = pipeline::KvRing<stages, TileLayout::bytes, false, 1>;
 using TileWalk = pipeline::TileWalk<Traits::row_tile, Traits::tile_tokens, Traits::teams, Traits::keeps_query, Ring>;
 using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, Traits::cluster_size, pipeline::NoVotes>;
-
-constexpr size_t record_bytes =
-    Traits::cluster_size == 1 ? sizeof(pipeline::SliceCounts) : sizeof(pipeline::FragmentFold<Own>::Record);
-constexpr size_t scratch_bytes = sizeof(SliceFold::Part); /* of every cluster size as much */
 
 /* Named barriers: of the consumer warps, and from there on of each team; 0 is __syncthreads. */
 constexpr int consumer_barrier = 1, team_barrier = 2;
@@ -406,10 +401,7 @@ __device__ __forceinline__ void attend(const mla_decode_params &params, Memory &
 /* Parts of a cluster on their way at a time: more code to fetch than for that takes longer, and more of FP8 has no registers. */
 constexpr int parts_together = Own::word_vectors > 1 ? 1 : Own::has_units ? 16 / Own::word_width : 4;
 
-struct Ending : pipeline::FragmentEnding<parts_together, Traits::cluster_size == 2> {
-    using Own = ::Own;
-    using SliceFold = ::SliceFold;
-
+struct Ending : pipeline::FragmentEnding<Format, Whole, Own, Traits::cluster_size, parts_together, Traits::cluster_size == 2> {
     template <bool ahead, class Result>
     static __device__ __forceinline__ Store<Result, ahead>
     prepare_store(const mla_decode_params &params, const pipeline::AnnouncedPiece<Traits::row_tile> &announced,
@@ -559,8 +551,8 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
                 CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_QUERY_ROPE |
                 (Traits::cluster_size == 1 ? CONTRACT_FEATURE_BATCH_INVARIANT : 0u),
     .flags = variant::contract_flags,
-    .record_bytes = record_bytes,
-    .scratch_bytes = scratch_bytes,
+    .record_bytes = Ending::record_bytes,
+    .scratch_bytes = Ending::scratch_bytes,
     .consumer_warps = Traits::consumer_warps,
     .reserved = {},
 };

@@ -106,7 +106,6 @@ constexpr int vector_width = std::min(own_pairs * 2, 4);
 using Whole = pipeline::FragmentSlice<Format, Traits::row_tile, pairs, Traits::consumer_threads, vector_width>;
 using Own = pipeline::FragmentSlice<Format, Traits::row_tile, own_pairs, Traits::consumer_threads, vector_width, has_cluster>;
 using Exchange = pipeline::FragmentExchange<Whole, Own, Traits::cluster_size>;
-using SliceFold = pipeline::FragmentSliceFold<Format, Whole, std::min(pairs, 4)>;
 
 /* One after the other; of the first unit alone both. */
 union QueryMemory {
@@ -157,10 +156,6 @@ static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA
 using Ring = pipeline::KvRing<stages, TileLayout::bytes, false, 1>;
 using Gather = pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::bits), Traits::tile_tokens,
                                      Traits::producer_warps, Traits::cluster_size>;
-
-constexpr size_t record_bytes =
-    Traits::cluster_size == 1 ? sizeof(pipeline::SliceCounts) : sizeof(pipeline::FragmentFold<Own>::Record);
-constexpr size_t scratch_bytes = sizeof(SliceFold::Part); /* of every cluster size as much */
 
 constexpr int consumer_barrier = 1; /* named barrier of the consumer warps; 0 is __syncthreads */
 
@@ -280,10 +275,8 @@ __device__ __forceinline__ void attend(const sparse_mla_decode_params &params, W
     }
 }
 
-struct Ending : pipeline::FragmentEnding<(Own::per_thread > 2 ? 1 : 4 / Own::per_thread), false> {
-    using Own = ::Own;
-    using SliceFold = ::SliceFold;
-
+struct Ending
+    : pipeline::FragmentEnding<Format, Whole, Own, Traits::cluster_size, (Own::per_thread > 2 ? 1 : 4 / Own::per_thread), false> {
     template <bool ahead, class Result>
     static __device__ __forceinline__ Store<Result, ahead>
     prepare_store(const sparse_mla_decode_params &params, const pipeline::AnnouncedPiece<tile::rows_alike> &announced,
@@ -404,8 +397,8 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .max_q_len = 1024,
     .features = pipeline::sparse_features | (has_cluster ? 0u : CONTRACT_FEATURE_BATCH_INVARIANT),
     .flags = variant::contract_flags | CONTRACT_FLAG_ROW_GATHER,
-    .record_bytes = record_bytes,
-    .scratch_bytes = scratch_bytes,
+    .record_bytes = Ending::record_bytes,
+    .scratch_bytes = Ending::scratch_bytes,
     .consumer_warps = Traits::consumer_warps,
     .kv_row_format = VARIANT_KV_ROW_FORMAT,
     .reserved = {},

@@ -6,6 +6,9 @@
  */
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+
 #include "pipeline/fragment_exchange.cuh"
 #include "pipeline/fragment_fold.cuh"
 #include "pipeline/fragment_slice_fold.cuh"
@@ -13,20 +16,25 @@
 namespace pipeline {
 
 /*
- * Of clusters: `parts_together_` are on their way at a time; with `keeps_part_` who comes last has its part in registers, without leaving it first:
- * half of what the end of a long part takes is to leave it, to read and to clear it. Parts that several workers end with at a time, short ones,
- * are there sooner if each is left before it is counted.
+ * How a kernel's pieces end, to which it adds prepare_store<ahead>(params, announced, result, place, has_first_rows): a FragmentStore of what
+ * `result` has of the unit's columns, `ahead` as there. `Whole`: what a CTA has; `Own_`: what it folds and stores of that, in a cluster. Parts
+ * of clusters: `parts_together_` are on their way at a time; with `keeps_part_` who comes last has its part in registers, without leaving it
+ * first: half of what the end of a long part takes is to leave it, to read and to clear it. Parts that several workers end with at a time,
+ * short ones, are there sooner if each is left before it is counted.
  */
-template <int parts_together_, bool keeps_part_>
+template <class Format, class Whole, class Own_, int cluster_size, int parts_together_, bool keeps_part_>
 struct FragmentEnding {
+    using Own = Own_;
+    using SliceFold = FragmentSliceFold<Format, Whole, std::min(Whole::pairs, 4)>;
     static constexpr int parts_together = parts_together_;
     static constexpr bool keeps_part = keeps_part_;
+    /* Of a contract. */
+    static constexpr uint32_t record_bytes = cluster_size == 1 ? sizeof(SliceCounts) : sizeof(typename FragmentFold<Own>::Record);
+    static constexpr uint32_t scratch_bytes = sizeof(typename SliceFold::Part); /* of every cluster size as much */
 };
 
 /*
- * What a CTA alone has of a piece: stored, or left for the workers that share the unit, which store slices of it. `Ending`: the kernel's, with its
- * SliceFold and prepare_store<ahead>(params, announced, result, place, has_first_rows), a FragmentStore of what `result` has of the unit's
- * columns, `ahead` as there; a FragmentEnding. `work`: in shared memory, with next_slice of SliceDealer. meet(): all threads of Whole.
+ * What a CTA alone has of a piece: stored, or left for the workers that share the unit, which store slices of it. `Ending`: the kernel's. `work`: in shared memory, with next_slice of SliceDealer. meet(): all threads of Whole.
  */
 template <class Ending, class Params, class Memory, class Announced, class Whole, class Place, class Meet>
 __device__ __forceinline__ void deal_fragments(const Params &params, Memory &work, const Announced &announced, const Whole &whole,

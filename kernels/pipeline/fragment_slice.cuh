@@ -121,23 +121,6 @@ struct FragmentSlice {
         }
     }
 
-    /* Fewer pairs, from this one's pair `first` on. */
-    template <class Part>
-    __device__ __forceinline__ Part part(int first) const {
-        Part part(live_rows, first_pair + first);
-        part.reference[0] = reference[0];
-        part.sum[0] = sum[0];
-        if constexpr (knows_unit)
-            part.unit = unit;
-#pragma unroll
-        for (int pair = 0; pair < Part::pairs; ++pair) {
-#pragma unroll
-            for (int e = 0; e < 2; ++e)
-                part.at(pair, e) = at(first + pair, e);
-        }
-        return part;
-    }
-
     __device__ __forceinline__ void clear() {
         reference[0] = -INFINITY;
         sum[0] = 0.f;
