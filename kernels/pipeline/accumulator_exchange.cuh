@@ -35,22 +35,25 @@ struct AccumulatorExchange {
     using Message = AccumulatorMessage<S, squares>;
 
     alignas(16) float references[cluster_size][rows]; /* of the CTA of that rank */
-    alignas(8) uint64_t ready;                        /* one arrival of every other CTA: what it would be sent has a place */
+    alignas(8) uint64_t ready;                        /* one arrival of every CTA: what it would be sent has a place */
     alignas(8) uint64_t received;                     /* this CTA's arrival, and the bytes from the others */
 
     __device__ __forceinline__ void initialise() {
-        ptx::mbarrier_init(ptx::shared_address(&ready), cluster_size - 1);
+        ptx::mbarrier_init(ptx::shared_address(&ready), cluster_size);
         ptx::mbarrier_init(ptx::shared_address(&received), 1);
     }
 
-    /* By all threads, when no warp of this CTA needs the tiles any more: the others may send. */
-    __device__ __forceinline__ void open(const S &own, uint32_t rank) {
+    /*
+     * By all threads, when no warp of this CTA needs the tiles any more: the others may send. It counts here, too: they do not wait for a warp
+     * without live rows, and without this CTA could be through with the next round before that has looked at this one.
+     */
+    __device__ __forceinline__ void open(const S &own) {
         if (own.thread == 0) {
             const uint32_t live_warps = (own.live_rows + 15) / 16 * 2;
             ptx::mbarrier_arrive_expect_tx(ptx::shared_address(&received),
                                            (cluster_size - 1) * (sizeof(Message) / warps * live_warps + sizeof references[0]));
         }
-        if (own.thread < cluster_size && own.thread != rank)
+        if (own.thread < cluster_size)
             ptx::mbarrier_arrive_remote(ptx::map_shared_rank(ptx::shared_address(&ready), own.thread));
     }
     __device__ __forceinline__ void wait_ready(uint32_t round) { wait(&ready, round); }

@@ -102,7 +102,7 @@ struct LatentSeesaw {
         Ring::initialise(shared.barriers, arrivals, tile::group_warps);
         for (uint64_t &of_group : shared.published)
             ptx::mbarrier_init(ptx::shared_address(&of_group), tile::group_warps);
-        shared.pieces.initialise(threads);
+        shared.pieces.initialise(threads, Ring::lends_tiles ? arrivals : 0);
         shared.exchange.initialise();
     }
     /* Who brings the tiles: returns when the first queries are on their way, behind a ring full of which they would come. */
@@ -308,7 +308,7 @@ struct LatentSeesaw {
                                                             const Place &place, uint32_t round) {
         const uint32_t rank = cluster_rank();
         auto &exchange = shared.exchange;
-        exchange.open(own, rank);
+        exchange.open(own);
         exchange.wait_ready(round);
 #pragma unroll 1
         for (uint32_t turn = 1; turn < cluster_size; ++turn) {

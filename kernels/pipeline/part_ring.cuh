@@ -76,7 +76,10 @@ class PartRing {
         wait(empty_ + (stage() * parts + place) * 8, phase() ^ 1u);
     }
 
-    /* Consumer: this warp has read what it was lent the tiles for. Producer: all have, of the worker's piece of that number. */
+    /*
+     * Consumer: this warp has read what it was lent the tiles for. Producer: all have, of the worker's piece of that number. A CTA may have no
+     * tiles of a piece, so consumers must be kept from ending two ahead of who waits here (PieceQueue's followers).
+     */
     __device__ __forceinline__ void give_back(int lane) const {
         ptx::fence_async_proxy();
         __syncwarp();

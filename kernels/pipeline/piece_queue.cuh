@@ -28,15 +28,17 @@ struct AnnouncedPiece {
 template <int row_tile>
 struct PieceQueue {
     static constexpr uint32_t capacity = 4;
-    alignas(8) uint64_t named[capacity];     /* one arrival: the piece, and which rows its unit has; its UnitParts may follow */
-    alignas(8) uint64_t described[capacity]; /* one per lane of the announcer: what these rows see, and the UnitParts */
-    alignas(8) uint64_t empty[capacity];     /* one per consumer thread: each has read all that for itself */
+    alignas(8) uint64_t named[capacity]; /* one arrival: the piece, and which rows its unit has; its UnitParts may follow */
+    alignas(
+        8) uint64_t described[capacity]; /* one per lane of the announcer: what these rows see, and the UnitParts; `followers` */
+    alignas(8) uint64_t empty[capacity]; /* one per consumer thread: each has read all that for itself */
     AnnouncedPiece<row_tile> slots[capacity];
 
-    __device__ __forceinline__ void initialise(int consumer_threads) {
+    /* `followers`: warps that say of each piece that they have come to it: consumers do not get further ahead of them. */
+    __device__ __forceinline__ void initialise(int consumer_threads, int followers = 0) {
         for (uint32_t i = 0; i < capacity; ++i) {
             ptx::mbarrier_init(ptx::shared_address(&named[i]), 1);
-            ptx::mbarrier_init(ptx::shared_address(&described[i]), 32);
+            ptx::mbarrier_init(ptx::shared_address(&described[i]), 32 + followers);
             ptx::mbarrier_init(ptx::shared_address(&empty[i]), consumer_threads);
         }
     }
@@ -53,6 +55,8 @@ struct PieceQueue {
     __device__ __forceinline__ void describe(uint32_t number) {
         ptx::mbarrier_arrive(ptx::shared_address(&described[number % capacity]));
     }
+    /* Follower, by one lane. */
+    __device__ __forceinline__ void come_to(uint32_t number) { describe(number); }
 
     /* Consumer: the piece of that number, readable until this thread pops it; until its rows are described; done with it. */
     __device__ __forceinline__ const AnnouncedPiece<row_tile> &wait_named(uint32_t number) {

@@ -210,35 +210,48 @@ double seconds() {
     return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
+/* Up to eight times for every thread of a warp. Whether one has moved; `living` loses those that are done. */
+bool run_warp(unsigned warp, unsigned &living) {
+    bool has_moved = false;
+    for (unsigned rounds = static_cast<unsigned>(here->chance() % 8);; --rounds) {
+        bool warp_has_moved = false;
+        for (unsigned thread = warp * lanes; thread < std::min((warp + 1) * lanes, here->threads); ++thread) {
+            if (here->fibers[thread].is_done || !can_go_on(here->fibers[thread]))
+                continue;
+            run_fiber(thread);
+            warp_has_moved = true;
+            living -= here->fibers[thread].is_done;
+        }
+        has_moved = has_moved || warp_has_moved;
+        if (!warp_has_moved || rounds == 0)
+            return has_moved;
+    }
+}
+
+/* Every other CTA has a warp that is late: it moves when nothing else does, so what relies on it being on time does not find it there. */
 void run_cta() {
+    const unsigned warps = static_cast<unsigned>(here->warps.size());
+    const unsigned late = one_in(2) ? static_cast<unsigned>(here->chance() % warps) : warps;
     unsigned living = here->threads;
     double since = 0;
     while (living > 0) {
         bool has_moved = false;
-        const unsigned warps = static_cast<unsigned>(here->warps.size()), first = static_cast<unsigned>(here->chance() % warps);
+        const unsigned first = static_cast<unsigned>(here->chance() % warps);
         for (unsigned w = 0; w < warps; ++w) {
             const unsigned warp = (first + w) % warps;
-            for (unsigned rounds = static_cast<unsigned>(here->chance() % 8);; --rounds) {
-                bool warp_has_moved = false;
-                for (unsigned thread = warp * lanes; thread < std::min((warp + 1) * lanes, here->threads); ++thread) {
-                    if (here->fibers[thread].is_done || !can_go_on(here->fibers[thread]))
-                        continue;
-                    run_fiber(thread);
-                    warp_has_moved = true;
-                    living -= here->fibers[thread].is_done;
-                }
-                has_moved = has_moved || warp_has_moved;
-                if (!warp_has_moved || rounds == 0)
-                    break;
-            }
+            if (warp == late)
+                continue;
+            has_moved = run_warp(warp, living) || has_moved;
             if (here->haste != 0 && one_in(here->haste))
                 has_moved = advance_copies() || has_moved;
         }
+        if (!has_moved && copies_are_left())
+            has_moved = advance_copies();
+        else if (!has_moved && late < warps)
+            has_moved = run_warp(late, living);
         if (has_moved) {
             since = 0;
-        } else if (copies_are_left()) {
-            (void)advance_copies();
-        } else { /* until another CTA has done its part */
+        } else if (!copies_are_left()) { /* until another CTA has done its part */
             if (since == 0)
                 since = seconds();
             else if (seconds() - since > patience_seconds)
