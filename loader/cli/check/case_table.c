@@ -21,11 +21,14 @@
 /* One request of a hundred thousand among many short ones would take the reference too long; the shape is what matters. */
 #define LONG_AND_SHORT                                                                                                           \
     LENS(3, 1, 17, 2, 40, 9000, 5, 16, 1, 33, 2, 0, 7, 64, 12, 5, 1, 1, 21, 18, 3, 2, 50, 6, 1, 9, 30, 4, 15, 2, 0, 8, 11, 1, 1)
-#define MANY_REQUESTS                                                                                                            \
-    LENS(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,  \
-         33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, \
-         63, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, \
-         93, 94, 95, 96)
+#define UP_TO_96                                                                                                                 \
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33,   \
+        34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63,  \
+        64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93,  \
+        94, 95, 96
+/* Of what split_schedule.cuh calls windows two, and four. */
+#define MANY_REQUESTS LENS(UP_TO_96)
+#define HUNDREDS_OF_REQUESTS LENS(UP_TO_96, UP_TO_96, 128, 0, 40)
 #define ODD_LENS LENS(BEYOND_TABLE, 0, 100, BEYOND_TABLE, BELOW_ZERO, 333, BELOW_ZERO, 17, BEYOND_TABLE, 1, 300, BEYOND_TABLE)
 #define HUGE_LENS LENS(40, 1000, 0, 2500, 513, 3000)
 /* Shorter than the query tokens, as long, and longer. */
@@ -106,6 +109,7 @@ const struct test_case test_cases[] = {
     {"two_long",          2,  8,   64,   0, CASE_LSE, LENS(7001, 9000)},
     {"long_and_short",    4,  4,   16,   0, CASE_REPEAT | CASE_LSE | CASE_SINKS, LONG_AND_SHORT},
     {"many_requests",     8,  1,   16,   0, CASE_LSE, MANY_REQUESTS},
+    {"hundreds_of_requests", 8, 1, 16,   0, CASE_LSE, HUNDREDS_OF_REQUESTS},
     {"many_sequences",    8,  1,   16,   0, CASE_PER_HEAD | CASE_LSE, MANY_REQUESTS},
     {"thousands_of_sequences", 32, 1, 16, 0, CASE_PER_HEAD | CASE_LSE, MANY_REQUESTS},
     {"ragged",            8,  4,   16,   0, CASE_REPEAT | CASE_LSE | CASE_QUICK, RAGGED_LENS},
