@@ -28,13 +28,12 @@ struct AnnouncedPiece {
 template <int row_tile>
 struct PieceQueue {
     static constexpr uint32_t capacity = 4;
-    alignas(8) uint64_t named[capacity]; /* one arrival: the piece, and which rows its unit has; its UnitParts may follow */
-    alignas(
-        8) uint64_t described[capacity]; /* one per lane of the announcer: what these rows see, and the UnitParts; `followers` */
-    alignas(8) uint64_t empty[capacity]; /* one per consumer thread: each has read all that for itself */
+    alignas(8) uint64_t named[capacity];     /* one arrival: the piece, and which rows its unit has; its UnitParts may follow */
+    alignas(8) uint64_t described[capacity]; /* one per lane of the announcer: what these rows see, the UnitParts; of followers */
+    alignas(8) uint64_t empty[capacity];     /* one per consumer thread: each has read all that for itself */
     AnnouncedPiece<row_tile> slots[capacity];
 
-    /* `followers`: warps that say of each piece that they have come to it: consumers do not get further ahead of them. */
+    /* `followers`: warps other than the announcer that say of each piece that they have come to it: each an arrival on `described`. */
     __device__ __forceinline__ void initialise(int consumer_threads, int followers = 0) {
         for (uint32_t i = 0; i < capacity; ++i) {
             ptx::mbarrier_init(ptx::shared_address(&named[i]), 1);
@@ -55,7 +54,7 @@ struct PieceQueue {
     __device__ __forceinline__ void describe(uint32_t number) {
         ptx::mbarrier_arrive(ptx::shared_address(&described[number % capacity]));
     }
-    /* Follower, by one lane. */
+    /* By one lane of a follower: consumers do not get further ahead of it. */
     __device__ __forceinline__ void come_to(uint32_t number) { describe(number); }
 
     /* Consumer: the piece of that number, readable until this thread pops it; until its rows are described; done with it. */
