@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GQA decode with 64 or 128 rows in one pass over the KV cache: gqa_decode.cu's formula, schedule, producers and contract, with the matrix
- * instructions of warpgroups, which sm_90a has. Schedule, by role:
+ * GQA decode with 64 or 128 rows in one pass over a KV cache whose rows are converted on their way to the tensor core: gqa_decode.cu's formula,
+ * schedule, producers and contract, with the matrix instructions of warpgroups, which sm_90a has; rows of 16 bits have
+ * gqa_decode_warpgroup_16bit.cu. Schedule, by role:
  *
  *     producer warps  one for K, one for V, as in gqa_decode.cu
  *     announcer warp  likewise
@@ -45,8 +46,8 @@ struct Traits {
     static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
     static_assert(row_tile == 64 || row_tile == 128, "row_tile in the .toml: 64 or 128");
     static_assert(VARIANT_MIN_PAGE_SIZE == 16 && VARIANT_CLUSTER_SIZE == 1 && VARIANT_OPTIONS == 0, "the .toml: p16, c1, o0");
-    static_assert(Format::scale_bytes == 0, "a format without scales");
-    static_assert(!Format::converts_query || Format::steps / tile::group_warps % 2 == 0, "a chunk of e4m3 is two steps");
+    static_assert(Format::converts_query && Format::scale_bytes == 0, "the .toml: FP8");
+    static_assert(Format::steps / tile::group_warps % 2 == 0, "a chunk of e4m3 is two steps");
 
     static constexpr int tile_tokens = tile::group_tokens;
     static constexpr int groups = 2;
@@ -88,8 +89,7 @@ struct SharedMemory {
     alignas(1024) uint8_t weights[Traits::groups][tile::group_weight_bytes];
     alignas(16) Partials partials;
     tile::GroupReferences references[Traits::groups];
-    alignas(
-        16) float row_scale[Traits::row_tile]; /* what the products of each row are multiplied by, where queries are converted */
+    alignas(16) float row_scale[Traits::row_tile]; /* what the products of each row are multiplied by */
     pipeline::KvRingBarriers<Traits::stages> barriers;
     uint32_t next_slice; /* of a unit that is added up: SliceDealer */
     pipeline::PieceQueue<Traits::row_tile> pieces;
@@ -166,7 +166,7 @@ __device__ __forceinline__ void load_query(const gqa_decode_params &params, Shar
         tile::QueryFragment<Format, 1> query;
         query.load(params.query, rows, row, live_rows, lane);
         tile::store_query<Format, Traits::row_tile>(ptx::shared_address(shared.query), row, query, lane);
-        if (Format::converts_query && lane < 4) {
+        if (lane < 4) {
             shared.row_scale[tile::row_of(row, 0, 0, lane)] = scale * query.factor[0][0];
             shared.row_scale[tile::row_of(row, 0, 1, lane)] = scale * query.factor[0][1];
         }
@@ -174,13 +174,11 @@ __device__ __forceinline__ void load_query(const gqa_decode_params &params, Shar
     ptx::fence_async_proxy();
 }
 
-/* Of 16-bit formats all products by the same; of others those of each row, from the warpgroup's first on, by its own. */
-__device__ __forceinline__ void scale(Scores &scores, float same, const float *row_scale, int lane) {
+/* The products of each row, from the warpgroup's first on, by what that row's are to be multiplied by. */
+__device__ __forceinline__ void scale(Scores &scores, const float *row_scale, int lane) {
 #pragma unroll
     for (int n = 0; n < tile::group_row_fragments; ++n) {
-        float2 factors{same, same};
-        if constexpr (Format::converts_query)
-            factors = *reinterpret_cast<const float2 *>(&row_scale[tile::row_of(0, n, 0, lane)]);
+        const float2 factors = *reinterpret_cast<const float2 *>(&row_scale[tile::row_of(0, n, 0, lane)]);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
             scores.value[0][n][i] *= i % 2 == 0 ? factors.x : factors.y;
@@ -194,8 +192,8 @@ using TileWalk = pipeline::TileWalk<Traits::row_tile, Traits::tile_tokens, Trait
  * scores of the next one are begun.
  */
 __device__ __forceinline__ void attend(const pipeline::AnnouncedPiece<Traits::row_tile> &piece, SharedMemory &shared, Ring &ring,
-                                       float bmm1_scale, const KeyTokens &key_tokens, const ValueTokens &value_tokens,
-                                       const Place &place, ConsumerState &state, int lane) {
+                                       const KeyTokens &key_tokens, const ValueTokens &value_tokens, const Place &place,
+                                       ConsumerState &state, int lane) {
     const uint32_t query = ptx::shared_address(shared.query), weights = ptx::shared_address(shared.weights[place.group]);
     const int first_step = place.warp * Partials::steps;
     tile::GroupReferences &references = shared.references[place.group];
@@ -213,7 +211,7 @@ __device__ __forceinline__ void attend(const pipeline::AnnouncedPiece<Traits::ro
     ptx::accumulator_is_ready(scores.value[0]);
     for (;;) {
         const TileTokens tokens = walk.tokens<tile::group_tokens>(0);
-        scale(scores, bmm1_scale, shared.row_scale + place.first_row(), lane);
+        scale(scores, shared.row_scale + place.first_row(), lane);
         if (!tokens.all_visible())
             tile::mask(scores, walk.tokens<tile::fragment_tokens>(place.warp * tile::fragment_tokens), place.first_row(), lane);
         Scores differences;
@@ -311,14 +309,13 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
             return tile::RowMap(params.schedule.group_size, announced.rows.first_query_token, piece.kv_head,
                                 piece.row_pass * Traits::row_tile + first_row);
         };
-        const float scale = tile::scale_log2(params.query) * Format::k_scale;
-        load_query(params, shared, row_map(0), announced.rows.live_rows, scale);
+        load_query(params, shared, row_map(0), announced.rows.live_rows, tile::scale_log2(params.query) * Format::k_scale);
         shared.pieces.wait_described(number);
         ConsumerState state;
         state.softmax.clear(shared.references[place.group], place.warp * 32 + lane);
         state.output.clear();
         ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); /* Q is there */
-        attend(announced, shared, ring, scale, key_tokens, value_tokens, place, state, lane);
+        attend(announced, shared, ring, key_tokens, value_tokens, place, state, lane);
         number = announced.number; /* anew: kept over the loop it would take a register from it */
         finish(params, shared, announced, row_map, state);
         shared.pieces.pop(number);
@@ -376,8 +373,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .dynamic_shared_bytes = shared_bytes,
     .ctas_per_sm = 1,
     .cluster_size = 1,
-    .query_dtypes = Format::converts_query ? 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3
-                                           : 1u << Traits::dtype,
+    .query_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3,
     .kv_dtype = Traits::dtype,
     .out_dtypes = pipeline::out_dtypes<Format, Slice>,
     .head_dim = Traits::head_dim,

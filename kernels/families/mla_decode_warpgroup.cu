@@ -69,7 +69,7 @@ class View {
     __device__ __forceinline__ bool is_plain(Tile first_token) const {
         return first_token >= first_plain_ && first_token + Seesaw::tile_tokens <= end_plain_;
     }
-    __device__ __forceinline__ void mask(tile::LatentScores &scores, Tile first_token, const Seesaw::Place &place) const {
+    __device__ __forceinline__ void mask(tile::RowScores &scores, Tile first_token, const Seesaw::Place &place) const {
         tile::mask(
             scores, [&](int row) { return tokens(first_token).seen_by(row); }, place.first_row(), place.lane());
     }

@@ -72,7 +72,7 @@ class View {
     __device__ __forceinline__ bool is_plain(Tile seen) const {
         return !__any_sync(tile::full_warp, !may_be_plain_ || seen != ~uint64_t{0});
     }
-    __device__ __forceinline__ void mask(tile::LatentScores &scores, Tile seen, const Seesaw::Place &place) const {
+    __device__ __forceinline__ void mask(tile::RowScores &scores, Tile seen, const Seesaw::Place &place) const {
         tile::mask(
             scores, [&](int) { return seen; }, place.first_row(), place.lane());
     }

@@ -17,20 +17,24 @@
 namespace pipeline {
 
 /*
- * 64 columns of every row, or 32, as matrix instructions of warpgroups leave them: a warp has 16 rows, lane l of them rows l/4 and l/4 + 8, of
+ * Columns of every row, as matrix instructions of warpgroups leave them: a warp has 16 rows, lane l of them rows l/4 and l/4 + 8, of
  * each eight columns 2 (l%4) and the next. A vector is of one row and of sixteen columns: vector i of row l/4 + 8 (i%2) and of the
  * (i/2)-th sixteen.
  */
-template <int threads_, int columns = 64>
+template <int threads_, int columns = 64, bool in_halves_ = true>
 struct AccumulatorSlice {
     static constexpr int threads = threads_, part_columns = columns, width = 4, per_thread = columns / 8;
     static constexpr int statistics = 2; /* of the rows of the first two vectors, which are all */
 
-    /* What changes hands: of each sixteen columns pairs of fp16, a value of the first row in the lower half and of the second in the upper. */
-    static constexpr int word_vectors = per_thread / 2, word_width = width;
+    /*
+     * What changes hands: the values; or, in halves, of each sixteen columns pairs of fp16, a value of the first row in the lower half and of the
+     * second in the upper.
+     */
+    static constexpr bool in_halves = in_halves_;
+    static constexpr int word_vectors = in_halves ? per_thread / 2 : per_thread, word_width = width;
     struct Words {
         float output[word_vectors][word_width];
-        float statistics[AccumulatorSlice::statistics][2]; /* of each row reference, and sum with its values' unit */
+        float statistics[AccumulatorSlice::statistics][2]; /* of each row reference, and sum, in halves with its values' unit */
     };
 
     float value[per_thread][width], reference[statistics], sum[statistics];
@@ -66,6 +70,54 @@ struct AccumulatorSlice {
     }
 
     __device__ __forceinline__ Words words() const {
+        if constexpr (in_halves) {
+            return halves();
+        } else {
+            Words words;
+#pragma unroll
+            for (int i = 0; i < word_vectors; ++i) {
+#pragma unroll
+                for (int j = 0; j < width; ++j)
+                    words.output[i][j] = value[i][j];
+            }
+#pragma unroll
+            for (int row = 0; row < statistics; ++row) {
+                words.statistics[row][0] = reference[row];
+                words.statistics[row][1] = sum[row];
+            }
+            return words;
+        }
+    }
+
+    /* Adds another partial. */
+    __device__ __forceinline__ void fold(const Words &words) {
+        float own[statistics], other[statistics];
+#pragma unroll
+        for (int row = 0; row < statistics; ++row) {
+            const float word = words.statistics[row][1];
+            const FoldWeights weights(reference[row], sum[row], words.statistics[row][0], in_halves ? sum_in(word) : word);
+            own[row] = weights.own;
+            other[row] = in_halves ? weights.other * unit_in(word) : weights.other;
+        }
+#pragma unroll
+        for (int i = 0; i < word_vectors; ++i) {
+#pragma unroll
+            for (int j = 0; j < width; ++j) {
+                if constexpr (in_halves) {
+                    float of_rows[statistics];
+                    unpack_halves(of_rows[0], of_rows[1], words.output[i][j]);
+#pragma unroll
+                    for (int row = 0; row < statistics; ++row)
+                        value[i * 2 + row][j] = value[i * 2 + row][j] * own[row] + of_rows[row] * other[row];
+                } else {
+                    value[i][j] = value[i][j] * own[i % 2] + words.output[i][j] * other[i % 2];
+                }
+            }
+        }
+    }
+
+  private:
+    __device__ __forceinline__ Words halves() const {
         float largest[statistics] = {};
 #pragma unroll
         for (int i = 0; i < per_thread; ++i) {
@@ -88,38 +140,30 @@ struct AccumulatorSlice {
         }
         return words;
     }
-
-    /* Adds another partial. */
-    __device__ __forceinline__ void fold(const Words &words) {
-        float own[statistics], other[statistics];
-#pragma unroll
-        for (int row = 0; row < statistics; ++row) {
-            const float word = words.statistics[row][1];
-            const FoldWeights weights(reference[row], sum[row], words.statistics[row][0], sum_in(word));
-            own[row] = weights.own;
-            other[row] = weights.other * unit_in(word);
-        }
-#pragma unroll
-        for (int i = 0; i < word_vectors; ++i) {
-#pragma unroll
-            for (int j = 0; j < width; ++j) {
-                float of_rows[statistics];
-                unpack_halves(of_rows[0], of_rows[1], words.output[i][j]);
-#pragma unroll
-                for (int row = 0; row < statistics; ++row)
-                    value[i * 2 + row][j] = value[i * 2 + row][j] * own[row] + of_rows[row] * other[row];
-            }
-        }
-    }
 };
 
-/* A part, as the threads hold it. */
+/* A part, as the threads hold it. Statistics are those of a slice where it has units of its own. */
 template <class S, int slices>
 struct alignas(16) AccumulatorPart {
+    using Statistics = float[S::statistics][S::threads][2];
     struct alignas(16) Columns {
         float output[S::word_vectors][S::threads][S::word_width];
-        float statistics[S::statistics][S::threads][2];
+        Statistics statistics;
     } slice[slices];
+
+    __device__ __forceinline__ Statistics &statistics(int of_slice) { return slice[of_slice].statistics; }
+    __device__ __forceinline__ const Statistics &statistics(int of_slice) const { return slice[of_slice].statistics; }
+};
+template <class S, int slices>
+requires(!S::in_halves) struct alignas(16) AccumulatorPart<S, slices> {
+    using Statistics = float[S::statistics][S::threads][2];
+    struct alignas(16) Columns {
+        float output[S::word_vectors][S::threads][S::word_width];
+    } slice[slices];
+    Statistics of_all;
+
+    __device__ __forceinline__ Statistics &statistics(int) { return of_all; }
+    __device__ __forceinline__ const Statistics &statistics(int) const { return of_all; }
 };
 
 /* The parts of a piece's unit, each in `slices` slices of columns. */
@@ -141,13 +185,16 @@ class AccumulatorFold {
         const typename Wide::Words words = result.words();
 #pragma unroll
         for (int slice = 0; slice < Wide::word_vectors / S::word_vectors; ++slice) {
-            Columns &of_part = parts_[piece_.parts.own].slice[first_slice + slice];
+            Part &own = parts_[piece_.parts.own];
 #pragma unroll
             for (int i = 0; i < S::word_vectors; ++i)
-                ptx::store_relaxed(of_part.output[i][result.thread], words.output[slice * S::word_vectors + i]);
+                ptx::store_relaxed(own.slice[first_slice + slice].output[i][result.thread],
+                                   words.output[slice * S::word_vectors + i]);
+            if (!S::in_halves && first_slice + slice > 0)
+                continue;
 #pragma unroll
             for (int i = 0; i < S::statistics; ++i)
-                ptx::store_relaxed(of_part.statistics[i][result.thread], words.statistics[i]);
+                ptx::store_relaxed(own.statistics(first_slice + slice)[i][result.thread], words.statistics[i]);
         }
     }
 
@@ -163,7 +210,7 @@ class AccumulatorFold {
 #pragma unroll
             for (uint32_t k = 0; k < together; ++k) {
                 if (first + k < piece_.parts.count)
-                    load(parts_[first + k].slice[slice], result.thread, words[k]);
+                    load(parts_[first + k], slice, result.thread, words[k]);
             }
 #pragma unroll
             for (uint32_t k = 0; k < together; ++k) {
@@ -175,15 +222,14 @@ class AccumulatorFold {
 
   private:
     using Words = typename S::Words;
-    using Columns = typename Part::Columns;
 
-    static __device__ __forceinline__ void load(const Columns &of_part, uint32_t thread, Words &words) {
+    static __device__ __forceinline__ void load(const Part &part, int slice, uint32_t thread, Words &words) {
 #pragma unroll
         for (int i = 0; i < S::word_vectors; ++i)
-            ptx::load_relaxed(words.output[i], of_part.output[i][thread]);
+            ptx::load_relaxed(words.output[i], part.slice[slice].output[i][thread]);
 #pragma unroll
         for (int i = 0; i < S::statistics; ++i)
-            ptx::load_relaxed(words.statistics[i], of_part.statistics[i][thread]);
+            ptx::load_relaxed(words.statistics[i], part.statistics(slice)[i][thread]);
     }
 
     const DealtParts<Part> parts_;

@@ -7,9 +7,9 @@
 #include "pipeline/accumulator_fold.cuh"
 #include "pipeline/epilogue.cuh"
 #include "ptx/memory.cuh"
-#include "tile/latent_warpgroup.cuh"
 #include "tile/output.cuh"
 #include "tile/row_map.cuh"
+#include "tile/row_warpgroup.cuh"
 
 namespace pipeline {
 
@@ -45,13 +45,12 @@ struct AccumulatorStore {
         return place.lane() % 8 * vector;
     }
 
-    /* What the rows of a thread's accumulators are multiplied by. With `stores_lse` their lse, too. */
+    /* What the rows of a thread's accumulators are multiplied by. With `stores_lse` their lse, too. `scale_of_all`: output_scale. */
     template <class S, class Place>
-    __device__ __forceinline__ void finish(const S &result, const Place &place, bool stores_lse,
-                                           float (&scale)[tile::latent_lane_rows]) const {
-        const float scale_of_all = output_scale<Format>(output);
+    __device__ __forceinline__ void finish(const S &result, const Place &place, bool stores_lse, float scale_of_all,
+                                           float (&scale)[tile::lane_rows]) const {
 #pragma unroll
-        for (int i = 0; i < tile::latent_lane_rows; ++i) {
+        for (int i = 0; i < tile::lane_rows; ++i) {
             const int row = static_cast<int>(result.row(i));
             const auto sink = [&] { return row < live_rows ? sink_of(output, rows, row) : 0.f; };
             const FinishedRow finished(output, sink, result.reference[i], result.sum[i], scale_of_all);
@@ -62,15 +61,15 @@ struct AccumulatorStore {
     }
 
     /*
-     * The result's columns from `first_column` of the warpgroup's on, of one square. They pass through `line`, where a line of Q was: there the
-     * warp finds together what its lanes have of a row.
+     * The result's columns from `first_column` of the warpgroup's on, of one square, but for those from `end_column` on, a multiple of `vector`. They
+     * pass through `line`, where a line of Q was, say: there the warp finds together what its lanes have of a row.
      */
     template <class S, class Place>
-    __device__ __forceinline__ void store(const S &result, const float (&scale)[tile::latent_lane_rows], const Place &place,
-                                          int first_column, uint32_t line) const {
+    __device__ __forceinline__ void store(const S &result, const float (&scale)[tile::lane_rows], const Place &place,
+                                          int first_column, uint32_t line, int end_column = group_columns) const {
         constexpr int fragments = S::part_columns / 16;
         const int part = first_column % square_columns / S::part_columns; /* of the square */
-        tile::LatentSquare columns;
+        tile::RowSquare columns;
 #pragma unroll
         for (int i = 0; i < S::per_thread; ++i) {
             const float of_row = scale[i % 2];
@@ -84,6 +83,8 @@ struct AccumulatorStore {
             columns.store(line, i, place.warp(), place.lane(), part * fragments);
         __syncwarp();
         if (S::part_columns < square_columns && column(place) / S::part_columns != part)
+            return;
+        if (end_column < group_columns && first_column / square_columns * square_columns + column(place) >= end_column)
             return;
         uint16_t *const out = static_cast<uint16_t *>(output.rows) + first_column - part * S::part_columns;
 #pragma unroll

@@ -10,7 +10,7 @@
  *
  * So matrix instructions of one run under the softmax of the other. There is one place for p: who reads p(i-1) stores p(i) there, behind.
  * References go with p: the softmax of tile i begins with those of tile i - 1, and each warpgroup's output follows them. Every softmax
- * waits for the one before it, so it counts twice: it is short (LatentSoftmax), and a tile that all rows see has a body to itself.
+ * waits for the one before it, so it counts twice: it is short (RowSoftmax), and a tile that all rows see has a body to itself.
  *
  * Two tiles fit shared memory, so a tile's place is refilled in parts, as soon as its readers are done: a's half of V(i) behind p(i) V(i)
  * of a, b's behind that of b, piece by piece, and Q K(i+2) takes them in that order. What was read last comes back last: so p(i) V(i) of b
@@ -122,7 +122,7 @@ struct LatentSeesaw {
     /* What a consumer warp keeps over a piece. */
     struct ConsumerState {
         tile::LatentQueryLine last_line;
-        tile::LatentSoftmax softmax;
+        tile::RowSoftmax softmax;
         tile::LatentOutput output;
     };
 
@@ -153,7 +153,7 @@ struct LatentSeesaw {
 
     /* Begins the scores of the ring's tile, or goes on with them: parts from `first_part` on. */
     template <int first_part, int end_part>
-    static __device__ __forceinline__ void begin_scores(tile::LatentScores &scores, const tile::LatentQueryLine &last_line,
+    static __device__ __forceinline__ void begin_scores(tile::RowScores &scores, const tile::LatentQueryLine &last_line,
                                                         uint32_t query, const Ring &ring, int group) {
         /* Descriptors kept over the loop would take registers from it. */
         const uint64_t queries = tile::SquareRows::operand(ptx::computed_here(query), 0, 0);
@@ -222,7 +222,7 @@ struct LatentSeesaw {
         constexpr int first_parts = 1 + Ring::half_pieces; /* of K1 */
         const uint32_t query = ptx::shared_address(shared.query);
         const uint32_t other = 1 - place.group, first_value = place.group * (Ring::half_lines * Ring::line_bytes);
-        tile::LatentScores scores;
+        tile::RowScores scores;
         begin_scores<0, first_parts>(scores, state.last_line, query, ring, place.group);
         if (follows)
             begin_others_output(shared, ring, ring.tile(other) + first_value, place, state);
@@ -240,10 +240,12 @@ struct LatentSeesaw {
             view.mask(scores, seen, place);
             scale = 1.f;
         }
-        tile::LatentSquare weights;
+        tile::RowSquare weights;
         state.softmax.raise(scores, scale, state.output);
-        state.softmax.template weigh<dtype>(scores, scale, weights, ptx::shared_address(shared.weights), place.warp(),
-                                            place.lane());
+        const uint32_t square = ptx::shared_address(shared.weights);
+        const int warp = place.warp(), lane = place.lane();
+        state.softmax.template weigh<dtype>(scores, scale, weights,
+                                            [&](int fragment) { weights.store(square, fragment, warp, lane); });
         if constexpr (masked && View::may_have_unseen_values) {
             place.meet_group(); /* all four warps have read K */
             tile::clear_unseen_values(ring.tile(place.group), Ring::lines - 1, view.seen_by_any(seen), place.thread());
@@ -338,16 +340,15 @@ struct LatentSeesaw {
         const int first_row = place.first_row() + place.lane() / 4, live_rows = announced.rows.live_rows;
         Slice result(live_rows);
 #pragma unroll
-        for (int i = 0; i < tile::latent_lane_rows; ++i) {
-            result.reference[i] =
-                state.softmax.reference[i] == tile::LatentSoftmax::lowest ? -INFINITY : state.softmax.reference[i];
+        for (int i = 0; i < tile::lane_rows; ++i) {
+            result.reference[i] = state.softmax.reference[i] == tile::RowSoftmax::lowest ? -INFINITY : state.softmax.reference[i];
             result.sum[i] = state.softmax.row_sum(i);
             if (place.lane() % 4 == 0)
                 shared.sums[place.group][first_row + i * 8] = result.sum[i];
         }
         meet_consumers(); /* and nobody reads query and weights any more */
 #pragma unroll
-        for (int i = 0; i < tile::latent_lane_rows; ++i)
+        for (int i = 0; i < tile::lane_rows; ++i)
             result.sum[i] += shared.sums[1 - place.group][first_row + i * 8];
         if constexpr (has_cluster)
             exchange_squares(shared, result, state.output, place, announced.number);
@@ -355,7 +356,7 @@ struct LatentSeesaw {
         const auto take = [&](int square) {
             take_square(result, state.output, first_square + square);
             if constexpr (has_cluster) {
-                for (int i = 0; i < tile::latent_lane_rows; ++i) {
+                for (int i = 0; i < tile::lane_rows; ++i) {
                     result.reference[i] = own_reference[i];
                     result.sum[i] = own_sum[i];
                 }
@@ -365,13 +366,14 @@ struct LatentSeesaw {
 
         const Store output(params.output, rows, live_rows, place);
         const bool is_part = piece.parts.count > 1;
-        float scale[tile::latent_lane_rows] = {};
+        float scale[tile::lane_rows] = {};
         if (!is_part && !has_cluster)
-            output.finish(result, place, place.group == 0, scale);
+            output.finish(result, place, place.group == 0, output_scale<Format>(params.output), scale);
         /* Columns from the first of those of this CTA on. Statistics are folded for each of them, but for those of a whole unit of one CTA. */
         const auto store = [&](const auto &columns, int column) {
             if (is_part || has_cluster)
-                output.finish(columns, place, place.group == 0 && first_square * square_columns + column == 0, scale);
+                output.finish(columns, place, place.group == 0 && first_square * square_columns + column == 0,
+                              output_scale<Format>(params.output), scale);
             output.store(columns, scale, place, first_square * square_columns + column,
                          ptx::shared_address(shared.query[place.group * squares + column / square_columns]));
         };

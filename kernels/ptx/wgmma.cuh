@@ -22,6 +22,11 @@ __device__ __forceinline__ uint64_t swizzled_operand(uint32_t address) {
                        unused = uint64_t{1} << 16;
     return swizzle_128_bytes | group_stride | unused | (address & 0x3ffffu) >> 4;
 }
+/* The same where the groups lie elsewhere: `group_stride_bytes` from one to the next. */
+__device__ __forceinline__ uint64_t swizzled_operand(uint32_t address, uint32_t group_stride_bytes) {
+    constexpr uint32_t swizzle_128_bytes = 1u << 30, unused = 1u << 16;
+    return uint64_t{swizzle_128_bytes | group_stride_bytes / 16} << 32 | unused | (address & 0x3ffffu) >> 4;
+}
 
 /*
  * The same in lines of 64 bytes: groups of 8 are 512 bytes, and aligned to as many. Of 8-bit elements `address` goes on by 32 bytes for every 32 of
@@ -41,6 +46,14 @@ __device__ __forceinline__ uint64_t transposed_operand(uint32_t address) {
     constexpr uint64_t swizzle_128_bytes = uint64_t{1} << 62, group_stride = uint64_t{1024 / 16} << 32,
                        line_stride = uint64_t{line_stride_bytes / 16} << 16;
     return swizzle_128_bytes | group_stride | line_stride | (address & 0x3ffffu) >> 4;
+}
+
+/* The same where groups of 8 elements of k lie elsewhere: `group_stride_bytes` from one to the next. */
+__device__ __forceinline__ uint64_t transposed_operand(uint32_t address, uint32_t line_stride_bytes,
+                                                       uint32_t group_stride_bytes) {
+    constexpr uint32_t swizzle_128_bytes = 1u << 30;
+    const uint32_t low = line_stride_bytes / 16 << 16 | (address & 0x3ffffu) >> 4;
+    return uint64_t{swizzle_128_bytes | group_stride_bytes / 16} << 32 | low;
 }
 
 /* The operand that lies `bytes` behind this one, a multiple of 16: one addition, where the operand of an address takes a chain of five. */
@@ -149,6 +162,25 @@ __device__ __forceinline__ void wgmma_m64n64k16_fp16(float (&d)[8][4], const uin
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                           \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
+#define PTX_WGMMA_N32(types)                                                                                                     \
+    asm volatile("{\n"                                                                                                           \
+                 ".reg .pred accumulates;\n"                                                                                     \
+                 "setp.ne.u32 accumulates, %21, 0;\n"                                                                            \
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32." types                                                             \
+                 " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "                                     \
+                 "{%16, %17, %18, %19}, %20, accumulates, 1, 1, 0;\n}"                                                           \
+                 : PTX_FOUR(d, first), PTX_FOUR(d, first + 2), PTX_FOUR(d, first + 4), PTX_FOUR(d, first + 6)                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulates ? 1u : 0u)                                \
+                 : "memory")
+#define PTX_WGMMA_N64_TRANSPOSED(types)                                                                                          \
+    asm volatile("{\n"                                                                                                           \
+                 ".reg .pred accumulates;\n"                                                                                     \
+                 "setp.ne.u32 accumulates, 1, 0;\n"                                                                              \
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." types " {" PTX_REGISTERS_32                                       \
+                 "}, {%32, %33, %34, %35}, %36, accumulates, 1, 1, 1;\n}"                                                        \
+                 : PTX_SIXTEEN(d, 0), PTX_SIXTEEN(d, 4)                                                                          \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)                                                            \
+                 : "memory")
 #define PTX_WGMMA_N64(types)                                                                                                     \
     asm volatile("{\n"                                                                                                           \
                  ".reg .pred accumulates;\n"                                                                                     \
@@ -221,11 +253,30 @@ __device__ __forceinline__ void wgmma_m64n128k16_fp16(float (&d)[16][4], const u
     PTX_WGMMA_N128_REGISTERS("f16.f16");
 }
 
+/* 64x32, 64x16, 16x32: to every second eight columns of d, from `first`, 0 or 1, on. */
+template <int first>
+__device__ __forceinline__ void wgmma_m64n32k16_bf16(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool accumulates) {
+    PTX_WGMMA_N32("bf16.bf16");
+}
+template <int first>
+__device__ __forceinline__ void wgmma_m64n32k16_fp16(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool accumulates) {
+    PTX_WGMMA_N32("f16.f16");
+}
+/* d += a b, 64x64, 64x16, 16x64, b a transposed_operand. */
+__device__ __forceinline__ void wgmma_m64n64k16_bf16_transposed(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
+    PTX_WGMMA_N64_TRANSPOSED("bf16.bf16");
+}
+__device__ __forceinline__ void wgmma_m64n64k16_fp16_transposed(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
+    PTX_WGMMA_N64_TRANSPOSED("f16.f16");
+}
+
 #undef PTX_FOUR
 #undef PTX_SIXTEEN
 #undef PTX_REGISTERS_32
 #undef PTX_REGISTERS_64
+#undef PTX_WGMMA_N32
 #undef PTX_WGMMA_N64
+#undef PTX_WGMMA_N64_TRANSPOSED
 #undef PTX_WGMMA_N64_BYTES
 #undef PTX_WGMMA_N16_BYTES
 #undef PTX_WGMMA_N128

@@ -112,6 +112,9 @@ class InstructionsTest(unittest.TestCase):
                     unwanted = unwanted | OF_KV["bf16"] - wanted
                     if int(row_tile) > MOST_MMA_ROWS:
                         wanted, unwanted = of_warpgroups(wanted), unwanted | {"HMMA"}
+                    if name.startswith("gqa_decode_") and int(row_tile) > MOST_MMA_ROWS and kv_dtype in ("bf16", "fp16"):  # as they lie
+                        wanted = {word.replace("64x64x16", "64x32x16") for word in wanted} - {"LDSM"}
+                        unwanted = unwanted | {"LDSM"}
                     if name.startswith("mla_decode_") and (row_tile, kv_dtype) == ("64", "e4m3"):
                         wanted = wanted | QUERY_COPIES | {"QGMMA.64x64x32.F32.E4M3.E4M3"}
                     if re.search(r"^mla_decode_kve4m3_d\d+_r16_c[12]_sm90$", name):  # with queries of e4m3

@@ -10,11 +10,17 @@
 
 namespace ptx {
 
-inline uint64_t swizzled_operand(uint32_t address) { return address; }
+/* Address; from bit 32 on, in 16 bytes, what lies between groups of 8 lines; from bit 48 on between lines, 0 where a line is a column. */
+inline uint64_t swizzled_operand(uint32_t address, uint32_t group_stride_bytes = 1024) {
+    return uint64_t{group_stride_bytes / 16} << 32 | address;
+}
 inline uint64_t short_swizzled_operand(uint32_t address) { return address; }
+inline uint64_t transposed_operand(uint32_t address, uint32_t line_stride_bytes, uint32_t group_stride_bytes) {
+    return uint64_t{line_stride_bytes / 16} << 48 | swizzled_operand(address, group_stride_bytes);
+}
 template <uint32_t line_stride_bytes>
 uint64_t transposed_operand(uint32_t address) {
-    return uint64_t{line_stride_bytes} << 32 | address;
+    return transposed_operand(address, line_stride_bytes, 1024);
 }
 inline uint64_t operand_behind(uint64_t operand, uint32_t bytes) { return operand + bytes; }
 
@@ -47,11 +53,13 @@ void played_operand_row(uint16_t (&elements)[count], uint32_t plain) {
 /* 16 x columns of b: as swizzled_operand says, where a line is a column; as transposed_operand does, where it is a part of a row of b. */
 template <float (*decode)(uint16_t), int columns>
 void played_operand_b(float (&b)[16][columns], uint64_t operand) {
-    const uint32_t address = static_cast<uint32_t>(operand), line_stride = static_cast<uint32_t>(operand >> 32);
+    const uint32_t address = static_cast<uint32_t>(operand), group_stride = static_cast<uint32_t>(operand >> 32 & 0xffff) * 16,
+                   line_stride = static_cast<uint32_t>(operand >> 48) * 16;
+    const auto of_group = [&](uint32_t line) { return address + line / 8 * group_stride + line % 8 * 128; };
     if (line_stride == 0) {
         for (uint32_t column = 0; column < columns; ++column) {
             uint16_t elements[16];
-            played_operand_row(elements, address + column * 128);
+            played_operand_row(elements, of_group(column));
             for (int k = 0; k < 16; ++k)
                 b[k][column] = decode(elements[k]);
         }
@@ -60,7 +68,7 @@ void played_operand_b(float (&b)[16][columns], uint64_t operand) {
     for (uint32_t k = 0; k < 16; ++k) {
         for (uint32_t line = 0; line < columns / 64; ++line) {
             uint16_t elements[64];
-            played_operand_row(elements, address + line * line_stride + k * 128);
+            played_operand_row(elements, of_group(k) + line * line_stride);
             for (int i = 0; i < 64; ++i)
                 b[k][line * 64 + i] = decode(elements[i]);
         }
@@ -73,7 +81,8 @@ struct PlayedA {
     uint32_t address;
 };
 
-template <float (*decode)(uint16_t), int columns>
+/* `distance`: from eight columns of d to the next ones. */
+template <float (*decode)(uint16_t), int columns, int distance = 1>
 void played_wgmma(float (&d)[columns][4], const PlayedA &a, uint64_t b, bool accumulates) {
     struct Call {
         float (*d)[4];
@@ -117,7 +126,7 @@ void played_wgmma(float (&d)[columns][4], const PlayedA &a, uint64_t b, bool acc
             for (int lane = 0; lane < played::lanes; ++lane) {
                 for (int n = 0; n < columns; ++n) {
                     for (int i = 0; i < 4; ++i) {
-                        float &sum = issued.d[lane][n][i];
+                        float &sum = issued.d[lane][n * distance][i];
                         sum = (accumulates ? sum : 0.f) + product[lane / 4 + i / 2 * 8][n * 8 + lane % 4 * 2 + i % 2];
                     }
                 }
@@ -192,6 +201,24 @@ inline void wgmma_m64n64k16_bf16(float (&d)[8][4], uint64_t a, uint64_t b, bool 
 }
 inline void wgmma_m64n64k16_fp16(float (&d)[8][4], uint64_t a, uint64_t b, bool accumulates) {
     played_wgmma<played::float_from_fp16>(d, {nullptr, static_cast<uint32_t>(a)}, b, accumulates);
+}
+template <int first, float (*decode)(uint16_t)>
+void played_wgmma_n32(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool accumulates) {
+    played_wgmma<decode, 4, 2>(*reinterpret_cast<float(*)[4][4]>(&d[first]), {a, 0}, b, accumulates);
+}
+template <int first>
+void wgmma_m64n32k16_bf16(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool accumulates) {
+    played_wgmma_n32<first, played::float_from_bf16>(d, a, b, accumulates);
+}
+template <int first>
+void wgmma_m64n32k16_fp16(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool accumulates) {
+    played_wgmma_n32<first, played::float_from_fp16>(d, a, b, accumulates);
+}
+inline void wgmma_m64n64k16_bf16_transposed(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
+    played_wgmma<played::float_from_bf16>(d, {a, 0}, b, true);
+}
+inline void wgmma_m64n64k16_fp16_transposed(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
+    played_wgmma<played::float_from_fp16>(d, {a, 0}, b, true);
 }
 inline void wgmma_m64n128k16_bf16(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b) {
     played_wgmma<played::float_from_bf16>(d, {a, 0}, b, true);
