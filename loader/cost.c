@@ -26,14 +26,8 @@ enum {
     /* Of that, with row tiles above 8 and above 16. */
     ROWS_16_PERMILLE = 1050,
     ROWS_32_PERMILLE = 1530,
-    /* The widest tile of single warps; wider ones are those of warpgroups (gqa_decode_warpgroup.cu). */
+    /* The widest tile of single warps; wider ones are those of warpgroups: `many_rows` below. */
     MMA_ROWS = 32,
-    /*
-     * What these need for a token, of whatever format, with 128 dims; half of it for the exponentials. Of 64 requests of 4096 tokens,
-     * bf16 273 and 389 us, e4m3 241 and 404.
-     */
-    ROWS_64_TOKEN_PS = 15200,
-    ROWS_128_TOKEN_PS = 24500,
 
     /* Of the time to read boxes with as many consumer warps, what single rows take. */
     ROW_GATHER_PERMILLE = 940,
@@ -48,15 +42,10 @@ enum {
     CLUSTER_ROUND_NS = 1400,
     HIDING_BYTES = 900 << 10, /* of a CTA and unit, at which half of it shows */
 
-    /*
-     * Workers that share a unit: the last one adds up their records. Of 64 rows and more all that have time add up slices: by 64/8 heads
-     * with 8 and 16 query tokens, 1 to 16 requests of 4,096 and one of 32,768.
-     */
+    /* Workers that share a unit: the last one adds up their records. Of 64 rows and more all that have time add up slices. */
     SPLIT_NS = 1100,
     SPLIT_PART_NS = 270,
-    SPLIT_64_ROWS_NS = 8500,
-    SPLIT_128_ROWS_NS = 25000,
-    SPLIT_PART_OF_MANY_ROWS_NS = 250,
+    SHORT_READING_NS = 3500, /* folds_long says of what */
     /* Cuts beside the ends of units. */
     UNEVEN_NS = 2100,
 
@@ -98,6 +87,18 @@ static const struct format {
                {KERNEL_DTYPE_E5M2, 2900, 3900, 500}, /* as e4m3: not measured */
                {KERNEL_DTYPE_NVFP4, 1600, 26000, 1100}};
 
+/*
+ * Tiles of 64 and 128 rows: what an SM needs for a token with 128 dims, half of it for the exponentials, and what it takes to share a unit, and for
+ * each part. By 64/8 heads with 8 and 16 query tokens, an H200: 64 requests of 4,096, 1 to 16 and one of 32,768. 64 take 250 and 264 us with 16-bit KV, where 128 rows reach the
+ * card's limit of power, and of e4m3, which is converted, 241 and 404.
+ */
+static const struct many_rows {
+    uint32_t row_tile;
+    bool is_converted;
+    int64_t token_ps, split_ns, part_ns;
+} many_rows[] = {
+    {64, false, 7000, 2000, 300}, {128, false, 14000, 500, 600}, {64, true, 15200, 8500, 250}, {128, true, 24500, 25000, 250}};
+
 /* Of the memory's rate, what is reached by SMs that together could take in so much of it: each waits for the other at times. */
 static const struct {
     int64_t could_permille, reached_permille;
@@ -119,6 +120,18 @@ int32_t typical_bandwidth_gbps(int32_t compute_capability) {
     default:
         return 1000;
     }
+}
+
+static bool is_converted(const struct libdecode_launch_contract *contract) {
+    return contract->kv_dtype != KERNEL_DTYPE_BF16 && contract->kv_dtype != KERNEL_DTYPE_FP16;
+}
+
+/* NULL: tiles of single warps. */
+static const struct many_rows *many_rows_of(const struct libdecode_launch_contract *contract) {
+    for (size_t i = 0; i < sizeof many_rows / sizeof many_rows[0]; i++)
+        if (many_rows[i].row_tile == contract->row_tile && many_rows[i].is_converted == is_converted(contract))
+            return &many_rows[i];
+    return NULL;
 }
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -254,15 +267,16 @@ static int64_t predicted_ns(const struct launch *launch, int64_t workers) {
 }
 
 /*
- * Whether adding up takes half as long as reading. Not where narrower tiles would convert K and V for every further pass: with 64/8 heads of e4m3
- * and 8 query tokens, 64 rows in one pass take 16.4, 26.1 and 38.6 us of an H200 for 1 and 4 x 4,096 and 1 x 32,768, 32 in two 16.1, 33.2 and
- * 64.4.
+ * Whether adding up takes half as long again as reading, or there is so little to read that a few rows in clusters have it done sooner: 64/8 heads of
+ * bf16 with 8 query tokens take 8.6 and 10.8 us of an H200 for 1 x 1,024 and 2,048 by 32 rows in clusters of four, 12.0 and 13.2 by 64. Not
+ * where narrower tiles would convert K and V for every further pass: with e4m3 64 rows in one pass take 16.4, 26.1 and 38.6 us for 1 and 4 x
+ * 4,096 and 1 x 32,768, 32 in two 16.1, 33.2 and 64.4.
  */
 static bool folds_long(const struct launch *launch, const struct libdecode_launch_contract *contract, int64_t workers) {
-    const bool is_converted = contract->kv_dtype != KERNEL_DTYPE_BF16 && contract->kv_dtype != KERNEL_DTYPE_FP16;
-    if (contract->row_tile <= (is_converted ? 64 : MMA_ROWS))
+    if (contract->row_tile <= (is_converted(contract) ? 64 : MMA_ROWS))
         return false;
-    return split_ns(launch, parts(launch, workers, cuts_evenly(launch, workers))) > reading_ns(launch, workers) / 2;
+    return launch->memory_ns < SHORT_READING_NS ||
+           split_ns(launch, parts(launch, workers, cuts_evenly(launch, workers))) > reading_ns(launch, workers) * 3 / 2;
 }
 
 /* Of the numbers worth a look; of equally good ones the largest. */
@@ -318,8 +332,9 @@ static bool takes_short_steps(const struct libdecode_launch_contract *contract) 
 
 /* What a CTA needs for a token. */
 static int64_t token_ps(const struct libdecode_launch_contract *contract, int64_t token_bytes) {
-    if (contract->row_tile > MMA_ROWS)
-        return (contract->row_tile > 64 ? ROWS_128_TOKEN_PS : ROWS_64_TOKEN_PS) * (128 + (int64_t)contract->head_dim) / 256;
+    const struct many_rows *many = many_rows_of(contract);
+    if (many)
+        return many->token_ps * (128 + (int64_t)contract->head_dim) / 256;
     const struct format *format = format_of(contract->kv_dtype);
     int64_t ps = (format->token_ps + token_bytes * format->byte_fs / 1000) * MEASURED_WARPS / contract->consumer_warps;
     if (takes_short_steps(contract))
@@ -329,12 +344,14 @@ static int64_t token_ps(const struct libdecode_launch_contract *contract, int64_
     return ps;
 }
 
-static int64_t part_ns(uint32_t row_tile) { return row_tile > MMA_ROWS ? SPLIT_PART_OF_MANY_ROWS_NS : SPLIT_PART_NS; }
+static int64_t part_ns(const struct libdecode_launch_contract *contract) {
+    const struct many_rows *many = many_rows_of(contract);
+    return many ? many->part_ns : SPLIT_PART_NS;
+}
 
-static int64_t further_split_ns(uint32_t row_tile) {
-    if (row_tile > MMA_ROWS)
-        return row_tile > 64 ? SPLIT_128_ROWS_NS : SPLIT_64_ROWS_NS;
-    return 0;
+static int64_t further_split_ns(const struct libdecode_launch_contract *contract) {
+    const struct many_rows *many = many_rows_of(contract);
+    return many ? many->split_ns : 0;
 }
 
 /* For `tokens` tokens of one KV head and pass, one CTA alone. */
@@ -387,13 +404,13 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                                                               product(unit_tokens, work->further_token_ps) / 1000),
                            .copy_permille = contract->flags & CONTRACT_FLAG_ROW_GATHER ? ROW_GATHER_PERMILLE : 1000,
                            .fixed_ns = LAUNCH_NS + (work->unit_ns > 0 ? 0 : format_of(contract->kv_dtype)->end_ns),
-                           .part_ns = work->part_ns > 0 ? work->part_ns : part_ns(contract->row_tile),
+                           .part_ns = work->part_ns > 0 ? work->part_ns : part_ns(contract),
                            .sm_pairs = device->sm_count / 2,
-                           .split_ns = work->part_ns > 0 ? work->split_ns : further_split_ns(contract->row_tile),
+                           .split_ns = work->part_ns > 0 ? work->split_ns : further_split_ns(contract),
                            .uneven_ns = work->uneven_ns > 0 ? work->uneven_ns : UNEVEN_NS,
                            .round_ns = contract->cluster_size == 1 ? CTA_ROUND_NS : CLUSTER_ROUND_NS,
                            .unit_ns = work->unit_ns,
-                           .whole_tiles = work->passes_share_rows};
+                           .whole_tiles = work->passes_share_rows || many_rows_of(contract) != NULL};
 }
 
 int64_t cost_predicted_ns(const struct workload *work, const libdecode_device *device,
