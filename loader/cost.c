@@ -88,9 +88,9 @@ static const struct format {
                {KERNEL_DTYPE_NVFP4, 1600, 26000, 1100}};
 
 /*
- * Tiles of 64 and 128 rows: what an SM needs for a token with 128 dims, half of it for the exponentials, and what it takes to share a unit, and for
- * each part. By 64/8 heads with 8 and 16 query tokens, an H200: 64 requests of 4,096, 1 to 16 and one of 32,768. 64 take 250 and 264 us with 16-bit KV, where 128 rows reach the
- * card's limit of power, and of e4m3, which is converted, 241 and 404.
+ * Tiles of 64 and 128 rows: what an SM needs for a token with 128 dims, half of it for the exponentials, and what it takes to share a unit,
+ * and for each part. By 64/8 heads with 8 and 16 query tokens, an H200: 1 to 64 requests of 4,096 tokens and one of 32,768. 64 take 250 and
+ * 264 us with 16-bit KV, where 128 rows reach the card's limit of power, and 241 and 404 of e4m3, which is converted.
  */
 static const struct many_rows {
     uint32_t row_tile;

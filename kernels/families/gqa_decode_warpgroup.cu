@@ -20,6 +20,7 @@
 #include <cstddef>
 
 #include "abi.h"
+#include "families/gqa_decode_warpgroup.cuh"
 #include "pipeline/epilogue.cuh"
 #include "pipeline/group_fold.cuh"
 #include "pipeline/kv_ring.cuh"
@@ -38,34 +39,10 @@ namespace {
 
 /* --------------------------------------------------------------------------------------------------------------- traits */
 
-struct Traits {
-    static constexpr int dtype = VARIANT_KV_DTYPE;
-    static constexpr int head_dim = VARIANT_HEAD_DIM;
-    static constexpr int row_tile = VARIANT_ROW_TILE;
-    using Format = tile::KvFormat<dtype, head_dim>;
-    static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
-    static_assert(row_tile == 64 || row_tile == 128, "row_tile in the .toml: 64 or 128");
-    static_assert(VARIANT_MIN_PAGE_SIZE == 16 && VARIANT_CLUSTER_SIZE == 1 && VARIANT_OPTIONS == 0, "the .toml: p16, c1, o0");
+struct Traits : gqa_decode::WarpgroupTraits {
     static_assert(Format::converts_query && Format::scale_bytes == 0, "the .toml: FP8");
     static_assert(Format::steps / tile::group_warps % 2 == 0, "a chunk of e4m3 is two steps");
 
-    static constexpr int tile_tokens = tile::group_tokens;
-    static constexpr int groups = 2;
-    static constexpr int row_groups = row_tile / tile::group_rows; /* that read the same tiles for other rows */
-    static constexpr int teams = groups / row_groups;              /* that take turns at the tiles */
-    static constexpr int team_warps = row_groups * tile::group_warps;
-    static constexpr int consumer_warps = groups * tile::group_warps;
-    static constexpr int consumer_threads = consumer_warps * 32;
-    static constexpr int announcer_warp = consumer_warps + 2;
-    static constexpr int warps =
-        consumer_warps + tile::group_warps; /* the last one has nothing to do: a whole warpgroup gives registers */
-    static constexpr int threads = warps * 32;
-    /* Of all threads at the start; then of those that compute, and of the others. */
-    static constexpr int registers = 65536 / threads & -8, consumer_registers = 216, other_registers = 72;
-    static_assert(consumer_registers * consumer_threads + other_registers * (threads - consumer_threads) <= registers * threads,
-                  "registers of an SM");
-
-    using TileLayout = tile::TileLayout<Format, tile_tokens>;
     /* 128 KiB in flight; a stage is one team's. */
     static constexpr int stages = std::min(65536 / TileLayout::bytes, 16) / teams * teams;
     /* Of the result at a time: what registers hold beside a record of another worker. */
@@ -99,8 +76,7 @@ struct SharedMemory {
 constexpr int shared_bytes = offsetof(SharedMemory, sequences) + sizeof(pipeline::Sequences);
 static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of one CTA");
 
-constexpr int consumer_barrier =
-    1; /* named barrier of the consumer warps; 0 is __syncthreads, from 2 on one for each warpgroup */
+using gqa_decode::consumer_barrier, gqa_decode::Place;
 
 /* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
 
@@ -113,17 +89,6 @@ using Scores = tile::ScoreFragment<1, tile::group_row_fragments>;
 struct ConsumerState {
     tile::GroupSoftmax softmax;
     tile::OutputFragment<Partials::steps, tile::group_row_fragments> output;
-};
-
-/* Where a consumer warp stands: its warpgroup, which tiles and rows that takes, and its place among the four. */
-struct Place {
-    int group, warp;
-
-    explicit __device__ __forceinline__ Place(int thread)
-        : group(thread / tile::group_threads), warp(thread % tile::group_threads / 32) {}
-    __device__ __forceinline__ int team() const { return group / Traits::row_groups; }
-    __device__ __forceinline__ int first_row() const { return group % Traits::row_groups * tile::group_rows; }
-    __device__ __forceinline__ int barrier() const { return consumer_barrier + 1 + group; }
 };
 
 /*
@@ -201,7 +166,7 @@ __device__ __forceinline__ void attend(const pipeline::AnnouncedPiece<Traits::ro
     Scores scores;
     const auto begin_scores = [&] {
         ring.wait_full(pipeline::tensor_k);
-        tile::begin_group_qk<Format, Traits::row_tile>(scores, query, place.first_row(), ring.tile(pipeline::tensor_k),
+        tile::begin_group_qk<Format, Traits::row_tile>(scores, query, place.first_row_of_group(), ring.tile(pipeline::tensor_k),
                                                        key_tokens, lane, [&] { ring.release(pipeline::tensor_k, lane); });
     };
     if (!walk.has_tile())
@@ -211,9 +176,10 @@ __device__ __forceinline__ void attend(const pipeline::AnnouncedPiece<Traits::ro
     ptx::accumulator_is_ready(scores.value[0]);
     for (;;) {
         const TileTokens tokens = walk.tokens<tile::group_tokens>(0);
-        scale(scores, shared.row_scale + place.first_row(), lane);
+        scale(scores, shared.row_scale + place.first_row_of_group(), lane);
         if (!tokens.all_visible())
-            tile::mask(scores, walk.tokens<tile::fragment_tokens>(place.warp * tile::fragment_tokens), place.first_row(), lane);
+            tile::mask(scores, walk.tokens<tile::fragment_tokens>(place.warp * tile::fragment_tokens), place.first_row_of_group(),
+                       lane);
         Scores differences;
         const bool exceeds = tile::GroupSoftmax::subtract(scores, references, differences, lane);
         /* Behind this barrier all warps are done with the weights of the tile before, too. */
@@ -264,11 +230,11 @@ __device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMe
     const Place place(ptx::thread_index_here());
     const PartFold parts(params.records, params.scratch, piece);
     const bool is_part = piece.parts.count > 1;
-    shared.partials.store_statistics(state.softmax, shared.references[place.group], place.team(), place.first_row(),
+    shared.partials.store_statistics(state.softmax, shared.references[place.group], place.team(), place.first_row_of_group(),
                                      place.barrier());
 #pragma unroll 1
     for (int block = 0; block < Partials::blocks; ++block) {
-        shared.partials.store_output(state.output, block, place.team(), place.first_row());
+        shared.partials.store_output(state.output, block, place.team(), place.first_row_of_group());
         meet();
         Slice result(live_rows);
         shared.partials.fold(result, announced.first_team);
@@ -364,34 +330,6 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         Producer(params.schedule, map, {}, 0.f, tensor, 0, ring, votes).run(schedule, lane);
 }
 
-extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
-    .magic = LIBDECODE_CONTRACT_MAGIC,
-    .abi = LIBDECODE_KERNEL_ABI,
-    .family = KERNEL_FAMILY_GQA_DECODE,
-    .parameter_bytes = sizeof(gqa_decode_params),
-    .threads = Traits::threads,
-    .dynamic_shared_bytes = shared_bytes,
-    .ctas_per_sm = 1,
-    .cluster_size = 1,
-    .query_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3,
-    .kv_dtype = Traits::dtype,
-    .out_dtypes = pipeline::out_dtypes<Format, Slice>,
-    .head_dim = Traits::head_dim,
-    .row_tile = Traits::row_tile,
-    .tile_tokens = Traits::tile_tokens,
-    .max_box_tokens = Traits::tile_tokens,
-    .stages = Traits::stages,
-    .min_page_size = VARIANT_MIN_PAGE_SIZE,
-    .max_page_size = 1024,
-    .max_q_len = 1024,
-    .features =
-        CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
-        CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
-        CONTRACT_FEATURE_LSE_NATURAL |
-        CONTRACT_FEATURE_CONTIGUOUS_KV, /* not batch-invariant: of so many rows the records of 16 chunks would fill memory */
-    .flags = variant::contract_flags,
-    .record_bytes = sizeof(pipeline::SliceCounts),
-    .scratch_bytes = sizeof(PartFold::Part),
-    .consumer_warps = Traits::consumer_warps,
-    .reserved = {},
-};
+extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = gqa_decode::contract<Slice>(
+    shared_bytes, Traits::stages, 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3,
+    sizeof(PartFold::Part));

@@ -24,6 +24,7 @@
 #include <cstddef>
 
 #include "abi.h"
+#include "families/gqa_decode_warpgroup.cuh"
 #include "pipeline/accumulator_fold.cuh"
 #include "pipeline/accumulator_store.cuh"
 #include "pipeline/epilogue.cuh"
@@ -41,32 +42,7 @@ namespace {
 
 /* --------------------------------------------------------------------------------------------------------------- traits */
 
-struct Traits {
-    static constexpr int dtype = VARIANT_KV_DTYPE;
-    static constexpr int head_dim = VARIANT_HEAD_DIM;
-    static constexpr int row_tile = VARIANT_ROW_TILE;
-    using Format = tile::KvFormat<dtype, head_dim>;
-    static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
-    static_assert(row_tile == 64 || row_tile == 128, "row_tile in the .toml: 64 or 128");
-    static_assert(VARIANT_MIN_PAGE_SIZE == 16 && VARIANT_CLUSTER_SIZE == 1 && VARIANT_OPTIONS == 0, "the .toml: p16, c1, o0");
-
-    static constexpr int tile_tokens = tile::group_tokens;
-    static constexpr int groups = 2;
-    static constexpr int row_groups = row_tile / tile::group_rows; /* that read the same tiles for other rows */
-    static constexpr int teams = groups / row_groups;              /* that take turns at the tiles */
-    static constexpr int team_warps = row_groups * tile::group_warps;
-    static constexpr int consumer_warps = groups * tile::group_warps;
-    static constexpr int consumer_threads = consumer_warps * 32;
-    static constexpr int announcer_warp = consumer_warps + 2;
-    static constexpr int warps =
-        consumer_warps + tile::group_warps; /* the last one has nothing to do: a whole warpgroup gives registers */
-    static constexpr int threads = warps * 32;
-    /* Of all threads at the start; then of those that compute, and of the others. */
-    static constexpr int registers = 65536 / threads & -8, consumer_registers = 216, other_registers = 72;
-    static_assert(consumer_registers * consumer_threads + other_registers * (threads - consumer_threads) <= registers * threads,
-                  "registers of an SM");
-
-    using TileLayout = tile::TileLayout<Format, tile_tokens>;
+struct Traits : gqa_decode::WarpgroupTraits {
     /*
      * 128 KiB in flight, beside what is being multiplied. A stage is one team's: a barrier whose rounds it does not all wait for tells it nothing, as of
      * two rounds one is like the other.
@@ -117,8 +93,7 @@ struct SharedMemory {
 constexpr int shared_bytes = offsetof(SharedMemory, sequences) + sizeof(pipeline::Sequences);
 static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of one CTA");
 
-constexpr int consumer_barrier =
-    1; /* named barrier of the consumer warps; 0 is __syncthreads, from 2 on one for each warpgroup */
+using gqa_decode::consumer_barrier, gqa_decode::Place;
 
 /* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
 
@@ -130,18 +105,6 @@ struct ConsumerState {
     Query query;
     tile::RowSoftmax softmax;
     tile::RowOutput<Traits::head_dim> output;
-};
-
-/* Where a consumer warp stands: its warpgroup, which tiles and rows that takes, and its place among the four. */
-struct Place {
-    int group, warp;
-
-    explicit __device__ __forceinline__ Place(int thread)
-        : group(thread / tile::group_threads), warp(thread % tile::group_threads / 32) {}
-    __device__ __forceinline__ int team() const { return group / Traits::row_groups; }
-    __device__ __forceinline__ int first_row_of_group() const { return group % Traits::row_groups * tile::group_rows; }
-    __device__ __forceinline__ int first_row() const { return first_row_of_group() + warp * 16; }
-    __device__ __forceinline__ void meet_group() const { ptx::named_barrier<tile::group_threads>(consumer_barrier + 1 + group); }
 };
 
 /* The tokens of a tile from `token` on, and which rows see them. */
@@ -189,7 +152,7 @@ __device__ __forceinline__ void attend(const tile::UnitRows<Traits::row_tile> &r
             if (!tokens.all_visible()) {
                 tile::mask(
                     scores, [&](int row) { return tokens.seen_by(row); }, [&](int n) { return boxes.first_token(n); },
-                    place.first_row(), lane);
+                    place.first_row_of_group() + place.warp * 16, lane);
                 unseen = ~tokens.seen_by_any();
             }
         }
@@ -213,7 +176,7 @@ __device__ __forceinline__ void attend(const tile::UnitRows<Traits::row_tile> &r
         if (unseen != 0) {
             boxes.clear_unseen_values(ring.tile(pipeline::tensor_v), unseen, place.warp * 32 + lane);
             ptx::fence_async_proxy();
-            place.meet_group();
+            ptx::named_barrier<tile::group_threads>(place.barrier());
         }
         behind = ring;
         pass_tiles(Traits::teams);
@@ -442,34 +405,5 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         Producer(params.schedule, map, {}, 0.f, tensor, 0, ring, votes).run(schedule, lane);
 }
 
-extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
-    .magic = LIBDECODE_CONTRACT_MAGIC,
-    .abi = LIBDECODE_KERNEL_ABI,
-    .family = KERNEL_FAMILY_GQA_DECODE,
-    .parameter_bytes = sizeof(gqa_decode_params),
-    .threads = Traits::threads,
-    .dynamic_shared_bytes = shared_bytes,
-    .ctas_per_sm = 1,
-    .cluster_size = 1,
-    .query_dtypes = 1u << Traits::dtype,
-    .kv_dtype = Traits::dtype,
-    .out_dtypes = pipeline::out_dtypes<Format, Slice>,
-    .head_dim = Traits::head_dim,
-    .row_tile = Traits::row_tile,
-    .tile_tokens = Traits::tile_tokens,
-    .max_box_tokens = Traits::tile_tokens,
-    .stages = Traits::stages,
-    .min_page_size = VARIANT_MIN_PAGE_SIZE,
-    .max_page_size = 1024,
-    .max_q_len = 1024,
-    .features =
-        CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
-        CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
-        CONTRACT_FEATURE_LSE_NATURAL |
-        CONTRACT_FEATURE_CONTIGUOUS_KV, /* not batch-invariant: of so many rows the records of 16 chunks would fill memory */
-    .flags = variant::contract_flags,
-    .record_bytes = sizeof(pipeline::SliceCounts),
-    .scratch_bytes = sizeof(Fold::Part),
-    .consumer_warps = Traits::consumer_warps,
-    .reserved = {},
-};
+extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT =
+    gqa_decode::contract<Slice>(shared_bytes, Traits::stages, 1u << Traits::dtype, sizeof(Fold::Part));
