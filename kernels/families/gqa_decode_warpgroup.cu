@@ -1,72 +1,127 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GQA decode with 64 or 128 rows in one pass over a KV cache whose rows are converted on their way to the tensor core: gqa_decode.cu's formula,
- * schedule, producers and contract, with the matrix instructions of warpgroups, which sm_90a has; rows of 16 bits have
- * gqa_decode_warpgroup_16bit.cu. Schedule, by role:
+ * GQA decode with 64 or 128 rows in one pass: gqa_decode.cu's formula, schedule, producers and contract, with the matrix instructions of
+ * warpgroups, which sm_90a has. Schedule, by role:
  *
- *     producer warps  one for K, one for V, as in gqa_decode.cu
+ *     producer warps  one for K, one for V, as in gqa_decode.cu; of FP8 three, which take turns at the tiles of both
  *     announcer warp  likewise
- *     consumer warps  two warpgroups. With 64 rows each takes every other tile, for all rows, so that one's exponentials run beside the
- *                     other's matrix instructions; with 128 rows each takes every tile, for half of the rows (tile/warpgroup.cuh)
- *     at a unit's end group_fold.cuh, a block of columns after the other; then, if workers share the unit, row_slice_fold.cuh
+ *     converter warps four, where KV is FP8: tiles of fp16, which are operands, out of tiles as they come (tile/converted_box.cuh)
+ *     consumer warps  two warpgroups of 64 rows each (tile/row_warpgroup.cuh). With 64 rows each takes every other tile, with 128 each takes
+ *                     every tile, for half of the rows
+ *     at a unit's end from the registers, into out, or into scratch (accumulator_fold.cuh); with 64 rows each warpgroup first hands the other
+ *                     one half of its columns
  *
- * What a warpgroup does with tile i (time runs to the right; at each bar its four warps meet, at the second one also for their turn):
+ * What a warpgroup does with tile i (time runs to the right), and what the tensor core does of it meanwhile:
  *
- *     differences of scores i to their references, any too large? | weights i, V i to registers | output i and scores i + 1, side by side
+ *     weights i of scores i   | wait for output i - 1 | begin scores i + 1, begin output i | wait for scores i + 1 | weights i + 1
+ *     output i - 1 += p V     |                       | scores i + 1 = Q K                                         | output i += p V
  *
- * Shared memory: struct SharedMemory below. Tiles first, then matrix operands: the swizzle wants them 1024-byte aligned.
+ * So the output of one tile runs beside the exponentials of the next, and the instructions of one warpgroup beside those of the other.
+ * Queries and weights are operands in registers, K and V of 16 bits as the copy engine leaves them (tile/box_warpgroup.cuh).
+ *
+ * Shared memory: struct SharedMemory below. Tiles first: the swizzle wants them 1024-byte aligned.
  */
 #include <algorithm>
 #include <cstddef>
 
 #include "abi.h"
-#include "families/gqa_decode_warpgroup.cuh"
+#include "pipeline/accumulator_fold.cuh"
+#include "pipeline/accumulator_store.cuh"
+#include "pipeline/converted_tiles.cuh"
 #include "pipeline/epilogue.cuh"
-#include "pipeline/group_fold.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/page_stream.cuh"
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/producer.cuh"
-#include "pipeline/row_slice_fold.cuh"
 #include "pipeline/skip_votes.cuh"
-#include "pipeline/tile_walk.cuh"
+#include "pipeline/slice_dealer.cuh"
 #include "ptx/registers.cuh"
+#include "tile/box_warpgroup.cuh"
+#include "tile/kv_format.cuh"
 #include "tile/row_map.cuh"
-#include "tile/warpgroup.cuh"
 #include "variant.cuh"
 
 namespace {
 
 /* --------------------------------------------------------------------------------------------------------------- traits */
 
-struct Traits : gqa_decode::WarpgroupTraits {
-    static_assert(Format::converts_query && Format::scale_bytes == 0, "the .toml: FP8");
-    static_assert(Format::steps / tile::group_warps % 2 == 0, "a chunk of e4m3 is two steps");
+struct Traits {
+    static constexpr int dtype = VARIANT_KV_DTYPE;
+    static constexpr int head_dim = VARIANT_HEAD_DIM;
+    static constexpr int row_tile = VARIANT_ROW_TILE;
+    using Format = tile::KvFormat<dtype, head_dim>;
+    static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
+    static_assert(row_tile == 64 || row_tile == 128, "row_tile in the .toml: 64 or 128");
+    static_assert(VARIANT_MIN_PAGE_SIZE == 16 && VARIANT_CLUSTER_SIZE == 1 && VARIANT_OPTIONS == 0, "the .toml: p16, c1, o0");
 
-    /* 128 KiB in flight; a stage is one team's. */
-    static constexpr int stages = std::min(65536 / TileLayout::bytes, 16) / teams * teams;
-    /* Of the result at a time: what registers hold beside a record of another worker. */
-    static constexpr int block_columns = std::min(head_dim, 64 * 64 / row_tile);
+    static constexpr int tile_tokens = tile::group_tokens;
+    static constexpr int groups = 2;
+    static constexpr int row_groups = row_tile / tile::group_rows; /* that read the same tiles for other rows */
+    static constexpr int teams = groups / row_groups;              /* that take turns at the tiles */
+    static constexpr int team_warps = row_groups * tile::group_warps;
+    static constexpr int consumer_warps = groups * tile::group_warps, consumer_threads = consumer_warps * 32;
+    static constexpr bool converts = Format::converts_query; /* and so K and V */
+    static constexpr int converter_warps = converts ? tile::group_warps : 0;
+    /* Of K, and of V; or of both, by turns. */
+    static constexpr int producer_warps = converts ? 3 : 2, producer_warp = consumer_warps + converter_warps;
+    static constexpr int announcer_warp = producer_warp + producer_warps;
+    static constexpr int warps = producer_warp + tile::group_warps; /* all of them: a whole warpgroup gives registers */
+    static constexpr int threads = warps * 32;
+    /* Of all threads at the start; then of those that compute, that convert, and of the others. */
+    static constexpr int registers = 65536 / threads & -8, consumer_registers = converts ? 200 : 216, converter_registers = 48,
+                         other_registers = converts ? 64 : 72;
+    static_assert(consumer_registers * consumer_warps + converter_registers * converter_warps +
+                          other_registers * tile::group_warps <=
+                      registers * warps,
+                  "registers of an SM");
+
+    using TileLayout = tile::TileLayout<Format, tile_tokens>;
+    /*
+     * 128 KiB in flight, beside what is being multiplied. A stage is one team's: a barrier whose rounds it does not all wait for tells it nothing, as of
+     * two rounds one is like the other. Where tiles are converted that holds for what they become, and 64 KiB are in flight.
+     */
+    static constexpr int stages = converts ? 32768 / TileLayout::bytes : 98304 / TileLayout::bytes / teams * teams;
+
+    /* What a warpgroup hands over of a unit, so many at a time; and of what parts come to. */
+    static constexpr int group_columns = head_dim / teams, square_columns = std::min(group_columns, 64);
+    static constexpr int squares = group_columns / square_columns, part_columns = 16;
+    /* The next unit's queries, beside the squares to come: else there are no registers for both. */
+    static constexpr bool takes_early = squares == 1 || !converts;
 };
 
 using Format = Traits::Format;
 using TileLayout = Traits::TileLayout;
 using Ring = pipeline::KvRing<Traits::stages, TileLayout::bytes, false>;
+using Operands = std::conditional_t<Traits::converts, pipeline::ConvertedTiles<Format, Ring>, pipeline::PlainTiles<Format, Ring>>;
 using Schedule = pipeline::SplitSchedule<1>;
 using Votes = pipeline::NoVotes;
-using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, 1, 1, Votes>;
-using Partials = pipeline::GroupPartials<Format, Traits::row_tile, Traits::teams, Traits::block_columns>;
-using Slice = pipeline::Slice<Traits::row_tile, Traits::block_columns, Traits::consumer_threads>;
-using PartFold = pipeline::RowSliceFold<Traits::row_tile, Traits::head_dim, Traits::consumer_threads>;
-using QueryRows = tile::OperandRows<Traits::row_tile>;
+using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::converts ? Traits::producer_warps : 1, 1, Votes,
+                                    Traits::stages, Traits::converts>;
+using Slice = pipeline::AccumulatorSlice<Traits::consumer_threads, Traits::square_columns, false>;
+using FoldSlice = pipeline::AccumulatorSlice<Traits::consumer_threads, Traits::part_columns, false>;
+using Fold = pipeline::AccumulatorFold<FoldSlice, Traits::group_columns / Traits::part_columns>;
+using Store = pipeline::AccumulatorStore<Format, Traits::group_columns>;
+
+/* A result on its way out, 64 columns of a warpgroup's rows at a time. */
+using Lines = uint8_t[Traits::groups][tile::group_rows * 128];
+
+/* What warpgroups with tiles of their own hand each other of the same rows: as much as there is room for at a time. */
+struct Exchange {
+    static constexpr int vectors =
+        std::min<int>(Slice::per_thread, sizeof(Lines) / (Traits::groups * tile::group_threads * Slice::width * sizeof(float)));
+    static constexpr int rounds = Slice::per_thread / vectors;
+    static_assert(rounds * vectors == Slice::per_thread, "whole rounds");
+    float output[Traits::groups][vectors][tile::group_threads][Slice::width];
+};
 
 struct SharedMemory {
     alignas(1024) uint8_t tiles[Traits::stages][2][TileLayout::bytes];
-    alignas(1024) uint8_t query[Traits::row_tile * Traits::head_dim * 2];
-    alignas(1024) uint8_t weights[Traits::groups][tile::group_weight_bytes];
-    alignas(16) Partials partials;
-    tile::GroupReferences references[Traits::groups];
-    alignas(16) float row_scale[Traits::row_tile]; /* what the products of each row are multiplied by */
+    [[no_unique_address]] Operands operands; /* tiles as they are multiplied, where they come otherwise */
+    union {
+        alignas(1024) Lines lines;
+        alignas(1024) Exchange exchange; /* before that */
+    };
+    float statistics[Traits::groups][tile::group_rows][2]; /* likewise, of each row: reference and sum */
     pipeline::KvRingBarriers<Traits::stages> barriers;
     uint32_t next_slice; /* of a unit that is added up: SliceDealer */
     pipeline::PieceQueue<Traits::row_tile> pieces;
@@ -76,217 +131,312 @@ struct SharedMemory {
 constexpr int shared_bytes = offsetof(SharedMemory, sequences) + sizeof(pipeline::Sequences);
 static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of one CTA");
 
-using gqa_decode::consumer_barrier, gqa_decode::Place;
+/* Named barrier of the consumer warps; 0 is __syncthreads, from 2 on one for each warpgroup. */
+constexpr int consumer_barrier = 1;
+
+/* Where a consumer warp stands: its warpgroup, which tiles and rows that takes, and its place among the four. */
+struct Place {
+    int group, warp;
+
+    explicit __device__ __forceinline__ Place(int thread)
+        : group(thread / tile::group_threads), warp(thread % tile::group_threads / 32) {}
+    __device__ __forceinline__ int team() const { return group / Traits::row_groups; }
+    __device__ __forceinline__ int first_row_of_group() const { return group % Traits::row_groups * tile::group_rows; }
+    __device__ __forceinline__ int barrier() const { return consumer_barrier + 1 + group; }
+};
 
 /* ------------------------------------------------------------------------------------------- consumers: one piece of a unit */
 
-using TileTokens = tile::WarpTokens<Traits::row_tile, tile::group_tokens>;
-using KeyTokens = tile::TokenFragments<Format, Traits::tile_tokens, 1>;
-using ValueTokens = tile::TokenFragments<Format, Traits::tile_tokens, tile::group_token_fragments>;
-using Scores = tile::ScoreFragment<1, tile::group_row_fragments>;
+using Boxes = tile::BoxOperands<Operands::Operands>;
+using QueryRows = tile::QueryFragment<Operands::Operands, tile::lane_rows>;
 
 /* What a consumer warp keeps over a piece. */
 struct ConsumerState {
-    tile::GroupSoftmax softmax;
-    tile::OutputFragment<Partials::steps, tile::group_row_fragments> output;
+    tile::RowQuery<Operands::Operands> query;
+    tile::RowSoftmax softmax;
+    tile::RowOutput<Traits::head_dim> output;
 };
 
-/*
- * Warpgroups that read the same tiles would come to the matrix instructions together, and to the exponentials together. So they take
- * turns: one issues while the other weighs. Those that read different tiles are apart as it is.
- */
-struct Turns {
-    static constexpr bool exist = Traits::row_groups > 1;
-    static_assert(Traits::groups == 2, "one waits for the other");
-
-    static __device__ __forceinline__ int barrier(int group) { return consumer_barrier + 1 + Traits::groups + group; }
-    /* The first turn is that of group 0, and so is the last one, which nobody takes. */
-    static __device__ __forceinline__ void open(const Place &place) {
-        if (exist && place.group == 1)
-            ptx::named_barrier_arrive<Traits::consumer_threads>(barrier(0));
-    }
-    static __device__ __forceinline__ void close(const Place &place) {
-        if (exist && place.group == 0)
-            ptx::named_barrier<Traits::consumer_threads>(barrier(0));
-    }
-    /* The warps of the group meet, too. */
-    static __device__ __forceinline__ void wait(const Place &place) {
-        if (exist)
-            ptx::named_barrier<Traits::consumer_threads>(barrier(place.group));
-        else
-            ptx::named_barrier<tile::group_threads>(place.barrier());
-    }
-    static __device__ __forceinline__ void pass(const Place &place) {
-        if (exist)
-            ptx::named_barrier_arrive<Traits::consumer_threads>(barrier(1 - place.group));
-    }
-};
-
-/* The rows of a unit as operand, a warp's eight at a time. */
-__device__ __forceinline__ void load_query(const gqa_decode_params &params, SharedMemory &shared, const tile::RowMap &rows,
-                                           int live_rows, float scale) {
-    const int thread = ptx::thread_index_here(), lane = thread % 32;
-#pragma unroll 1
-    for (int row = thread / 32 * 8; row < Traits::row_tile; row += Traits::consumer_warps * 8) {
-        tile::QueryFragment<Format, 1> query;
-        query.load(params.query, rows, row, live_rows, lane);
-        tile::store_query<Format, Traits::row_tile>(ptx::shared_address(shared.query), row, query, lane);
-        if (lane < 4) {
-            shared.row_scale[tile::row_of(row, 0, 0, lane)] = scale * query.factor[0][0];
-            shared.row_scale[tile::row_of(row, 0, 1, lane)] = scale * query.factor[0][1];
-        }
-    }
-    ptx::fence_async_proxy();
-}
-
-/* The products of each row, from the warpgroup's first on, by what that row's are to be multiplied by. */
-__device__ __forceinline__ void scale(Scores &scores, const float *row_scale, int lane) {
-#pragma unroll
-    for (int n = 0; n < tile::group_row_fragments; ++n) {
-        const float2 factors = *reinterpret_cast<const float2 *>(&row_scale[tile::row_of(0, n, 0, lane)]);
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            scores.value[0][n][i] *= i % 2 == 0 ? factors.x : factors.y;
-    }
-}
-
-using TileWalk = pipeline::TileWalk<Traits::row_tile, Traits::tile_tokens, Traits::teams, false, Ring>;
+/* The tokens of a tile from `token` on, and which rows see them. */
+using TileTokens = tile::WarpTokens<Traits::row_tile, Traits::tile_tokens>;
 
 /*
- * Attention of this warpgroup's rows over those of the piece's tiles that are its team's. While the output takes in V of a tile, the
- * scores of the next one are begun.
+ * Attention of this warpgroup's rows over those of the piece's tiles that are its team's. What is asked for every tile is read here, once, and alike
+ * for all lanes, as the compiler knows then. `is_rising`: the largest product of a row makes its largest logit, which its own scale does not tell: that
+ * may be too small to have a sign.
  */
-__device__ __forceinline__ void attend(const pipeline::AnnouncedPiece<Traits::row_tile> &piece, SharedMemory &shared, Ring &ring,
-                                       const KeyTokens &key_tokens, const ValueTokens &value_tokens, const Place &place,
-                                       ConsumerState &state, int lane) {
-    const uint32_t query = ptx::shared_address(shared.query), weights = ptx::shared_address(shared.weights[place.group]);
-    const int first_step = place.warp * Partials::steps;
-    tile::GroupReferences &references = shared.references[place.group];
-    TileWalk walk(piece.rows, piece.first_team, place.team(), ring);
-    Scores scores;
+__device__ __forceinline__ void attend(const tile::UnitRows<Traits::row_tile> &rows, uint32_t first_team, Operands::Ring &ring,
+                                       const float (&logit_scale)[tile::lane_rows], bool is_rising, const Boxes &boxes,
+                                       const Place &place, ConsumerState &state, int lane) {
+    int token = __shfl_sync(tile::full_warp, rows.first_token, 0);
+    const int end_token = __shfl_sync(tile::full_warp, rows.end_token, 0);
+    const int first_plain = __shfl_sync(tile::full_warp, rows.common.first, 0);
+    int end_plain = __shfl_sync(tile::full_warp, is_rising ? rows.common.end : 0, 0);
+    const auto pass_tiles = [&](int tiles) {
+        ring.advance(Traits::teams == 1 || token + Traits::tile_tokens < end_token ? tiles : 1);
+        token += tiles * Traits::tile_tokens;
+    };
+    if (Traits::teams == 2 && token < end_token && __any_sync(tile::full_warp, first_team != static_cast<uint32_t>(place.team())))
+        pass_tiles(1);
+    if (token >= end_token)
+        return;
+    tile::RowScores scores, p;
+    tile::RowSquare weights;
     const auto begin_scores = [&] {
         ring.wait_full(pipeline::tensor_k);
-        tile::begin_group_qk<Format, Traits::row_tile>(scores, query, place.first_row_of_group(), ring.tile(pipeline::tensor_k),
-                                                       key_tokens, lane, [&] { ring.release(pipeline::tensor_k, lane); });
+        tile::begin_row_qk(scores, state.query, ring.tile(pipeline::tensor_k), boxes);
     };
-    if (!walk.has_tile())
-        return;
+    Operands::Ring behind = ring; /* at the tile whose output is under way */
     begin_scores();
     ptx::wgmma_wait();
-    ptx::accumulator_is_ready(scores.value[0]);
-    for (;;) {
-        const TileTokens tokens = walk.tokens<tile::group_tokens>(0);
-        scale(scores, shared.row_scale + place.first_row_of_group(), lane);
-        if (!tokens.all_visible())
-            tile::mask(scores, walk.tokens<tile::fragment_tokens>(place.warp * tile::fragment_tokens), place.first_row_of_group(),
-                       lane);
-        Scores differences;
-        const bool exceeds = tile::GroupSoftmax::subtract(scores, references, differences, lane);
-        /* Behind this barrier all warps are done with the weights of the tile before, too. */
-        if (ptx::named_barrier_any<tile::group_threads>(place.barrier(), exceeds)) {
-            state.softmax.raise(scores, references, place.warp, lane, place.barrier());
-            tile::shrink_output(state.output, references.shrink, lane);
-            (void)tile::GroupSoftmax::subtract(scores, references, differences, lane);
+    for (bool is_first = true;; is_first = false) {
+        ptx::accumulator_is_ready(scores.value);
+        ring.release(pipeline::tensor_k, lane);
+        float scale[tile::lane_rows] = {logit_scale[0], logit_scale[1]};
+        const auto make_logits = [&] {
+            tile::scale(scores, scale);
+            scale[0] = scale[1] = 1.f;
+        };
+        uint64_t unseen = 0; /* by any row */
+        if (token < first_plain || token + Traits::tile_tokens > end_plain) {
+            const TileTokens tokens{rows, rows.are_alike, token, end_token, rows.common};
+            make_logits();
+            if (!tokens.all_visible()) {
+                const int thread = ptx::thread_index_here(); /* anew: what follows from it would take registers from the tiles */
+                const Place here(thread);
+                tile::mask(
+                    scores, [&](int row) { return tokens.seen_by(row); }, [&](int n) { return boxes.first_token(n); },
+                    here.first_row_of_group() + here.warp * 16, thread % 32);
+                unseen = ~tokens.seen_by_any();
+            }
         }
-        state.softmax.weigh<Format::matrix_dtype>(differences, weights, place.warp, lane);
-        ptx::fence_async_proxy();
-
-        tile::GroupValues<Partials::steps> values; /* while the other warps come to the barrier */
-        ring.wait_full(pipeline::tensor_v);
-        if (tokens.all_visible())
-            values.load<false, Format>(ring.tile(pipeline::tensor_v), value_tokens, tokens, first_step, lane);
-        else
-            values.load<true, Format>(ring.tile(pipeline::tensor_v), value_tokens, tokens, first_step, lane);
-        Turns::wait(place);
-        tile::begin_group_pv<Format>(state.output, values, weights);
-        ring.release(pipeline::tensor_v, lane);
-
-        walk.next();
-        const bool has_next = walk.has_tile();
-        if (has_next)
-            begin_scores();
-        Turns::pass(place);
+        float sums[tile::lane_rows];
+        if (is_first || state.softmax.weigh(scores, scale, p, sums)) {
+            state.softmax.raise(scores, scale, state.output);
+            if (state.softmax.is_large()) {
+                make_logits();
+                end_plain = 0; /* from now on logits are made before references are taken from them */
+            }
+            (void)state.softmax.weigh(scores, scale, p, sums);
+        }
+        state.softmax.sum[0] += sums[0];
+        state.softmax.sum[1] += sums[1];
+        ring.wait_full(pipeline::tensor_v); /* here: else ptxas takes the next wait ahead of exponentials */
         ptx::wgmma_wait();
-#pragma unroll
-        for (int step = 0; step < Partials::steps; ++step)
-            ptx::accumulator_is_ready(state.output.value[step]);
-        if (!has_next)
+        ptx::accumulator_is_ready(state.output.value);
+        if (!is_first)
+            behind.release(pipeline::tensor_v, lane);
+        weights.pack<Format::matrix_dtype>(p);
+        if (unseen != 0) {
+            const int thread = ptx::thread_index_here();
+            boxes.clear_unseen_values(ring.tile(pipeline::tensor_v), unseen, thread % tile::group_threads);
+            ptx::fence_async_proxy();
+            ptx::named_barrier<tile::group_threads>(Place(thread).barrier());
+        }
+        behind = ring;
+        pass_tiles(Traits::teams);
+        if (token >= end_token)
             break;
-        ptx::accumulator_is_ready(scores.value[0]);
+        begin_scores();
+        tile::begin_row_pv(state.output, weights, behind.tile(pipeline::tensor_v), boxes);
+        ptx::wgmma_wait_but<1>();
+    }
+    tile::begin_row_pv(state.output, weights, behind.tile(pipeline::tensor_v), boxes);
+    ptx::wgmma_wait();
+    ptx::accumulator_is_ready(state.output.value);
+    behind.release(pipeline::tensor_v, lane);
+}
+
+/* Where results go: their stores count rows and columns from the warpgroup's first on. */
+struct StorePlace {
+    const int group; /* of the columns */
+
+    __device__ __forceinline__ StorePlace(const Place &place, int lane)
+        : group(place.group / Traits::row_groups), warp_(place.warp), lane_(lane) {}
+    __device__ __forceinline__ int warp() const { return warp_; }
+    __device__ __forceinline__ int lane() const { return lane_; }
+    __device__ __forceinline__ int first_row() const { return warp_ * 16; }
+
+  private:
+    const int warp_, lane_;
+};
+
+/* A square of the warpgroup's columns. */
+__device__ __forceinline__ void take_square(Slice &result, const ConsumerState &state, int square) {
+    result.take(state.output.value, 0);
+#pragma unroll
+    for (int i = 1; i < Traits::head_dim / Traits::square_columns; ++i) {
+        if (i == square)
+            result.take(state.output.value, i * (Traits::square_columns / 8));
     }
 }
 
 /*
- * The piece's result, from what the warpgroups have of it, a block of columns after the other: a whole unit's into out, a part into scratch,
- * whose slices fall to whichever worker has time. row_map(row): of the unit's rows from that one on.
+ * Of either warpgroup's tiles together, half of the columns: result's statistics, which are this one's, become those of both. Products are rounded before
+ * they are added, so that it does not matter which of the two had which tiles.
  */
-template <class MakeRowMap>
-__device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMemory &shared,
-                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, MakeRowMap row_map,
-                                       const ConsumerState &state) {
-    const auto meet = [] { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); };
-    const pipeline::Piece &piece = announced.piece;
-    const int live_rows = announced.rows.live_rows;
-    const Place place(ptx::thread_index_here());
-    const PartFold parts(params.records, params.scratch, piece);
-    const bool is_part = piece.parts.count > 1;
-    shared.partials.store_statistics(state.softmax, shared.references[place.group], place.team(), place.first_row_of_group(),
-                                     place.barrier());
-#pragma unroll 1
-    for (int block = 0; block < Partials::blocks; ++block) {
-        shared.partials.store_output(state.output, block, place.team(), place.first_row_of_group());
-        meet();
-        Slice result(live_rows);
-        shared.partials.fold(result, announced.first_team);
-        const int first_column = block * Traits::block_columns;
-        if (is_part)
-            parts.leave(result, first_column);
-        else
-            pipeline::store_unit<Format>(params.output, row_map(0), result, first_column, params.query.head_dim);
-        meet(); /* the block has been folded */
+template <class Meet>
+__device__ __forceinline__ void fold_teams(SharedMemory &shared, Slice &result, const ConsumerState &state, const Place &place,
+                                           int lane, Meet meet) {
+    const int other = 1 - place.group, thread = place.warp * 32 + lane, row = place.warp * 16 + lane / 4;
+    meet(); /* all lines of the unit before have left */
+#pragma unroll
+    for (int i = 0; i < Slice::statistics; ++i) {
+        if (lane % 4 == 0)
+            *reinterpret_cast<float2 *>(shared.statistics[place.group][row + i * 8]) =
+                make_float2(result.reference[i], result.sum[i]);
     }
-    if (!is_part)
-        return;
-    pipeline::SliceDealer dealer(parts.counts(), piece.parts.num_workers, PartFold::slices, shared.next_slice,
-                                 ptx::thread_index_here() == 0, meet);
-    dealer.arrive(piece.is_last);
-#pragma unroll 1
-    for (uint32_t slice = dealer.take(); slice < PartFold::slices; slice = dealer.take()) {
-        const int first_row = static_cast<int>(slice) * PartFold::slice_rows;
-        PartFold::Slice result(max(live_rows - first_row, 0));
-        parts.take(result, slice);
-        dealer.ask();
-        pipeline::store_unit<Format>(params.output, row_map(first_row), result, 0, params.query.head_dim);
+    Slice sent(0);
+    take_square(sent, state, other);
+    take_square(result, state, place.group);
+    float own_weight[Slice::statistics], other_weight[Slice::statistics];
+#pragma unroll
+    for (int round = 0; round < Exchange::rounds; ++round) {
+        constexpr int vectors = Exchange::vectors;
+#pragma unroll
+        for (int i = 0; i < vectors; ++i) {
+            const float(&vector)[Slice::width] = sent.value[round * vectors + i];
+            *reinterpret_cast<float4 *>(shared.exchange.output[other][i][thread]) =
+                make_float4(vector[0], vector[1], vector[2], vector[3]);
+        }
+        meet();
+#pragma unroll
+        for (int i = 0; round == 0 && i < Slice::statistics; ++i) {
+            const float2 statistics = *reinterpret_cast<const float2 *>(shared.statistics[other][row + i * 8]);
+            const float largest = fmaxf(result.reference[i], statistics.x), common = tile::finite_reference(largest);
+            own_weight[i] = ptx::exp2_approx(result.reference[i] - common);
+            other_weight[i] = ptx::exp2_approx(statistics.x - common);
+            result.reference[i] = largest;
+            result.sum[i] = __fadd_rn(__fmul_rn(result.sum[i], own_weight[i]), __fmul_rn(statistics.y, other_weight[i]));
+        }
+#pragma unroll
+        for (int i = 0; i < vectors; ++i) {
+            const float4 vector = *reinterpret_cast<const float4 *>(shared.exchange.output[place.group][i][thread]);
+            const float of_other[Slice::width] = {vector.x, vector.y, vector.z, vector.w};
+            float(&own)[Slice::width] = result.value[round * vectors + i];
+#pragma unroll
+            for (int j = 0; j < Slice::width; ++j)
+                own[j] = __fadd_rn(__fmul_rn(own[j], own_weight[i % 2]), __fmul_rn(of_other[j], other_weight[i % 2]));
+        }
+        meet(); /* what was exchanged has been read */
     }
 }
 
-__device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Ring ring, int warp, int lane) {
+/*
+ * The piece's result out of the registers, a square of columns after the other: a whole unit's into out, a part into scratch, whose slices
+ * fall to whichever worker has time. `rows`: of the warpgroup's.
+ */
+template <class ResultIsTaken>
+__device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMemory &shared,
+                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const tile::RowMap &rows,
+                                       const ConsumerState &state, float output_scale, ResultIsTaken result_is_taken) {
+    const int thread = ptx::thread_index_here(),
+              lane = thread % 32; /* anew: else ptxas keeps what follows from it over the tiles */
+    const Place place(thread);
+    const pipeline::Piece &piece = announced.piece;
+    const StorePlace store_place(place, lane);
+    const auto meet = [] { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); };
+    const int live_rows = max(announced.rows.live_rows - place.first_row_of_group(), 0);
+    Slice result(live_rows);
+#pragma unroll
+    for (int i = 0; i < Slice::statistics; ++i) {
+        result.reference[i] = state.softmax.reference[i] == tile::RowSoftmax::lowest ? -INFINITY : state.softmax.reference[i];
+        result.sum[i] = state.softmax.row_sum(i);
+    }
+    if constexpr (Traits::teams == 2)
+        fold_teams(shared, result, state, place, lane, meet);
+    const Store output(params.output, rows, live_rows, store_place);
+    const int end_column = params.query.head_dim - store_place.group * Traits::group_columns;
+    float scale[tile::lane_rows] = {};
+    const auto store = [&](const auto &columns, int column) {
+        __syncwarp(); /* the columns before have left */
+        output.store(columns, scale, store_place, column, ptx::shared_address(shared.lines[place.group]), end_column);
+    };
+    const Fold fold(params.records, params.scratch, piece);
+    const bool is_part = piece.parts.count > 1;
+    if (Traits::takes_early)
+        result_is_taken();
+    if (!is_part)
+        output.finish(result, store_place, store_place.group == 0, output_scale, scale);
+#pragma unroll 1
+    for (int square = 0; square < Traits::squares; ++square) {
+        if constexpr (Traits::teams == 1)
+            take_square(result, state, square);
+        if (is_part)
+            fold.leave(result, square * (Traits::square_columns / Traits::part_columns));
+        else
+            store(result, square * Traits::square_columns);
+    }
+    if (!Traits::takes_early)
+        result_is_taken();
+    if (!is_part)
+        return;
+    constexpr uint32_t slices = Traits::group_columns / Traits::part_columns;
+    pipeline::SliceDealer dealer(fold.counts(), piece.parts.num_workers, slices, shared.next_slice, ptx::thread_index_here() == 0,
+                                 meet);
+    dealer.arrive(piece.is_last);
+#pragma unroll 1
+    for (uint32_t slice = dealer.take(); slice < slices; slice = dealer.take()) {
+        FoldSlice sum(live_rows);
+        fold.take(sum, static_cast<int>(slice));
+        dealer.ask();
+        output.finish(sum, store_place, store_place.group == 0 && slice == 0, output_scale, scale);
+        store(sum, static_cast<int>(slice) * Traits::part_columns);
+    }
+}
+
+__device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Operands::Ring ring, int warp,
+                                        int lane) {
     const Place place(warp * 32);
-    const int box_tokens = params.schedule.box_tokens;
-    const KeyTokens key_tokens(place.warp * tile::fragment_tokens, box_tokens, false, lane);
-    const ValueTokens value_tokens(0, box_tokens, false, lane);
-    Turns::open(place);
+    const Boxes boxes(Traits::converts ? Traits::tile_tokens : params.schedule.box_tokens);
+    const auto rows_of = [&](const pipeline::AnnouncedPiece<Traits::row_tile> &announced) {
+        return tile::RowMap(params.schedule.group_size, announced.rows.first_query_token, announced.piece.kv_head,
+                            announced.piece.row_pass * Traits::row_tile + Place(ptx::thread_index_here()).first_row_of_group());
+    };
+    /* Asked for while the piece before is handed over. */
+    QueryRows query_rows;
+    const auto load_query = [&](const pipeline::AnnouncedPiece<Traits::row_tile> &announced) {
+        const Place here(ptx::thread_index_here());
+        if (!announced.piece.end_of_work)
+            query_rows.load_raw(params.query, rows_of(announced), here.warp * 16,
+                                max(announced.rows.live_rows - here.first_row_of_group(), 0), lane);
+    };
+    /* Read here, once: memory answers late. */
+    const float bmm1_scale = tile::scale_log2(params.query), output_scale = pipeline::output_scale<Format>(params.output);
+    ConsumerState state;
+    load_query(shared.pieces.wait_named(0));
     for (uint32_t number = 0;; ++number) {
         const auto &announced = shared.pieces.wait_named(number);
-        const pipeline::Piece &piece = announced.piece;
-        if (piece.end_of_work)
+        if (announced.piece.end_of_work)
             break;
-        const auto row_map = [&](int first_row) {
-            return tile::RowMap(params.schedule.group_size, announced.rows.first_query_token, piece.kv_head,
-                                piece.row_pass * Traits::row_tile + first_row);
-        };
-        load_query(params, shared, row_map(0), announced.rows.live_rows, tile::scale_log2(params.query) * Format::k_scale);
-        shared.pieces.wait_described(number);
-        ConsumerState state;
-        state.softmax.clear(shared.references[place.group], place.warp * 32 + lane);
+        float logit_scale[tile::lane_rows]; /* of the lane's rows */
+        state.query.prepare(query_rows, params.query, bmm1_scale, logit_scale, lane);
+        state.softmax.clear();
         state.output.clear();
-        ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); /* Q is there */
-        attend(announced, shared, ring, key_tokens, value_tokens, place, state, lane);
+        shared.pieces.wait_described(number);
+        attend(announced.rows, announced.first_team, ring, logit_scale, bmm1_scale >= 0.f, boxes, place, state, lane);
         number = announced.number; /* anew: kept over the loop it would take a register from it */
-        finish(params, shared, announced, row_map, state);
+        finish(params, shared, announced, rows_of(announced), state, output_scale,
+               [&] { load_query(shared.pieces.wait_named(number + 1)); });
         shared.pieces.pop(number);
     }
-    Turns::close(place);
+}
+
+/* ------------------------------------------------------------------------------------------------------------- producers */
+
+/* `warp`: of the producers. */
+__device__ __forceinline__ void produce(const gqa_decode_params &params, Schedule &schedule, const Ring &ring, int warp,
+                                        int lane) {
+    Votes votes;
+    if constexpr (Traits::converts) {
+        Producer(params.schedule, &params.k_map, {}, 0.f, pipeline::tensor_k, warp, ring, votes, &params.v_map)
+            .run(schedule, lane);
+    } else {
+        const bool is_of_k = warp == 0;
+        Producer(params.schedule, is_of_k ? &params.k_map : &params.v_map, {}, 0.f,
+                 is_of_k ? pipeline::tensor_k : pipeline::tensor_v, 0, ring, votes)
+            .run(schedule, lane);
+    }
 }
 
 } // namespace
@@ -298,16 +448,16 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
 
     ptx::wait_for_preceding_kernel();
     const bool is_consumer = warp < Traits::consumer_warps;
-    const pipeline::Tensor tensor = warp == Traits::consumer_warps ? pipeline::tensor_k : pipeline::tensor_v;
-    const void *const map = tensor == pipeline::tensor_k ? &params.k_map : &params.v_map;
     Schedule schedule(params.schedule, shared.sequences, blockIdx.x, 0);
-    if (!is_consumer) {
+    if (warp >= Traits::producer_warp) {
         schedule.issue_length_loads();
-        ptx::prefetch_tensor_map(map);
+        ptx::prefetch_tensor_map(&params.k_map);
+        ptx::prefetch_tensor_map(&params.v_map);
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         shared.sequences = pipeline::Sequences(params.schedule);
-        Ring::initialise(shared.barriers, 1, Traits::team_warps);
-        shared.pieces.initialise(Traits::consumer_threads);
+        Ring::initialise(shared.barriers, 1, Traits::converts ? Operands::tensor_warps : Traits::team_warps);
+        shared.operands.initialise(Traits::team_warps);
+        shared.pieces.initialise(Traits::consumer_threads + Traits::converter_warps * 32);
         ptx::fence_mbarrier_init();
     } else if (warp == 1) {
         pipeline::prefetch_page_table(params.schedule, lane);
@@ -315,10 +465,14 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     __syncthreads();
 
     const Ring ring(shared.barriers, shared.tiles);
-    Votes votes;
     if (is_consumer) {
         ptx::take_registers<Traits::consumer_registers>();
-        consume(params, shared, ring, warp, lane);
+        consume(params, shared, shared.operands.ring(ring), warp, lane);
+        return;
+    }
+    if (warp < Traits::producer_warp) {
+        ptx::give_registers<Traits::converter_registers>();
+        shared.operands.convert(shared.pieces, ring, warp - Traits::consumer_warps, lane);
         return;
     }
     ptx::give_registers<Traits::other_registers>();
@@ -327,9 +481,41 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         pipeline::announce<false, Traits::tile_tokens, Traits::teams>(params.schedule, params.query, schedule, shared.pieces,
                                                                       lane);
     else if (warp < Traits::announcer_warp)
-        Producer(params.schedule, map, {}, 0.f, tensor, 0, ring, votes).run(schedule, lane);
+        produce(params, schedule, ring, warp - Traits::producer_warp, lane);
 }
 
-extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = gqa_decode::contract<Slice>(
-    shared_bytes, Traits::stages, 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3,
-    sizeof(PartFold::Part));
+/* What is converted anyway may be of any dtype, as queries. */
+constexpr uint32_t query_dtypes =
+    Traits::converts ? 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3 : 1u << Traits::dtype;
+
+extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
+    .magic = LIBDECODE_CONTRACT_MAGIC,
+    .abi = LIBDECODE_KERNEL_ABI,
+    .family = KERNEL_FAMILY_GQA_DECODE,
+    .parameter_bytes = sizeof(gqa_decode_params),
+    .threads = Traits::threads,
+    .dynamic_shared_bytes = shared_bytes,
+    .ctas_per_sm = 1,
+    .cluster_size = 1,
+    .query_dtypes = query_dtypes,
+    .kv_dtype = Traits::dtype,
+    .out_dtypes = pipeline::out_dtypes<Format, Slice>,
+    .head_dim = Traits::head_dim,
+    .row_tile = Traits::row_tile,
+    .tile_tokens = Traits::tile_tokens,
+    .max_box_tokens = Traits::tile_tokens,
+    .stages = Traits::stages,
+    .min_page_size = VARIANT_MIN_PAGE_SIZE,
+    .max_page_size = 1024,
+    .max_q_len = 1024,
+    .features =
+        CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
+        CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
+        CONTRACT_FEATURE_LSE_NATURAL |
+        CONTRACT_FEATURE_CONTIGUOUS_KV, /* not batch-invariant: of so many rows the records of 16 chunks would fill memory */
+    .flags = variant::contract_flags,
+    .record_bytes = sizeof(pipeline::SliceCounts),
+    .scratch_bytes = sizeof(Fold::Part),
+    .consumer_warps = Traits::consumer_warps,
+    .reserved = {},
+};

@@ -67,6 +67,10 @@ struct AccumulatorStore {
     template <class S, class Place>
     __device__ __forceinline__ void store(const S &result, const float (&scale)[tile::lane_rows], const Place &place,
                                           int first_column, uint32_t line, int end_column = group_columns) const {
+        if constexpr (Format::converts_query) {
+            if (output.dtype > KERNEL_DTYPE_FP16)
+                return store_narrow(result, scale, place, first_column, line, end_column);
+        }
         constexpr int fragments = S::part_columns / 16;
         const int part = first_column % square_columns / S::part_columns; /* of the square */
         tile::RowSquare columns;
@@ -93,6 +97,48 @@ struct AccumulatorStore {
             ptx::load_shared(words, tile::SquareRows::at(line, row(i, place), column(place) * 2));
             if (row(i, place) < live_rows)
                 *reinterpret_cast<uint4 *>(out + element[i]) = make_uint4(words[0], words[1], words[2], words[3]);
+        }
+    }
+
+  private:
+    /*
+     * FP8 and NVFP4: 32 columns at a time pass through `line` in f32, of which a lane has sixteen of a row, as many as have a scale of NVFP4.
+     */
+    template <class S, class Place>
+    __device__ __forceinline__ void store_narrow(const S &result, const float (&scale)[tile::lane_rows], const Place &place,
+                                                 int first_column, uint32_t line, int end_column) const {
+        constexpr int columns = S::part_columns < 32 ? S::part_columns : 32, width = tile::block_dims;
+        const int of_row = place.first_row() + place.lane() / 2, in_line = place.lane() % 2 * width;
+        const int of_group = place.group * group_columns;
+        /* Columns are one exclusive or further, and the thread's second row lies where its first one does, eight rows on. */
+        const uint32_t put = tile::SquareRows::at(line, static_cast<int>(result.row(0)), place.lane() % 4 * 8);
+        const uint32_t take = tile::SquareRows::at(line, of_row, in_line * 4);
+#pragma unroll
+        for (int first = 0; first < S::part_columns; first += columns) {
+#pragma unroll
+            for (int i = first / 8; i < (first + columns) / 8; ++i) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    ptx::store_shared((put ^ ((i - first / 8) / 2 * 2 + half) * 32) + i % 2 * 8 * tile::SquareRows::line_bytes,
+                                      {__float_as_uint(result.value[i][half * 2] * scale[i % 2]),
+                                       __float_as_uint(result.value[i][half * 2 + 1] * scale[i % 2])});
+            }
+            __syncwarp();
+            const int column = first_column + first + in_line;
+            if (of_row < live_rows && in_line < columns && column < end_column) {
+                float value[width];
+#pragma unroll
+                for (int j = 0; j < width; j += 4) {
+                    uint32_t words[4];
+                    ptx::load_shared(words, take ^ j * 4);
+#pragma unroll
+                    for (int k = 0; k < 4; ++k)
+                        value[j + k] = __uint_as_float(words[k]);
+                }
+                tile::store_output<out_dtypes<Format, S>>(output, rows, of_row, of_group + column, of_group + end_column,
+                                                          rows.output_offset(output, of_row) + of_group + column, value);
+            }
+            __syncwarp();
         }
     }
 };

@@ -53,6 +53,10 @@ class KvRing {
 
     /* Consumer: the tile is in shared memory. */
     __device__ __forceinline__ void wait_full(Tensor tensor) const { wait(full_barrier(tensor), phase_); }
+    /* Likewise, whether it is, for the whole warp. */
+    __device__ __forceinline__ bool is_full(Tensor tensor) const {
+        return !__any_sync(0xffffffffu, !ptx::mbarrier_try_wait(full_barrier(tensor), phase_));
+    }
     /* Consumer: this warp has read the tile. */
     __device__ __forceinline__ void release(Tensor tensor, int lane) const {
         if (!lanes_write)
@@ -63,6 +67,24 @@ class KvRing {
     /* Producer: every consumer has read what was there; in the first round nothing was. */
     __device__ __forceinline__ void wait_empty(Tensor tensor) const {
         wait(empty_ + (stage_ * tensors + tensor) * 8, phase_ ^ 1u);
+    }
+
+    /* Producer whose threads have written the tile: all of this warp's have, and what reads it sees that. */
+    __device__ __forceinline__ void complete(Tensor tensor, int lane) const {
+        static_assert(!lanes_write, "else each lane arrives");
+        __syncwarp();
+        if (lane == 0)
+            ptx::mbarrier_arrive(full_barrier(tensor));
+    }
+
+    /* Where another ring of as many stages stands in its own. */
+    template <class Other>
+    __device__ __forceinline__ KvRing beside(const Other &other) const {
+        static_assert(Other::num_stages == stages, "rings that go round together");
+        KvRing ring = *this;
+        ring.stage_ = other.stage();
+        ring.phase_ = other.phase();
+        return ring;
     }
 
     /* At most by as many tiles as there are stages. */

@@ -235,13 +235,13 @@ struct LatentSeesaw {
         ring.release_last_line(place.group, place.lane());
 
         if constexpr (masked) {
-            tile::scale(scores, scale);
+            tile::scale(scores, {scale, scale});
             tile::cap(scores, view.soft_cap());
             view.mask(scores, seen, place);
             scale = 1.f;
         }
         tile::RowSquare weights;
-        state.softmax.raise(scores, scale, state.output);
+        state.softmax.raise(scores, {scale, scale}, state.output);
         const uint32_t square = ptx::shared_address(shared.weights);
         const int warp = place.warp(), lane = place.lane();
         state.softmax.template weigh<dtype>(scores, scale, weights,

@@ -31,11 +31,12 @@ __device__ __forceinline__ void prefetch_page_table(const schedule_params &param
 struct PageBatch {
     Piece piece;              /* end_of_work: there are no more batches */
     int first_box, num_boxes; /* 0 boxes: a piece without visible tokens */
-    int page;                 /* of this lane's box */
+    int page, v_page;         /* of this lane's box; of V, where the stream is of both tensors */
     bool has_newest;          /* rows, in each of its tiles: history.cuh */
 };
 
-template <class Schedule, int tile_tokens>
+/* `of_both`: of K and V, page ids of each. */
+template <class Schedule, int tile_tokens, bool of_both = false>
 class PageStream {
   public:
     /* `table_offset`: from an entry of the page table to the one that this tensor uses. */
@@ -57,9 +58,16 @@ class PageStream {
         if (rarely(is_history_final(params_)))
             end_with_history(batch);
         batch.page = piece_.request; /* where there is no table */
-        if (lane_ < batch.num_boxes && params_.page_table != nullptr)
-            batch.page = table_[piece_.request * params_.page_table_request_stride +
-                                piece_.kv_head * params_.page_table_head_stride + ((box_ + lane_) >> pages_shift_)];
+        if (of_both)
+            batch.v_page = batch.page;
+        if (lane_ < batch.num_boxes && params_.page_table != nullptr) {
+            const int32_t *const entry =
+                &table_[piece_.request * params_.page_table_request_stride + piece_.kv_head * params_.page_table_head_stride +
+                        ((box_ + lane_) >> pages_shift_)];
+            batch.page = *entry;
+            if (of_both)
+                batch.v_page = entry[params_.page_table_v_offset];
+        }
         box_ += batch.num_boxes;
         return batch;
     }

@@ -10,7 +10,6 @@
  *     warp_fold.cuh           warps of a CTA, through shared memory; row_part_fold.cuh where there is little of it
  *     cluster_exchange.cuh    CTAs of a cluster: every thread pushes its columns into the CTA that owns them
  *     worker_fold.cuh         workers: records in global memory; the last to arrive folds them in the order of the workers
- *     row_slice_fold.cuh      the same where there are many rows: parts in scratch, which all fold that have time (slice_dealer.cuh)
  *
  * Results of MLA, which have many columns, change hands as fp16 at the second and third (part_halves.cuh).
  *

@@ -2,7 +2,8 @@
 /*
  * producer.cuh: the warps that fill the ring with the tiles of one tensor, K or V: the boxes of all their worker's pieces, one after
  * the other, so that short units keep the memory queue full. Copies are issued one per lane. Warps take turns at the tiles, or, where a tile
- * takes many copies, bring a part of each.
+ * takes many copies, bring a part of each. A warp takes some 1,200 clocks for a tile of four boxes of FP8, of which 64 tokens come in 950: there
+ * several take turns, each at both tensors.
  *
  * More copies at a time than memory needs to be busy make the first ones, which consumers wait for, come later: short pieces take longer.
  * Beside a kernel ahead that is to be waited for anyway it costs nothing. So a ring may have stages that are filled for a final history
@@ -30,9 +31,9 @@ struct ScaleBlocks {
     uint32_t num_pages = 0;
 };
 
-/* `usual_stages`: that are filled for all other pieces. */
+/* `usual_stages`: that are filled for all other pieces. `of_both`: a warp brings K and V of its tiles. */
 template <class Format, class Ring, int tile_tokens, int warps, int cluster_size, class Votes,
-          int usual_stages = Ring::num_stages>
+          int usual_stages = Ring::num_stages, bool of_both = false>
 class Producer {
   public:
     static constexpr int scale_arrivals = 32; /* on the barrier of a tile whose scales come along: every lane's */
@@ -52,10 +53,11 @@ class Producer {
                params.box_tokens * many_boxes <= tile_tokens;
     }
 
-    /* `map`: the tensor's. `warp`: of those that share it. */
+    /* `map`: the tensor's, or K's; then `v_map` is V's. `warp`: of those that share it. */
     __device__ __forceinline__ Producer(const schedule_params &params, const void *map, const ScaleBlocks &scales,
-                                        float skip_factor, Tensor tensor, uint32_t warp, Ring ring, Votes &votes)
-        : params_(params), map_(map), scales_(scales.source), has_scale_blocks_(scales.exist),
+                                        float skip_factor, Tensor tensor, uint32_t warp, Ring ring, Votes &votes,
+                                        const void *v_map = nullptr)
+        : params_(params), map_(map), v_map_(v_map), scales_(scales.source), has_scale_blocks_(scales.exist),
           scale_page_stride_(Format::scale_bytes > 0 ? scales.source->page_stride : 0), num_pages_(scales.num_pages),
           box_shift_(__ffs(params.box_tokens) - 1), copies_shift_(__ffs(params.copies_per_box) - 1), tensor_(tensor), warp_(warp),
           box_bytes_(params.box_tokens * Format::row_bytes), ring_(ring),
@@ -73,7 +75,8 @@ class Producer {
     __device__ __forceinline__ void run(Schedule &schedule, int lane, BeforePiece before_piece) {
         if (!reads_ahead_ && warp_ > 0)
             return;
-        PageStream<Schedule, tile_tokens> stream(params_, schedule, tensor_ == tensor_v ? params_.page_table_v_offset : 0);
+        PageStream<Schedule, tile_tokens, of_both> stream(params_, schedule,
+                                                          tensor_ == tensor_v ? params_.page_table_v_offset : 0);
         const int boxes_per_tile = tile_tokens >> (__ffs(params_.box_tokens) - 1);
         PageBatch batch = stream.next();
         for (uint32_t number = 0; !batch.piece.end_of_work;) {
@@ -102,6 +105,7 @@ class Producer {
                     else if (!reads_ahead_ || shares_tiles_ || is_its_turn())
                         load_tile(batch, box, boxes, lane);
                     ring_.advance();
+                    turn_ = has_whole_rounds || turn_ + 1 == warps ? 0 : turn_ + 1;
                 }
                 if (box == prefetch_at_box)
                     upcoming = stream.next();
@@ -117,6 +121,16 @@ class Producer {
      * line, where rows are copied line by line. Where K and V are one tensor there is one KV head, whatever the schedule makes of it.
      */
     __device__ __forceinline__ void load_tile(const PageBatch &batch, int first, int boxes, int lane) {
+        if constexpr (of_both) {
+            static_assert(usual_stages == Ring::num_stages && !Votes::exist && Format::scale_bytes == 0, "all stages, always");
+            load_tile(batch, tensor_k, map_, batch.page, first, boxes, lane);
+            load_tile(batch, tensor_v, v_map_, batch.v_page, first, boxes, lane);
+        } else {
+            load_tile(batch, tensor_, map_, batch.page, first, boxes, lane);
+        }
+    }
+    __device__ __forceinline__ void load_tile(const PageBatch &batch, Tensor tensor, const void *map, int page_of_lane, int first,
+                                              int boxes, int lane) {
         int begin = 0, end = boxes; /* of the boxes, what this warp brings */
         if (shares_tiles_) {
             begin = boxes * static_cast<int>(warp_) / warps;
@@ -124,17 +138,17 @@ class Producer {
         }
         const int of_warp = lane >> copies_shift_, line = lane - (of_warp << copies_shift_), of_tile = begin + of_warp;
         const int box = batch.first_box + first, source = (first + of_tile) & 31;
-        const uint32_t barrier = ring_.full_barrier(tensor_);
-        wait_empty(batch.piece);
+        const uint32_t barrier = ring_.full_barrier(tensor);
+        wait_empty(batch.piece, tensor);
         if (rarely(waits_for_votes_) && !votes_.wait(ring_.stage(), ring_.phase())) {
             boxes = 0;
             end = begin;
         }
-        const int page = __shfl_sync(tile::full_warp, batch.page, source);
+        const int page = __shfl_sync(tile::full_warp, page_of_lane, source);
         if (of_tile < end) {
             const int token_in_page = ((box + of_tile) * params_.box_tokens) & (params_.page_size.value - 1);
             const uint32_t line_bytes = params_.box_tokens * Format::Rows::line_bytes;
-            ptx::copy_tensor_5d(ring_.tile(tensor_) + of_tile * box_bytes_ + line * line_bytes, map_,
+            ptx::copy_tensor_5d(ring_.tile(tensor) + of_tile * box_bytes_ + line * line_bytes, map,
                                 line * (Format::Rows::line_bytes / Format::copied_element_bytes), token_in_page, 0,
                                 Ring::num_tensors == 1 ? 0 : batch.piece.kv_head, page, barrier);
         }
@@ -151,20 +165,21 @@ class Producer {
         __syncwarp();
     }
 
-    __device__ __forceinline__ bool is_its_turn() const { return ring_.stage() % warps == warp_; }
+    static constexpr bool has_whole_rounds = Ring::num_stages % warps == 0; /* a warp's tiles have the same stages in each */
+    __device__ __forceinline__ bool is_its_turn() const { return (has_whole_rounds ? ring_.stage() % warps : turn_) == warp_; }
 
     /*
      * Until the tile's place is free; or, with usual_stages, a later one of the same team, which reads its tiles in order: this tile's
      * place is free then, too.
      */
-    __device__ __forceinline__ void wait_empty(const Piece &piece) const {
+    __device__ __forceinline__ void wait_empty(const Piece &piece, Tensor tensor) const {
         if constexpr (usual_stages == Ring::num_stages) {
-            ring_.wait_empty(tensor_);
+            ring_.wait_empty(tensor);
         } else {
             Ring place = ring_;
             if (!reads_ahead_ && (piece.end_box - piece.first_box) << box_shift_ < long_piece_tokens)
                 place.advance(Ring::num_stages - usual_stages);
-            place.wait_empty(tensor_);
+            place.wait_empty(tensor);
         }
     }
 
@@ -216,7 +231,7 @@ class Producer {
     }
 
     const schedule_params &params_;
-    const void *const map_;
+    const void *const map_, *const v_map_;
     const row_source *const scales_;
     const bool has_scale_blocks_;
     const uint64_t scale_page_stride_;
@@ -226,6 +241,7 @@ class Producer {
     const uint32_t warp_;
     const int box_bytes_;
     Ring ring_;
+    uint32_t turn_ = 0;
     const bool waits_for_votes_, reads_ahead_, shares_tiles_;
     Votes &votes_;
 };

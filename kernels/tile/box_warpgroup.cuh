@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * box_warpgroup.cuh: row_warpgroup.cuh on tiles of boxes, as TileRows has them: K and V of batch decode, of 16-bit elements.
+ * box_warpgroup.cuh: row_warpgroup.cuh on tiles of boxes, as TileRows has them: K and V of batch decode, of 16-bit elements, as they come or
+ * converted (converted_box.cuh).
  *
  * A matrix instruction finds groups of 8 lines one stride apart, and boxes of few tokens are not that. So a tile is two halves of four
  * eights of tokens, of which either half is:
@@ -27,7 +28,7 @@ template <class Format>
 struct BoxOperands {
     using Rows = typename Format::Rows;
     static constexpr int line_bytes = 128, lines = Rows::lines, line_steps = line_bytes / 32, halves = 2;
-    static_assert(Rows::line_bytes == line_bytes && !Format::converts_query, "rows are operands as they lie");
+    static_assert(Rows::line_bytes == line_bytes && Format::row_bytes == Format::steps * 32, "rows are operands as they lie");
     static constexpr int eight_bytes = 8 * line_bytes, half_tokens = group_tokens / halves;
 
     const uint32_t box_tokens, line_stride_bytes, eight_stride_bytes, half_stride_bytes;
@@ -90,16 +91,27 @@ template <class Format>
 struct RowQuery {
     uint32_t operand[Format::steps][4];
 
-    template <class Rows>
-    __device__ __forceinline__ void load(const query_params &params, const Rows &rows, int first_row, int live_rows, int lane) {
-        QueryFragment<Format, lane_rows> query;
-        query.load(params, rows, first_row, live_rows, lane);
+    /* Of rows as QueryFragment::load_raw has them; scales: of the lane's rows, what makes logits of their products, which is `scale` beside what they
+     * were multiplied by. */
+    __device__ __forceinline__ void prepare(QueryFragment<Format, lane_rows> &rows, const query_params &params, float scale,
+                                            float (&scales)[lane_rows], int lane) {
+        rows.prepare(params, lane);
 #pragma unroll
         for (int step = 0; step < Format::steps; ++step) {
 #pragma unroll
             for (int i = 0; i < 4; ++i)
-                operand[step][i] = query.operand[step][i % 2][i / 2];
+                operand[step][i] = rows.operand[step][i % 2][i / 2];
         }
+#pragma unroll
+        for (int i = 0; i < lane_rows; ++i)
+            scales[i] = Format::converts_query ? scale * (of_own_row(rows.factor[i], lane) * Format::k_scale) : scale;
+    }
+
+  private:
+    /* Of eight rows lane l has what belongs to rows 2 (l%4) and the next, and wants row l/4. */
+    static __device__ __forceinline__ float of_own_row(const float (&factors)[2], int lane) {
+        const float even = __shfl_sync(full_warp, factors[0], lane / 8), odd = __shfl_sync(full_warp, factors[1], lane / 8);
+        return lane / 4 % 2 == 0 ? even : odd;
     }
 };
 

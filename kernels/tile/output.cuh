@@ -61,21 +61,25 @@ __device__ __forceinline__ void store_nvfp4(const output_params &output, const R
     const uint32_t scale_code = ptx::pack_e4m3(divide(output.scale_factor * largest, 6.f, 1.f / 6.f), 0.f) & 0xffu;
     const float block_scale = ptx::float_from_fp16_low(ptx::fp16x2_from_e4m3x2_low(scale_code));
     const float reciprocal = __fdividef(1.f, block_scale);
-    uint32_t codes = 0;
+    constexpr int word_codes = width < 4 ? width : 4;
+    uint32_t codes[width / word_codes] = {};
 #pragma unroll
     for (int j = 0; j < width; ++j)
-        codes |= (block_scale == 0.f ? 0u : e2m1_code(divide(value[j] * output.scale_factor, block_scale, reciprocal)))
-                 << (j * 4);
+        codes[j / word_codes] |=
+            (block_scale == 0.f ? 0u : e2m1_code(divide(value[j] * output.scale_factor, block_scale, reciprocal)))
+            << (j % word_codes * 4);
 
     uint8_t *const out = static_cast<uint8_t *>(output.rows) + (rows.output_offset(output, row) + column) / 2;
-    if constexpr (width == 4)
-        *reinterpret_cast<uint16_t *>(out) = static_cast<uint16_t>(codes);
-    else if constexpr (width == 2)
-        *out = static_cast<uint8_t>(codes);
-    else {
-        codes |= __shfl_xor_sync(mask, codes, 1) << 4;
+    if constexpr (width >= 4) {
+#pragma unroll
+        for (int word = 0; word < width / 4; ++word)
+            reinterpret_cast<uint16_t *>(out)[word] = static_cast<uint16_t>(codes[word]);
+    } else if constexpr (width == 2) {
+        *out = static_cast<uint8_t>(codes[0]);
+    } else {
+        codes[0] |= __shfl_xor_sync(mask, codes[0], 1) << 4;
         if (column % 2 == 0)
-            *out = static_cast<uint8_t>(codes);
+            *out = static_cast<uint8_t>(codes[0]);
     }
     if (column % block_dims != 0)
         return;

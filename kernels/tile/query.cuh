@@ -242,8 +242,16 @@ struct QueryFragment {
 #pragma unroll
         for (int vector = 0; vector < count; ++vector) {
             uint32_t loaded[words] = {};
-            if (vector * Vectors::stride + first_dim < live_dims)
-                load_words(elements + vector * Vectors::stride, loaded);
+            if (vector * Vectors::stride + first_dim < live_dims) {
+                const Word *const first_word = elements + vector * Vectors::stride;
+                if constexpr (requires { Format::loads_single_words; }) {
+#pragma unroll
+                    for (int word = 0; word < words; ++word)
+                        loaded[word] = reinterpret_cast<const uint32_t *>(first_word)[word];
+                } else {
+                    load_words(first_word, loaded);
+                }
+            }
 #pragma unroll
             for (int word = 0; word < Vectors::width / 2; ++word) /* all: what is kept of another query would take registers */
                 raw(n, first_vector + vector, word) = word < words ? loaded[word % words] : 0u;

@@ -109,7 +109,7 @@ struct RowSoftmax {
      * of a row have. No instruction that adds to the output is under way.
      */
     template <int dims>
-    __device__ __forceinline__ void raise(const RowScores &scores, float scale, RowOutput<dims> &output) {
+    __device__ __forceinline__ void raise(const RowScores &scores, const float (&scale)[lane_rows], RowOutput<dims> &output) {
         float largest[lane_rows];
 #pragma unroll
         for (int i = 0; i < lane_rows; ++i) {
@@ -117,7 +117,7 @@ struct RowSoftmax {
 #pragma unroll
             for (int n = 0; n < 8; ++n)
                 largest[i] = fmaxf(largest[i], fmaxf(scores.value[n][i * 2], scores.value[n][i * 2 + 1]));
-            largest[i] *= scale;
+            largest[i] *= scale[i];
         }
         if (!__any_sync(full_warp,
                         largest[0] - reference[0] > rescale_threshold || largest[1] - reference[1] > rescale_threshold))
@@ -156,10 +156,10 @@ struct RowSoftmax {
     }
 
     /*
-     * Weights of products, which `scale` makes logits in the same step, and their sums, of one tile. True: a score exceeds its reference by far, or all
+     * Weights of products, which `scale` of their rows makes logits in the same step, and their sums, of one tile. True: a score exceeds its reference by far, or all
      * together do, so that references are to be raised, and the weights taken again. Not with references that are large, unless `scale` is 1.
      */
-    __device__ __forceinline__ bool weigh(const RowScores &products, float scale, RowScores &weights,
+    __device__ __forceinline__ bool weigh(const RowScores &products, const float (&scale)[lane_rows], RowScores &weights,
                                           float (&sums)[lane_rows]) const {
         bool exceeds = false;
 #pragma unroll
@@ -167,8 +167,8 @@ struct RowSoftmax {
             sums[i] = 0.f;
 #pragma unroll
             for (int n = 0; n < 8; ++n) {
-                const float p0 = ptx::exp2_approx(fmaf(products.value[n][i * 2], scale, -reference[i]));
-                const float p1 = ptx::exp2_approx(fmaf(products.value[n][i * 2 + 1], scale, -reference[i]));
+                const float p0 = ptx::exp2_approx(fmaf(products.value[n][i * 2], scale[i], -reference[i]));
+                const float p1 = ptx::exp2_approx(fmaf(products.value[n][i * 2 + 1], scale[i], -reference[i]));
                 weights.value[n][i * 2] = p0;
                 weights.value[n][i * 2 + 1] = p1;
                 sums[i] += p0 + p1;
@@ -211,12 +211,12 @@ struct RowSoftmax {
 };
 
 /* From products to logits in base 2, as score.cuh has it: `scale`, then a soft cap, where there is one. */
-__device__ __forceinline__ void scale(RowScores &scores, float scale) {
+__device__ __forceinline__ void scale(RowScores &scores, const float (&scale)[lane_rows]) {
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            scores.value[n][i] *= scale;
+            scores.value[n][i] *= scale[i / 2];
     }
 }
 __device__ __forceinline__ void cap(RowScores &scores, float cap) {

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * warpgroup.cuh: what a warpgroup computes on a tile of 64 tokens for 64 rows, with swapped operands as in attention.cuh:
- *
- *     scores^T [64 tokens, 64 rows] = K Q^T         warp w has tokens 16 w to 16 w + 15, read from the tile into registers
- *     output^T [dims, 64 rows] += V^T p^T           warp w has a quarter of the dims, likewise, of all tokens
- *
- * Q and p are the operands in shared memory, [row][128 bytes], swizzled. So every format's readers serve, and each byte of K and V is
- * read, and converted, once for 64 rows. A row's tokens lie in four warps: they share its reference, which is raised only when a score
- * exceeds it by far, and a barrier that they need anyhow tells whether one does.
+ * warpgroup.cuh: what warpgroups have on a tile of 64 tokens for 64 rows: operands in shared memory, [row][128 bytes], swizzled, and the softmax of
+ * those with swapped operands, as in attention.cuh: of scores^T [64 tokens, 64 rows] warp w has tokens 16 w to 16 w + 15 (gathered_warpgroup.cuh;
+ * rows that stay rows: row_warpgroup.cuh). A row's tokens lie in four warps: they share its reference, which is raised only when a score exceeds it by
+ * far, and a barrier that they need anyhow tells whether one does.
  */
 #pragma once
 
@@ -55,84 +51,6 @@ struct OperandRows {
         return ptx::operand_behind(first, byte / line_bytes * line_stride_bytes + byte % line_bytes);
     }
 };
-
-/* Eight rows of Q, which a warp has loaded, into shared memory. */
-template <class Format, int rows>
-__device__ __forceinline__ void store_query(uint32_t operand, int first_row, const QueryFragment<Format, 1> &query, int lane) {
-#pragma unroll
-    for (int step = 0; step < Format::steps; ++step) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-            ptx::store_shared(OperandRows<rows>::at(operand, first_row + (lane >> 2), step * 32 + half * 16 + (lane & 3) * 4),
-                              query.operand[step][0][half]);
-    }
-}
-
-/* Begins scores^T = K Q^T; they are there after ptx::wgmma_wait. `used`: called when K has been read. */
-template <class Format, int rows, class Tokens, class Used>
-__device__ __forceinline__ void begin_group_qk(ScoreFragment<1, group_row_fragments> &scores, uint32_t query, int first_row,
-                                               uint32_t k_tile, const Tokens &tokens, int lane, Used used) {
-    uint32_t keys[Format::steps][4];
-    typename Format::KeyReader reader(k_tile, tokens, 0, lane);
-#pragma unroll
-    for (int step = 0; step < Format::steps; ++step)
-        reader.operand(keys[step], step);
-    query = ptx::computed_here(query); /* descriptors kept over the loop would take registers from it */
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < Format::steps; ++step)
-        group_mma<Format::matrix_dtype>(scores.value[0], keys[step], OperandRows<rows>::operand(query, first_row, step),
-                                        step > 0);
-    ptx::wgmma_commit();
-    used();
-}
-
-/* V of a tile as operands: the warp's dims, those of `steps` steps of the format, of all tokens. */
-template <int steps>
-struct GroupValues {
-    uint32_t operand[group_token_fragments][steps][4];
-
-    /* `masked`: rows of V that no row sees become zero, as in pv. */
-    template <bool masked, class Format, class Tokens, int row_tile>
-    __device__ __forceinline__ void load(uint32_t v_tile, const Tokens &fragments,
-                                         const WarpTokens<row_tile, group_tokens> &tokens, int first_step, int lane) {
-        const auto seen = masked ? tokens.seen_by_any() : 0;
-#pragma unroll
-        for (int fragment = 0; fragment < group_token_fragments; ++fragment) {
-            typename Format::ValueReader reader(v_tile, fragments, fragment, lane, first_step);
-            VisibleHalves visible;
-            if constexpr (masked)
-                visible = VisibleHalves(static_cast<uint32_t>(seen >> (fragment * fragment_tokens)), lane);
-#pragma unroll
-            for (int step = 0; step < steps; ++step) {
-                uint32_t(&values)[4] = operand[fragment][step];
-                reader.operand(values, step);
-                if constexpr (masked) {
-                    values[0] &= visible.low;
-                    values[1] &= visible.low;
-                    values[2] &= visible.high;
-                    values[3] &= visible.high;
-                }
-            }
-        }
-    }
-};
-
-/* Begins output^T += V^T p^T. */
-template <class Format, int steps>
-__device__ __forceinline__ void begin_group_pv(OutputFragment<steps, group_row_fragments> &output,
-                                               const GroupValues<steps> &values, uint32_t weights) {
-    weights = ptx::computed_here(weights);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < steps; ++step) {
-#pragma unroll
-        for (int fragment = 0; fragment < group_token_fragments; ++fragment)
-            group_mma<Format::matrix_dtype>(output.value[step], values.operand[fragment][step],
-                                            OperandRows<group_rows>::operand(weights, 0, fragment), true);
-    }
-    ptx::wgmma_commit();
-}
 
 /*
  * Of a warpgroup's rows what its warps share, in shared memory: the reference of each, as OnlineSoftmax has it, but for the lowest number
@@ -321,16 +239,6 @@ struct GroupSoftmax {
             store<dtype>(pair, weights, n, warp, lane);
         }
     }
-    /* From differences. */
-    template <int dtype>
-    __device__ __forceinline__ void weigh(const Scores &differences, uint32_t weights, int warp, int lane) {
-#pragma unroll
-        for (int n = 0; n < group_row_fragments; n += 2) {
-            float p[2][4];
-            exponentials(differences, n, p);
-            store<dtype>(p, weights, n, warp, lane);
-        }
-    }
     /* The sum over the warp's tokens, in every lane. */
     __device__ __forceinline__ float row_sum(int n, int odd) const {
         float total = sum[n][odd];
@@ -366,16 +274,6 @@ struct GroupSoftmax {
     }
 
   private:
-    /* Of fragments of rows n and n + 1; to the sums with them. */
-    __device__ __forceinline__ void exponentials(const Scores &differences, int n, float (&p)[2][4]) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-#pragma unroll
-            for (int j = 0; j < 4; ++j)
-                p[i][j] = ptx::exp2_approx(differences.value[0][n + i][j]);
-        }
-        add_to_sums(p, n);
-    }
     __device__ __forceinline__ void add_to_sums(const float (&p)[2][4], int n) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {

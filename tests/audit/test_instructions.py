@@ -112,7 +112,7 @@ class InstructionsTest(unittest.TestCase):
                     unwanted = unwanted | OF_KV["bf16"] - wanted
                     if int(row_tile) > MOST_MMA_ROWS:
                         wanted, unwanted = of_warpgroups(wanted), unwanted | {"HMMA"}
-                    if name.startswith("gqa_decode_") and int(row_tile) > MOST_MMA_ROWS and kv_dtype in ("bf16", "fp16"):  # as they lie
+                    if name.startswith("gqa_decode_") and int(row_tile) > MOST_MMA_ROWS:  # operands as they lie in tiles
                         wanted = {word.replace("64x64x16", "64x32x16") for word in wanted} - {"LDSM"}
                         unwanted = unwanted | {"LDSM"}
                     if name.startswith("mla_decode_") and (row_tile, kv_dtype) == ("64", "e4m3"):

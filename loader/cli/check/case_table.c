@@ -171,6 +171,8 @@ const struct test_case test_cases[] = {
     {"query_huge",        4,  4,   16,   0, CASE_QUERY_RANGE | CASE_QUERY_HUGE | CASE_LSE | CASE_QUICK, LENS(333, 1, 64, 1000, 2, 70)},
     {"query_tiny",        4,  4,   64,   0, CASE_QUERY_RANGE | CASE_QUERY_TINY | CASE_LSE, LENS(333, 1, 64, 1000, 2, 70)},
     {"query_huge_long",   2, 12,   16,   0, CASE_QUERY_RANGE | CASE_QUERY_HUGE | CASE_LSE | CASE_WINDOW, LENS(4000, 2500)},
+    {"query_huge_negative", 2, 8,  16,   0, CASE_QUERY_RANGE | CASE_QUERY_HUGE | CASE_NEGATIVE_SCALE | CASE_LSE | CASE_QUICK,
+     LENS(333, 1, 64, 1000, 2, 70), .q_len = 8},
     {"query_tiny_narrow", 2,  5,   16,   0, CASE_QUERY_RANGE | CASE_QUERY_TINY | CASE_NARROW_HEAD | CASE_LSE, MIXED_LENS},
     {"out_e4m3",          4,  4,   16,   0, CASE_OUT_E4M3 | CASE_LSE | CASE_QUICK, MIXED_LENS},
     {"out_e4m3_padded",   3,  5,   16,   0, CASE_OUT_E4M3 | CASE_PADDED_STRIDES | CASE_SINKS, MIXED_LENS},
