@@ -23,10 +23,7 @@ enum {
 
     /* The consumer warps of an SM that the formats below were measured with. */
     MEASURED_WARPS = 8,
-    /* Of that, with row tiles above 8 and above 16. */
-    ROWS_16_PERMILLE = 1050,
-    ROWS_32_PERMILLE = 1530,
-    /* The widest tile of single warps; wider ones are those of warpgroups: `many_rows` below. */
+    /* The widest tile of single warps; wider ones are those of warpgroups. */
     MMA_ROWS = 32,
 
     /* Of the time to read boxes with as many consumer warps, what single rows take. */
@@ -75,29 +72,32 @@ enum {
 };
 
 /*
- * What an SM needs for a token of one KV head, and for every byte of it; and at the end, where nothing is left to read meanwhile,
- * for a tile that has more tokens than those of the 16-bit formats. NVFP4: with pages between 16 and 64 tokens.
+ * What an SM needs for a token of one KV head, and for every byte of it; of that, with row tiles above 8 and above 16; and at the end, where nothing is
+ * left to read meanwhile, for a tile that has more tokens than those of the 16-bit formats. NVFP4: with pages between 16 and 64 tokens.
  */
 static const struct format {
     uint32_t kv_dtype;
-    int64_t token_ps, byte_fs, end_ns;
-} formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 0},
-               {KERNEL_DTYPE_FP16, 3200, 6500, 0},
-               {KERNEL_DTYPE_E4M3, 2900, 3900, 500},
-               {KERNEL_DTYPE_E5M2, 2900, 3900, 500}, /* as e4m3: not measured */
-               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1100}};
+    int64_t token_ps, byte_fs, rows_16_permille, rows_32_permille, end_ns;
+} formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 1050, 1530, 0},
+               {KERNEL_DTYPE_FP16, 3200, 6500, 1050, 1530, 0},
+               {KERNEL_DTYPE_E4M3, 2900, 3900, 1850, 0, 500}, /* 32 rows: below */
+               {KERNEL_DTYPE_E5M2, 2900, 3900, 1850, 0, 500}, /* as e4m3: not measured */
+               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1050, 1530, 1100}};
 
 /*
- * Tiles of 64 and 128 rows: what an SM needs for a token with 128 dims, half of it for the exponentials, and what it takes to share a unit,
- * and for each part. By 64/8 heads with 8 and 16 query tokens, an H200: 1 to 64 requests of 4,096 tokens and one of 32,768. 64 take 250 and
- * 264 us with 16-bit KV, where 128 rows reach the card's limit of power, and 241 and 404 of e4m3, which is converted.
+ * Wide tiles: what an SM needs for a token with 128 dims, half of it for the exponentials, what a launch takes longer for its rows, and what it takes to
+ * share a unit, and for each part. By 64/8 heads with 8 and 16 query tokens, an H200: 1 to 64 requests of 4,096 tokens and one of 32,768; FP8 by
+ * 1,368 times of more shapes with 2 to 16. 64 rows take 250 us with 16-bit KV and 168 with e4m3, 128 rows 264 and 242, at the card's limit of power.
  */
 static const struct many_rows {
     uint32_t row_tile;
-    bool is_converted;
-    int64_t token_ps, split_ns, part_ns;
-} many_rows[] = {
-    {64, false, 7000, 2000, 300}, {128, false, 14000, 500, 600}, {64, true, 15200, 8500, 250}, {128, true, 24500, 25000, 250}};
+    bool is_fp8;
+    int64_t token_ps, end_ns, split_ns, part_ns;
+} many_rows[] = {{64, false, 7000, 0, 2000, 300},
+                 {128, false, 14000, 0, 500, 600},
+                 {32, true, 13400, 1800, 0, 600},
+                 {64, true, 9700, 0, 4200, 160},
+                 {128, true, 14500, 0, 5500, 165}};
 
 /* Of the memory's rate, what is reached by SMs that together could take in so much of it: each waits for the other at times. */
 static const struct {
@@ -122,14 +122,14 @@ int32_t typical_bandwidth_gbps(int32_t compute_capability) {
     }
 }
 
-static bool is_converted(const struct libdecode_launch_contract *contract) {
-    return contract->kv_dtype != KERNEL_DTYPE_BF16 && contract->kv_dtype != KERNEL_DTYPE_FP16;
+static bool is_fp8(const struct libdecode_launch_contract *contract) {
+    return contract->kv_dtype == KERNEL_DTYPE_E4M3 || contract->kv_dtype == KERNEL_DTYPE_E5M2;
 }
 
-/* NULL: tiles of single warps. */
+/* NULL: tiles that are like those of 8 rows. */
 static const struct many_rows *many_rows_of(const struct libdecode_launch_contract *contract) {
     for (size_t i = 0; i < sizeof many_rows / sizeof many_rows[0]; i++)
-        if (many_rows[i].row_tile == contract->row_tile && many_rows[i].is_converted == is_converted(contract))
+        if (many_rows[i].row_tile == contract->row_tile && many_rows[i].is_fp8 == is_fp8(contract))
             return &many_rows[i];
     return NULL;
 }
@@ -269,11 +269,10 @@ static int64_t predicted_ns(const struct launch *launch, int64_t workers) {
 /*
  * Whether adding up takes half as long again as reading, or there is so little to read that a few rows in clusters have it done sooner: 64/8 heads of
  * bf16 with 8 query tokens take 8.6 and 10.8 us of an H200 for 1 x 1,024 and 2,048 by 32 rows in clusters of four, 12.0 and 13.2 by 64. Not
- * where narrower tiles would convert K and V for every further pass: with e4m3 64 rows in one pass take 16.4, 26.1 and 38.6 us for 1 and 4 x
- * 4,096 and 1 x 32,768, 32 in two 16.1, 33.2 and 64.4.
+ * where narrower tiles would convert K and V for every further pass.
  */
 static bool folds_long(const struct launch *launch, const struct libdecode_launch_contract *contract, int64_t workers) {
-    if (contract->row_tile <= (is_converted(contract) ? 64 : MMA_ROWS))
+    if (contract->row_tile <= (is_fp8(contract) ? 64 : MMA_ROWS))
         return false;
     return launch->memory_ns < SHORT_READING_NS ||
            split_ns(launch, parts(launch, workers, cuts_evenly(launch, workers))) > reading_ns(launch, workers) * 3 / 2;
@@ -325,8 +324,7 @@ static const struct format *format_of(uint32_t kv_dtype) {
 
 /* Where the others of its kind take long ones, which the rate of the format was measured with (families/gqa_decode.cu). */
 static bool takes_short_steps(const struct libdecode_launch_contract *contract) {
-    const bool is_fp8 = contract->kv_dtype == KERNEL_DTYPE_E4M3 || contract->kv_dtype == KERNEL_DTYPE_E5M2;
-    return is_fp8 && contract->head_dim == 128 && contract->row_tile == 8 && contract->cluster_size >= 8 &&
+    return is_fp8(contract) && contract->head_dim == 128 && contract->row_tile == 8 && contract->cluster_size >= 8 &&
            (contract->flags & CONTRACT_FLAG_ROW_GATHER) == 0;
 }
 
@@ -340,13 +338,18 @@ static int64_t token_ps(const struct libdecode_launch_contract *contract, int64_
     if (takes_short_steps(contract))
         ps = ps * SHORT_STEPS_PERMILLE / 1000;
     if (contract->row_tile > 8)
-        ps = ps * (contract->row_tile > 16 ? ROWS_32_PERMILLE : ROWS_16_PERMILLE) / 1000;
+        ps = ps * (contract->row_tile > 16 ? format->rows_32_permille : format->rows_16_permille) / 1000;
     return ps;
 }
 
 static int64_t part_ns(const struct libdecode_launch_contract *contract) {
     const struct many_rows *many = many_rows_of(contract);
     return many ? many->part_ns : SPLIT_PART_NS;
+}
+
+static int64_t end_ns(const struct libdecode_launch_contract *contract) {
+    const struct many_rows *many = many_rows_of(contract);
+    return format_of(contract->kv_dtype)->end_ns + (many ? many->end_ns : 0);
 }
 
 static int64_t further_split_ns(const struct libdecode_launch_contract *contract) {
@@ -403,14 +406,14 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                                                         : sum(cta_ns(contract, unit_tokens, work->computed_token_bytes),
                                                               product(unit_tokens, work->further_token_ps) / 1000),
                            .copy_permille = contract->flags & CONTRACT_FLAG_ROW_GATHER ? ROW_GATHER_PERMILLE : 1000,
-                           .fixed_ns = LAUNCH_NS + (work->unit_ns > 0 ? 0 : format_of(contract->kv_dtype)->end_ns),
+                           .fixed_ns = LAUNCH_NS + (work->unit_ns > 0 ? 0 : end_ns(contract)),
                            .part_ns = work->part_ns > 0 ? work->part_ns : part_ns(contract),
                            .sm_pairs = device->sm_count / 2,
                            .split_ns = work->part_ns > 0 ? work->split_ns : further_split_ns(contract),
                            .uneven_ns = work->uneven_ns > 0 ? work->uneven_ns : UNEVEN_NS,
                            .round_ns = contract->cluster_size == 1 ? CTA_ROUND_NS : CLUSTER_ROUND_NS,
                            .unit_ns = work->unit_ns,
-                           .whole_tiles = work->passes_share_rows || many_rows_of(contract) != NULL};
+                           .whole_tiles = work->passes_share_rows || contract->row_tile > MMA_ROWS};
 }
 
 int64_t cost_predicted_ns(const struct workload *work, const libdecode_device *device,

@@ -439,6 +439,35 @@ static void a_forced_kernel_that_cannot_run_is_an_error_with_its_reason(void **s
 }
 
 /*
+ * 32 rows of FP8 take longer to multiply than to read, so that what fits that tile may take a wider one. On an H200, us, of 64/8 heads with 2 query tokens by 16
+ * and 64 rows: 10.7, 14.9; 17.0, 20.1; 25.6, 31.0; 40.5, 45.5; 273, 318; with 4 by 32 and 64: 9.8, 12.7; 13.7, 15.3; 25.7, 20.4; 42.8, 31.5;
+ * 64.3, 46.0; 458, 319.
+ */
+static void rows_of_fp8_take_the_tile_that_is_fastest(void **state) {
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    libdecode_problem problem = llama3_8b();
+    problem.num_qo_heads = 64;
+    problem.kv_dtype = LIBDECODE_DTYPE_E4M3;
+    static const struct {
+        int q_len, batch, tokens;
+        uint32_t row_tile;
+    } expected[] = {{1, 64, 8192, 8},  {2, 1, 4096, 16},  {2, 4, 4096, 16},  {2, 1, 32768, 16},
+                    {2, 16, 4096, 16}, {2, 64, 8192, 16}, {4, 1, 1024, 32},  {4, 1, 4096, 32},
+                    {4, 4, 4096, 64},  {4, 1, 32768, 64}, {4, 16, 4096, 64}, {4, 64, 8192, 64}};
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        problem.q_len = expected[i].q_len;
+        problem.batch_size = expected[i].batch;
+        problem.max_seq_len = expected[i].tokens;
+        struct selection selection = expect_choice(&problem, &device, &policy, &grid->table);
+        if (selection.record->kernel->contract.row_tile != expected[i].row_tile || selection.row_passes != 1)
+            fail_msg("%d query tokens, %d x %d: %s", expected[i].q_len, expected[i].batch, expected[i].tokens,
+                     selection.record->name);
+    }
+}
+
+/*
  * One request is shared by many workers, which would take longer to add up 64 rows and more than another pass takes to read. On an H200, us, of 32,
  * 64 and 128 rows a pass: 8 query tokens 15.0, 13.7; 53.6, 43.6; 27.2, 26.0; 130, 68.1; 16 20.9, 16.4, 16.9; 84.0, 52.7, 48.0; 42.8, 31.5,
  * 30.7; 95.1, 49.2, 50.4; 255, 131, 74.1.
@@ -505,6 +534,7 @@ int main(void) {
         cmocka_unit_test(of_two_equal_kernels_the_name_decides),
         cmocka_unit_test(a_worse_kernel_never_changes_the_answer),
         cmocka_unit_test(the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_widest),
+        cmocka_unit_test(rows_of_fp8_take_the_tile_that_is_fastest),
         cmocka_unit_test(few_units_take_more_passes_of_tiles_that_add_up_faster),
         cmocka_unit_test(units_stay_whole_while_there_are_ctas_for_them),
         cmocka_unit_test(a_batch_invariant_problem_has_one_kernel_whatever_the_batch),
