@@ -61,7 +61,7 @@ struct Traits {
     static constexpr int team_warps = row_groups * tile::group_warps;
     static constexpr int consumer_warps = groups * tile::group_warps, consumer_threads = consumer_warps * 32;
     static constexpr bool converts = Format::converts_query; /* and so K and V */
-    static constexpr int converter_warps = converts ? tile::group_warps : 0;
+    static constexpr int converter_warps = converts ? pipeline::converter_warps : 0;
     /* Of K, and of V; or of both, by turns. */
     static constexpr int producer_warps = converts ? 3 : 2, producer_warp = consumer_warps + converter_warps;
     static constexpr int announcer_warp = producer_warp + producer_warps;
@@ -85,8 +85,9 @@ struct Traits {
     /* What a warpgroup hands over of a unit, so many at a time; and of what parts come to. */
     static constexpr int group_columns = head_dim / teams, square_columns = std::min(group_columns, 64);
     static constexpr int squares = group_columns / square_columns, part_columns = 16;
-    /* The next unit's queries, beside the squares to come: else there are no registers for both. */
-    static constexpr bool takes_early = squares == 1 || !converts;
+    static_assert(stages % teams == 0 && stages >= 2 * teams, "stages of a team: ConvertedTiles");
+    /* Whether the next unit's queries are asked for while squares are to come: there are registers for both. */
+    static constexpr bool asks_early = squares == 1 || !converts;
 };
 
 using Format = Traits::Format;
@@ -324,12 +325,12 @@ __device__ __forceinline__ void fold_teams(SharedMemory &shared, Slice &result, 
 
 /*
  * The piece's result out of the registers, a square of columns after the other: a whole unit's into out, a part into scratch, whose slices
- * fall to whichever worker has time. `rows`: of the warpgroup's.
+ * fall to whichever worker has time. `rows`: of the warpgroup's. ask_for_next(): the next unit's queries, once there is room for them.
  */
-template <class ResultIsTaken>
+template <class AskForNext>
 __device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMemory &shared,
                                        const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const tile::RowMap &rows,
-                                       const ConsumerState &state, float output_scale, ResultIsTaken result_is_taken) {
+                                       const ConsumerState &state, float output_scale, AskForNext ask_for_next) {
     const int thread = ptx::thread_index_here(),
               lane = thread % 32; /* anew: else ptxas keeps what follows from it over the tiles */
     const Place place(thread);
@@ -354,8 +355,8 @@ __device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMe
     };
     const Fold fold(params.records, params.scratch, piece);
     const bool is_part = piece.parts.count > 1;
-    if (Traits::takes_early)
-        result_is_taken();
+    if (Traits::asks_early)
+        ask_for_next();
     if (!is_part)
         output.finish(result, store_place, store_place.group == 0, output_scale, scale);
 #pragma unroll 1
@@ -367,8 +368,8 @@ __device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMe
         else
             store(result, square * Traits::square_columns);
     }
-    if (!Traits::takes_early)
-        result_is_taken();
+    if (!Traits::asks_early)
+        ask_for_next();
     if (!is_part)
         return;
     constexpr uint32_t slices = Traits::group_columns / Traits::part_columns;
@@ -455,7 +456,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         ptx::prefetch_tensor_map(&params.v_map);
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         shared.sequences = pipeline::Sequences(params.schedule);
-        Ring::initialise(shared.barriers, 1, Traits::converts ? Operands::tensor_warps : Traits::team_warps);
+        Ring::initialise(shared.barriers, 1, Traits::converts ? pipeline::tensor_converter_warps : Traits::team_warps);
         shared.operands.initialise(Traits::team_warps);
         shared.pieces.initialise(Traits::consumer_threads + Traits::converter_warps * 32);
         ptx::fence_mbarrier_init();

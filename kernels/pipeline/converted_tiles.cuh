@@ -14,12 +14,14 @@
 
 namespace pipeline {
 
+/* Half of them convert K, and half V: neither waits for the other's room. */
+constexpr int converter_warps = tile::group_warps, tensor_converter_warps = converter_warps / 2;
+
 /* Tiles that are multiplied as they come. */
 template <class Format, class Ring_>
 struct PlainTiles {
     using Operands = Format;
     using Ring = Ring_;
-    static constexpr int converter_warps = 0, tensor_warps = 0;
 
     static __device__ __forceinline__ void initialise(int) {}
     static __device__ __forceinline__ Ring ring(const Ring &ring) { return ring; }
@@ -34,9 +36,7 @@ struct PlainTiles {
 template <class Format, class SourceRing>
 struct ConvertedTiles {
     using Operands = tile::ConvertedRows<Format>;
-    static constexpr int stages = SourceRing::num_stages, converter_warps = tile::group_warps, tile_tokens = tile::group_tokens;
-    static constexpr int tensor_warps =
-        converter_warps / 2; /* that convert K, and that convert V: neither waits for the other's room */
+    static constexpr int stages = SourceRing::num_stages, tile_tokens = tile::group_tokens;
     static constexpr int tile_bytes = tile_tokens * Operands::row_bytes;
     using Ring = KvRing<stages, tile_bytes, false>;
 
@@ -44,23 +44,25 @@ struct ConvertedTiles {
     KvRingBarriers<stages> barriers;
 
     /* `reading_warps`: of a converted tile. */
-    __device__ __forceinline__ void initialise(int reading_warps) { Ring::initialise(barriers, tensor_warps, reading_warps); }
+    __device__ __forceinline__ void initialise(int reading_warps) {
+        Ring::initialise(barriers, tensor_converter_warps, reading_warps);
+    }
     __device__ __forceinline__ Ring ring(const SourceRing &) { return Ring(barriers, tiles); }
 
     /* By the converter warps, of which `warp` is one: every tile of the worker, in order, as soon as there is room for fp16 of it. */
     template <int row_tile>
     __device__ __forceinline__ void convert(PieceQueue<row_tile> &pieces, const SourceRing &source, int warp, int lane) {
-        if (warp < tensor_warps)
+        if (warp < tensor_converter_warps)
             convert<tensor_k>(pieces, source, warp, lane);
         else
-            convert<tensor_v>(pieces, source, warp - tensor_warps, lane);
+            convert<tensor_v>(pieces, source, warp - tensor_converter_warps, lane);
     }
 
   private:
     /* The first chunks of a tile are loaded while the stores of the one before end, and the others while those are converted. */
     template <Tensor tensor, int row_tile>
     __device__ __forceinline__ void convert(PieceQueue<row_tile> &pieces, SourceRing source, int warp, int lane) {
-        using Converter = tile::BoxConverter<Format, tensor_warps>;
+        using Converter = tile::BoxConverter<Format, tensor_converter_warps>;
         constexpr int ahead = 4;
         static_assert(Converter::units >= ahead, "units of a tile");
         const Converter converter(warp, lane);

@@ -134,21 +134,6 @@ __device__ __forceinline__ void begin_row_qk(RowScores &scores, const RowQuery<F
     ptx::wgmma_commit();
 }
 
-template <int dtype>
-__device__ __forceinline__ void row_output_mma(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b) {
-    if constexpr (dtype == KERNEL_DTYPE_BF16)
-        ptx::wgmma_m64n128k16_bf16(d, a, b);
-    else
-        ptx::wgmma_m64n128k16_fp16(d, a, b);
-}
-template <int dtype>
-__device__ __forceinline__ void row_output_mma(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
-    if constexpr (dtype == KERNEL_DTYPE_BF16)
-        ptx::wgmma_m64n64k16_bf16_transposed(d, a, b);
-    else
-        ptx::wgmma_m64n64k16_fp16_transposed(d, a, b);
-}
-
 /* Begins output += p V. */
 template <class Format, int dims>
 __device__ __forceinline__ void begin_row_pv(RowOutput<dims> &output, const RowSquare &weights, uint32_t v_tile,

@@ -19,6 +19,7 @@
 #include "ptx/memory.cuh"
 #include "ptx/scalar.cuh"
 #include "tile/attention.cuh"
+#include "tile/lanes.cuh"
 #include "tile/latent_query.cuh"
 #include "tile/score.cuh"
 #include "tile/softmax.cuh"
@@ -194,21 +195,12 @@ struct RowSoftmax {
     }
 
     /* In every lane. */
-    __device__ __forceinline__ float row_sum(int r) const {
-        float total = sum[r];
-#pragma unroll
-        for (int distance = 1; distance < 32; distance *= 2)
-            total += __shfl_xor_sync(full_warp, total, distance);
-        return total;
-    }
+    __device__ __forceinline__ float row_sum(int r) const { return sum_of_lanes<1, 32>(sum[r]); }
 
   private:
     /* Returns what the sums so far shrink by. */
     __device__ __forceinline__ float raise(int r, float largest) {
-#pragma unroll
-        for (int distance = 1; distance < 32; distance *= 2)
-            largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));
-        const float raised = fmaxf(reference[r], largest);
+        const float raised = fmaxf(reference[r], largest_of_lanes<1, 32>(largest));
         const float shrink = ptx::exp2_approx(reference[r] - finite_reference(raised));
         reference[r] = raised;
         sum[r] *= shrink;

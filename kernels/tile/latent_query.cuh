@@ -17,6 +17,7 @@
 #include "ptx/scalar.cuh"
 #include "tile/element.cuh"
 #include "tile/kv_format.cuh"
+#include "tile/lanes.cuh"
 #include "tile/query.cuh"
 #include "tile/row_map.cuh"
 
@@ -229,10 +230,7 @@ struct LatentQuery : PitchedQueryRows<row_tile, Format::steps * 16> {
             for (int j = 0; j < vector / 2; ++j)
                 largest = fmaxf(largest, fmaxf(fabsf(low(pairs[i][j])), fabsf(high(pairs[i][j]))));
         }
-#pragma unroll
-        for (int distance = 1; distance < 32; distance *= 2)
-            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
-        const float multiplier = power_of_two(fp16_exponent(largest));
+        const float multiplier = power_of_two(fp16_exponent(largest_of_lanes<1, 32>(largest)));
 #pragma unroll
         for (int i = 0; i < lane_vectors; ++i) {
 #pragma unroll

@@ -28,15 +28,6 @@ __device__ __forceinline__ void latent_scores_mma(float (&d)[8][4], const A &a, 
     else
         ptx::wgmma_m64n64k16_fp16(d, a, b, accumulates);
 }
-/* d += a b over 16 tokens, of a piece of the output. */
-template <int dtype, class A>
-__device__ __forceinline__ void latent_output_mma(float (&d)[16][4], const A &a, uint64_t b) {
-    if constexpr (dtype == KERNEL_DTYPE_BF16)
-        ptx::wgmma_m64n128k16_bf16(d, a, b);
-    else
-        ptx::wgmma_m64n128k16_fp16(d, a, b);
-}
-
 struct LatentOutput : RowOutput<latent_output_dims> {
     /* What one matrix instruction adds to. V is given back in as many pieces, so that the next tile begins to come earlier. */
     static constexpr int pieces = 2, piece_dims = latent_output_dims / pieces;
@@ -74,8 +65,8 @@ __device__ __forceinline__ void begin_latent_pv_pieces(LatentOutput &output, Ope
         const uint32_t of_piece = values + piece * (LatentOutput::piece_dims / 64 * line_bytes);
 #pragma unroll
         for (int fragment = 0; fragment < group_token_fragments; ++fragment)
-            latent_output_mma<dtype>(output.piece(piece), weights(fragment),
-                                     ptx::transposed_operand<line_bytes>(of_piece + fragment * (fragment_tokens * 128)));
+            row_output_mma<dtype>(output.piece(piece), weights(fragment),
+                                  ptx::transposed_operand<line_bytes>(of_piece + fragment * (fragment_tokens * 128)));
         ptx::wgmma_commit();
     }
 }

@@ -13,6 +13,7 @@
 #include "ptx/async_copy.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/memory.cuh"
+#include "tile/lanes.cuh"
 #include "tile/latent_query.cuh"
 #include "tile/query.cuh"
 #include "tile/row_map.cuh"
@@ -111,11 +112,7 @@ struct OperandQuery {
         }
         int exponent = 0;
         if (is_bf16) {
-            float largest = fmaxf(low(largest_pair), high(largest_pair));
-#pragma unroll
-            for (int distance = 1; distance < row_threads; distance *= 2)
-                largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));
-            exponent = fp16_exponent(largest);
+            exponent = fp16_exponent(largest_of_lanes<1, row_threads>(fmaxf(low(largest_pair), high(largest_pair))));
         }
         __syncwarp(); /* neighbours write where the thread has read */
         const uint32_t multipliers = ptx::pack_bf16(power_of_two(exponent), power_of_two(exponent)), half = part % 2;

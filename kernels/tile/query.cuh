@@ -17,6 +17,7 @@
 #include "ptx/convert.cuh"
 #include "ptx/scalar.cuh"
 #include "tile/element.cuh"
+#include "tile/lanes.cuh"
 #include "tile/power_of_two.cuh"
 #include "tile/rope.cuh"
 #include "tile/row_map.cuh"
@@ -205,9 +206,7 @@ struct QueryFragment {
 
     /* `largest` of a lane's elements; four lanes hold a row. */
     static __device__ __forceinline__ int normalising_exponent(float largest) {
-        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-        return fp16_exponent(largest);
+        return fp16_exponent(largest_of_lanes<1, 4>(largest));
     }
 
     __device__ __forceinline__ void load_operands(const query_params &query, int n, int64_t first, int live_dims, int lane) {

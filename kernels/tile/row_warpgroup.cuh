@@ -5,7 +5,7 @@
  *     scores [64 rows, 64 tokens] = Q K^T           warp w has rows 16 w to 16 w + 15
  *     output [64 rows, dims] += p V                 likewise
  *
- * K and V are operands as the copy engine leaves them, in lines of 128 bytes, and p comes from registers: so nothing of a row leaves its warp.
+ * K and V are operands as they lie in lines of 128 bytes, and p comes from registers: so nothing of a row leaves its warp.
  * Registers of a thread: rows l/4 and l/4 + 8 of the warp's, of each 8 columns 2 (l%4) and the next. So a row lies in four neighbouring
  * lanes, and each row has its reference to itself.
  */
@@ -17,6 +17,7 @@
 #include "ptx/matrix.cuh"
 #include "ptx/wgmma.cuh"
 #include "tile/element.cuh"
+#include "tile/lanes.cuh"
 #include "tile/score.cuh"
 #include "tile/warpgroup.cuh"
 
@@ -74,6 +75,22 @@ struct RowSquare {
     }
 };
 
+/* d += a b over 16 tokens, of 128 dims or 64. `A`: registers, or shared memory. */
+template <int dtype, class A>
+__device__ __forceinline__ void row_output_mma(float (&d)[16][4], const A &a, uint64_t b) {
+    if constexpr (dtype == KERNEL_DTYPE_BF16)
+        ptx::wgmma_m64n128k16_bf16(d, a, b);
+    else
+        ptx::wgmma_m64n128k16_fp16(d, a, b);
+}
+template <int dtype, class A>
+__device__ __forceinline__ void row_output_mma(float (&d)[8][4], const A &a, uint64_t b) {
+    if constexpr (dtype == KERNEL_DTYPE_BF16)
+        ptx::wgmma_m64n64k16_bf16_transposed(d, a, b);
+    else
+        ptx::wgmma_m64n64k16_fp16_transposed(d, a, b);
+}
+
 /*
  * The running softmax of a thread's rows: references, which are raised where a score exceeds them by far, and sums of the thread's own tokens. Of
  * warpgroups that hand each other weights a tile's raises them, and the other one follows: both have those behind the newest tile whose
@@ -124,9 +141,7 @@ struct RowSoftmax {
             return;
 #pragma unroll
         for (int i = 0; i < lane_rows; ++i) {
-#pragma unroll
-            for (int distance = 1; distance < 4; distance *= 2)
-                largest[i] = fmaxf(largest[i], __shfl_xor_sync(full_warp, largest[i], distance));
+            largest[i] = largest_of_lanes<1, 4>(largest[i]);
             largest[i] = largest[i] - reference[i] > rescale_threshold ? largest[i] : reference[i];
         }
         move(largest, output);
@@ -184,13 +199,7 @@ struct RowSoftmax {
     }
 
     /* Of a row's tokens in the warpgroup's tiles, in each of its four lanes. */
-    __device__ __forceinline__ float row_sum(int i) const {
-        float total = sum[i];
-#pragma unroll
-        for (int distance = 1; distance < 4; distance *= 2)
-            total += __shfl_xor_sync(full_warp, total, distance);
-        return total;
-    }
+    __device__ __forceinline__ float row_sum(int i) const { return sum_of_lanes<1, 4>(sum[i]); }
 
   private:
     template <int dims>

@@ -9,6 +9,7 @@
 #include "ptx/scalar.cuh"
 #include "tile/constants.cuh"
 #include "tile/element.cuh"
+#include "tile/lanes.cuh"
 #include "tile/score.cuh"
 
 namespace tile {
@@ -129,13 +130,7 @@ struct OnlineSoftmax {
     }
 
     /* The sum over the warp's tokens, in every lane. */
-    __device__ __forceinline__ float row_sum(int n, int odd) const {
-        float total = sum[n][odd];
-#pragma unroll
-        for (int distance = 4; distance <= 16; distance *= 2)
-            total += __shfl_xor_sync(full_warp, total, distance);
-        return total;
-    }
+    __device__ __forceinline__ float row_sum(int n, int odd) const { return sum_of_lanes<4, 32>(sum[n][odd]); }
 
   private:
     template <int steps>

@@ -9,6 +9,7 @@
 
 #include "ptx/scalar.cuh"
 #include "tile/attention.cuh"
+#include "tile/lanes.cuh"
 #include "tile/latent_attention.cuh"
 #include "tile/latent_query.cuh"
 #include "tile/score.cuh"
@@ -122,21 +123,12 @@ struct RowsSoftmax {
     }
 
     /* Of the lane's row, in every lane. */
-    __device__ __forceinline__ float row_sum() const {
-        float total = sum;
-#pragma unroll
-        for (int distance = 1; distance < row_lanes; distance *= 2)
-            total += __shfl_xor_sync(full_warp, total, distance);
-        return total;
-    }
+    __device__ __forceinline__ float row_sum() const { return sum_of_lanes<1, row_lanes>(sum); }
 
   private:
     /* Of all rows of the warp, where one exceeds. Returns what the sums so far shrink by. */
     __device__ __forceinline__ float raise(float largest) {
-#pragma unroll
-        for (int distance = 1; distance < row_lanes; distance *= 2)
-            largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));
-        const float raised = fmaxf(reference, largest);
+        const float raised = fmaxf(reference, largest_of_lanes<1, row_lanes>(largest));
         const float shrink = ptx::exp2_approx(reference - finite_reference(raised));
         reference = raised;
         sum *= shrink;

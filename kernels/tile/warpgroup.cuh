@@ -12,6 +12,7 @@
 #include "ptx/memory.cuh"
 #include "ptx/wgmma.cuh"
 #include "tile/attention.cuh"
+#include "tile/lanes.cuh"
 
 namespace tile {
 
@@ -196,10 +197,7 @@ struct GroupSoftmax {
         for (int n = 0; n < group_row_fragments; ++n) {
 #pragma unroll
             for (int odd = 0; odd < 2; ++odd) {
-                float largest = fmaxf(scores.value[0][n][odd], scores.value[0][n][2 + odd]);
-#pragma unroll
-                for (int distance = 4; distance <= 16; distance *= 2)
-                    largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, distance));
+                const float largest = largest_of_lanes<4, 32>(fmaxf(scores.value[0][n][odd], scores.value[0][n][2 + odd]));
                 if (lane < 4)
                     references.largest[warp][row_of(0, n, odd, lane)] = largest;
             }
@@ -240,13 +238,7 @@ struct GroupSoftmax {
         }
     }
     /* The sum over the warp's tokens, in every lane. */
-    __device__ __forceinline__ float row_sum(int n, int odd) const {
-        float total = sum[n][odd];
-#pragma unroll
-        for (int distance = 4; distance <= 16; distance *= 2)
-            total += __shfl_xor_sync(full_warp, total, distance);
-        return total;
-    }
+    __device__ __forceinline__ float row_sum(int n, int odd) const { return sum_of_lanes<4, 32>(sum[n][odd]); }
 
     /*
      * Reference and sum of each row, by all warps. `statistics`: of the group's first row; sum_of(row, warp): where a warp leaves what it
