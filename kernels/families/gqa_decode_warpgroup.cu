@@ -3,9 +3,10 @@
  * GQA decode with 64 or 128 rows in one pass: gqa_decode.cu's formula, schedule, producers and contract, with the matrix instructions of
  * warpgroups, which sm_90a has. Schedule, by role:
  *
- *     producer warps  one for K, one for V, as in gqa_decode.cu; of FP8 three, which take turns at the tiles of both
+ *     producer warps  one for K, one for V, as in gqa_decode.cu, and one for scales of NVFP4 that no box brings; or, of FP8 and where rows come
+ *                     one by one (row_turns.cuh), three, which bring all of a tile
  *     announcer warp  likewise
- *     converter warps four, where KV is FP8: tiles of fp16, which are operands, out of tiles as they come (tile/converted_box.cuh)
+ *     converter warps four, where KV is FP8 or NVFP4: tiles of fp16, which are operands, out of tiles as they come (tile/converted_box.cuh)
  *     consumer warps  two warpgroups of 64 rows each (tile/row_warpgroup.cuh). With 64 rows each takes every other tile, with 128 each takes
  *                     every tile, for half of the rows
  *     at a unit's end from the registers, into out, or into scratch (accumulator_fold.cuh); with 64 rows each warpgroup first hands the other
@@ -17,7 +18,7 @@
  *     output i - 1 += p V     |                       | scores i + 1 = Q K                                         | output i += p V
  *
  * So the output of one tile runs beside the exponentials of the next, and the instructions of one warpgroup beside those of the other.
- * Queries and weights are operands in registers, K and V of 16 bits as the copy engine leaves them (tile/box_warpgroup.cuh).
+ * Queries and weights are operands in registers, K and V of 16 bits as they lie in tiles (tile/box_warpgroup.cuh).
  *
  * Shared memory: struct SharedMemory below. Tiles first: the swizzle wants them 1024-byte aligned.
  */
@@ -33,6 +34,8 @@
 #include "pipeline/page_stream.cuh"
 #include "pipeline/piece_queue.cuh"
 #include "pipeline/producer.cuh"
+#include "pipeline/row_turns.cuh"
+#include "pipeline/scale_gather.cuh"
 #include "pipeline/skip_votes.cuh"
 #include "pipeline/slice_dealer.cuh"
 #include "ptx/registers.cuh"
@@ -52,7 +55,8 @@ struct Traits {
     using Format = tile::KvFormat<dtype, head_dim>;
     static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
     static_assert(row_tile == 64 || row_tile == 128, "row_tile in the .toml: 64 or 128");
-    static_assert(VARIANT_MIN_PAGE_SIZE == 16 && VARIANT_CLUSTER_SIZE == 1 && VARIANT_OPTIONS == 0, "the .toml: p16, c1, o0");
+    static_assert(VARIANT_CLUSTER_SIZE == 1 && VARIANT_OPTIONS == 0, "the .toml: c1, o0");
+    static constexpr bool gathers_rows = VARIANT_MIN_PAGE_SIZE < tile::fragment_tokens;
 
     static constexpr int tile_tokens = tile::group_tokens;
     static constexpr int groups = 2;
@@ -62,42 +66,53 @@ struct Traits {
     static constexpr int consumer_warps = groups * tile::group_warps, consumer_threads = consumer_warps * 32;
     static constexpr bool converts = Format::converts_query; /* and so K and V */
     static constexpr int converter_warps = converts ? pipeline::converter_warps : 0;
-    /* Of K, and of V; or of both, by turns. */
-    static constexpr int producer_warps = converts ? 3 : 2, producer_warp = consumer_warps + converter_warps;
+    /* Of K and of V, each a warp, and of scales that no box brings; or three, by turns, of all. */
+    static constexpr bool has_scales = Format::scale_bytes > 0, takes_turns = gathers_rows || (converts && !has_scales);
+    static constexpr int tensor_warps = takes_turns ? 3 : 1, scale_warp = 2; /* of the producers */
+    static constexpr int producer_warps = takes_turns || has_scales ? 3 : 2, producer_warp = consumer_warps + converter_warps;
     static constexpr int announcer_warp = producer_warp + producer_warps;
     static constexpr int warps = producer_warp + tile::group_warps; /* all of them: a whole warpgroup gives registers */
     static constexpr int threads = warps * 32;
-    /* Of all threads at the start; then of those that compute, that convert, and of the others. */
-    static constexpr int registers = 65536 / threads & -8, consumer_registers = converts ? 200 : 216, converter_registers = 48,
-                         other_registers = converts ? 64 : 72;
-    static_assert(consumer_registers * consumer_warps + converter_registers * converter_warps +
-                          other_registers * tile::group_warps <=
-                      registers * warps,
-                  "registers of an SM");
-
+    /*
+     * Of all threads at the start; then of those that compute, that convert, and of the others. Where these compute the addresses of rows or scales
+     * they take some of a converter's, which then reads half as far ahead.
+     */
+    static constexpr int registers = 65536 / threads & -8;
+    static constexpr bool lanes_copy = gathers_rows || has_scales;
+    static constexpr int consumer_registers = converts ? (head_dim == 64 ? 184 : 200) : lanes_copy ? 208 : 216;
+    static constexpr int converter_registers = lanes_copy ? 40 : 48;
+    static constexpr int of_consumers = consumer_registers * consumer_warps,
+                         of_converters = converter_registers * converter_warps;
+    static constexpr int other_registers = (registers * warps - of_consumers - of_converters) / tile::group_warps & -8;
+    static constexpr int chunks_ahead = lanes_copy ? 2 : 4; /* ConvertedTiles */
     using TileLayout = tile::TileLayout<Format, tile_tokens>;
     /*
      * 128 KiB in flight, beside what is being multiplied. A stage is one team's: a barrier whose rounds it does not all wait for tells it nothing, as of
-     * two rounds one is like the other. Where tiles are converted that holds for what they become, and 64 KiB are in flight.
+     * two rounds one is like the other. Where tiles are converted that holds for what they become, which is 128 KiB, too; of FP8 64 KiB are in flight.
      */
-    static constexpr int stages = converts ? 32768 / TileLayout::bytes : 98304 / TileLayout::bytes / teams * teams;
+    static constexpr int stages = converts ? 65536 / (tile_tokens * head_dim * 2) : 98304 / TileLayout::bytes / teams * teams;
+    static constexpr int box_tokens = gathers_rows ? tile::fragment_tokens : tile_tokens; /* at most, that count as one */
 
     /* What a warpgroup hands over of a unit, so many at a time; and of what parts come to. */
     static constexpr int group_columns = head_dim / teams, square_columns = std::min(group_columns, 64);
     static constexpr int squares = group_columns / square_columns, part_columns = 16;
     static_assert(stages % teams == 0 && stages >= 2 * teams, "stages of a team: ConvertedTiles");
+    static_assert(converts || stages % tensor_warps == 0, "places of a warp: RowTurns");
     /* Whether the next unit's queries are asked for while squares are to come: there are registers for both. */
     static constexpr bool asks_early = squares == 1 || !converts;
 };
 
 using Format = Traits::Format;
 using TileLayout = Traits::TileLayout;
-using Ring = pipeline::KvRing<Traits::stages, TileLayout::bytes, false>;
-using Operands = std::conditional_t<Traits::converts, pipeline::ConvertedTiles<Format, Ring>, pipeline::PlainTiles<Format, Ring>>;
+using Ring = pipeline::KvRing<Traits::stages, TileLayout::bytes, Traits::lanes_copy>;
+using Operands = std::conditional_t<Traits::converts, pipeline::ConvertedTiles<Format, Ring, Traits::chunks_ahead>,
+                                    pipeline::PlainTiles<Format, Ring>>;
 using Schedule = pipeline::SplitSchedule<1>;
 using Votes = pipeline::NoVotes;
-using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::converts ? Traits::producer_warps : 1, 1, Votes,
-                                    Traits::stages, Traits::converts>;
+using Producer =
+    pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, 1, Votes, Traits::stages, Traits::takes_turns>;
+using RowTurns = pipeline::RowTurns<Format, Ring, Traits::tile_tokens, Traits::tensor_warps>;
+using ScaleGather = pipeline::ScaleGather<Format, Ring, Traits::tile_tokens, TileLayout::rows_bytes, 1, 1, true>;
 using Slice = pipeline::AccumulatorSlice<Traits::consumer_threads, Traits::square_columns, false>;
 using FoldSlice = pipeline::AccumulatorSlice<Traits::consumer_threads, Traits::part_columns, false>;
 using Fold = pipeline::AccumulatorFold<FoldSlice, Traits::group_columns / Traits::part_columns>;
@@ -183,8 +198,13 @@ __device__ __forceinline__ void attend(const tile::UnitRows<Traits::row_tile> &r
         return;
     tile::RowScores scores, p;
     tile::RowSquare weights;
+    const auto wait_full = [&](pipeline::Tensor tensor) {
+        ring.wait_full(tensor);
+        if (Traits::gathers_rows && !Traits::converts) /* what lanes have written becomes operands */
+            ptx::fence_async_proxy();
+    };
     const auto begin_scores = [&] {
-        ring.wait_full(pipeline::tensor_k);
+        wait_full(pipeline::tensor_k);
         tile::begin_row_qk(scores, state.query, ring.tile(pipeline::tensor_k), boxes);
     };
     Operands::Ring behind = ring; /* at the tile whose output is under way */
@@ -222,7 +242,7 @@ __device__ __forceinline__ void attend(const tile::UnitRows<Traits::row_tile> &r
         }
         state.softmax.sum[0] += sums[0];
         state.softmax.sum[1] += sums[1];
-        ring.wait_full(pipeline::tensor_v); /* here: else ptxas takes the next wait ahead of exponentials */
+        wait_full(pipeline::tensor_v); /* here: else ptxas takes the next wait ahead of exponentials */
         ptx::wgmma_wait();
         ptx::accumulator_is_ready(state.output.value);
         if (!is_first)
@@ -389,7 +409,9 @@ __device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMe
 __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Operands::Ring ring, int warp,
                                         int lane) {
     const Place place(warp * 32);
-    const Boxes boxes(Traits::converts ? Traits::tile_tokens : params.schedule.box_tokens);
+    const Boxes boxes(Traits::converts       ? Traits::tile_tokens
+                      : Traits::gathers_rows ? Traits::box_tokens
+                                             : params.schedule.box_tokens);
     const auto rows_of = [&](const pipeline::AnnouncedPiece<Traits::row_tile> &announced) {
         return tile::RowMap(params.schedule.group_size, announced.rows.first_query_token, announced.piece.kv_head,
                             announced.piece.row_pass * Traits::row_tile + Place(ptx::thread_index_here()).first_row_of_group());
@@ -425,17 +447,32 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
 
 /* ------------------------------------------------------------------------------------------------------------- producers */
 
+/* Arrivals that complete a tile, beside its bytes. */
+__device__ __forceinline__ int producers_of_a_tile(const gqa_decode_params &params) {
+    if (Traits::gathers_rows)
+        return RowTurns::arrivals;
+    if (Traits::has_scales)
+        return 1 + (params.scale_blocks != 0 ? Producer::scale_arrivals : ScaleGather::arrivals);
+    return 1;
+}
+
 /* `warp`: of the producers. */
 __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedule &schedule, const Ring &ring, int warp,
                                         int lane) {
-    Votes votes;
-    if constexpr (Traits::converts) {
-        Producer(params.schedule, &params.k_map, {}, 0.f, pipeline::tensor_k, warp, ring, votes, &params.v_map)
-            .run(schedule, lane);
+    if constexpr (Traits::gathers_rows) {
+        RowTurns(params, warp, ring, lane).run(schedule);
+    } else if (Traits::has_scales && warp == Traits::scale_warp) {
+        if constexpr (Traits::has_scales) {
+            if (params.scale_blocks == 0)
+                ScaleGather(params, 0, ring).run(schedule, lane);
+        }
     } else {
-        const bool is_of_k = warp == 0;
-        Producer(params.schedule, is_of_k ? &params.k_map : &params.v_map, {}, 0.f,
-                 is_of_k ? pipeline::tensor_k : pipeline::tensor_v, 0, ring, votes)
+        Votes votes;
+        const bool is_of_k = Traits::takes_turns || warp == 0;
+        Producer(
+            params.schedule, is_of_k ? &params.k_map : &params.v_map,
+            {is_of_k ? &params.k_scales : &params.v_scales, params.scale_blocks != 0, static_cast<uint32_t>(params.num_pages)},
+            0.f, is_of_k ? pipeline::tensor_k : pipeline::tensor_v, Traits::takes_turns ? warp : 0, ring, votes, &params.v_map)
             .run(schedule, lane);
     }
 }
@@ -452,11 +489,14 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     Schedule schedule(params.schedule, shared.sequences, blockIdx.x, 0);
     if (warp >= Traits::producer_warp) {
         schedule.issue_length_loads();
-        ptx::prefetch_tensor_map(&params.k_map);
-        ptx::prefetch_tensor_map(&params.v_map);
+        if (!Traits::gathers_rows) {
+            ptx::prefetch_tensor_map(&params.k_map);
+            ptx::prefetch_tensor_map(&params.v_map);
+        }
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         shared.sequences = pipeline::Sequences(params.schedule);
-        Ring::initialise(shared.barriers, 1, Traits::converts ? pipeline::tensor_converter_warps : Traits::team_warps);
+        Ring::initialise(shared.barriers, producers_of_a_tile(params),
+                         Traits::converts ? pipeline::tensor_converter_warps : Traits::team_warps);
         shared.operands.initialise(Traits::team_warps);
         shared.pieces.initialise(Traits::consumer_threads + Traits::converter_warps * 32);
         ptx::fence_mbarrier_init();
@@ -473,7 +513,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     }
     if (warp < Traits::producer_warp) {
         ptx::give_registers<Traits::converter_registers>();
-        shared.operands.convert(shared.pieces, ring, warp - Traits::consumer_warps, lane);
+        shared.operands.convert(shared.pieces, ring, Traits::has_scales && params.v_scales_interleaved != 0,
+                                warp - Traits::consumer_warps, lane);
         return;
     }
     ptx::give_registers<Traits::other_registers>();
@@ -504,17 +545,16 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .head_dim = Traits::head_dim,
     .row_tile = Traits::row_tile,
     .tile_tokens = Traits::tile_tokens,
-    .max_box_tokens = Traits::tile_tokens,
+    .max_box_tokens = Traits::box_tokens,
     .stages = Traits::stages,
     .min_page_size = VARIANT_MIN_PAGE_SIZE,
     .max_page_size = 1024,
     .max_q_len = 1024,
-    .features =
-        CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
-        CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
-        CONTRACT_FEATURE_LSE_NATURAL |
-        CONTRACT_FEATURE_CONTIGUOUS_KV, /* not batch-invariant: of so many rows the records of 16 chunks would fill memory */
-    .flags = variant::contract_flags,
+    /* Not batch-invariant: of so many rows the records of 16 chunks would fill memory. */
+    .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
+                CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
+                CONTRACT_FEATURE_LSE_NATURAL | (Traits::gathers_rows ? 0u : CONTRACT_FEATURE_CONTIGUOUS_KV),
+    .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u),
     .record_bytes = sizeof(pipeline::SliceCounts),
     .scratch_bytes = sizeof(Fold::Part),
     .consumer_warps = Traits::consumer_warps,

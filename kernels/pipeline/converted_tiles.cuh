@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * converted_tiles.cuh: between the ring of tiles as they come and what consumers multiply. Tiles of FP8 become fp16 on the way, by a warpgroup that
- * does nothing else, in a ring of their own; for others that is the ring itself (PlainTiles).
+ * converted_tiles.cuh: between the ring of tiles as they come and what consumers multiply. Tiles of FP8 and NVFP4 become fp16 on the way, by a
+ * warpgroup that does nothing else, in a ring of their own; for others that is the ring itself (PlainTiles).
  */
 #pragma once
 
@@ -26,14 +26,15 @@ struct PlainTiles {
     static __device__ __forceinline__ void initialise(int) {}
     static __device__ __forceinline__ Ring ring(const Ring &ring) { return ring; }
     template <int row_tile>
-    static __device__ __forceinline__ void convert(PieceQueue<row_tile> &, const Ring &, int, int) {}
+    static __device__ __forceinline__ void convert(PieceQueue<row_tile> &, const Ring &, bool, int, int) {}
 };
 
 /*
  * Lies in shared memory; as many stages as the source has. They are a multiple of the teams of consumers, as what a stage holds is one team's; and at
- * least two for each, as a team wants V of a tile before it has done with that of the one before.
+ * least two for each, as a team wants V of a tile before it has done with that of the one before. `chunks_ahead`: that a lane has read of what it is
+ * to convert, of 4 registers and more.
  */
-template <class Format, class SourceRing>
+template <class Format, class SourceRing, int chunks_ahead>
 struct ConvertedTiles {
     using Operands = tile::ConvertedRows<Format>;
     static constexpr int stages = SourceRing::num_stages, tile_tokens = tile::group_tokens;
@@ -49,33 +50,37 @@ struct ConvertedTiles {
     }
     __device__ __forceinline__ Ring ring(const SourceRing &) { return Ring(barriers, tiles); }
 
-    /* By the converter warps, of which `warp` is one: every tile of the worker, in order, as soon as there is room for fp16 of it. */
+    /*
+     * By the converter warps, of which `warp` is one: every tile of the worker, in order, as soon as there is room for fp16 of it.
+     * `v_scales_interleaved`: of V, where there are scales.
+     */
     template <int row_tile>
-    __device__ __forceinline__ void convert(PieceQueue<row_tile> &pieces, const SourceRing &source, int warp, int lane) {
+    __device__ __forceinline__ void convert(PieceQueue<row_tile> &pieces, const SourceRing &source, bool v_scales_interleaved,
+                                            int warp, int lane) {
         if (warp < tensor_converter_warps)
-            convert<tensor_k>(pieces, source, warp, lane);
+            convert<tensor_k>(pieces, source, false, warp, lane);
         else
-            convert<tensor_v>(pieces, source, warp - tensor_converter_warps, lane);
+            convert<tensor_v>(pieces, source, v_scales_interleaved, warp - tensor_converter_warps, lane);
     }
 
   private:
     /* The first chunks of a tile are loaded while the stores of the one before end, and the others while those are converted. */
     template <Tensor tensor, int row_tile>
-    __device__ __forceinline__ void convert(PieceQueue<row_tile> &pieces, SourceRing source, int warp, int lane) {
+    __device__ __forceinline__ void convert(PieceQueue<row_tile> &pieces, SourceRing source, bool scales_interleaved, int warp,
+                                            int lane) {
         using Converter = tile::BoxConverter<Format, tensor_converter_warps>;
-        constexpr int ahead = 4;
-        static_assert(Converter::units >= ahead, "units of a tile");
-        const Converter converter(warp, lane);
+        static_assert(Converter::units >= chunks_ahead, "units of a tile");
+        const Converter converter(scales_interleaved, warp, lane);
         const Ring place = ring(source);
         for (uint32_t number = 0;; ++number) {
             const auto &announced = pieces.wait_named(number);
             if (announced.piece.end_of_work)
                 return;
-            typename Converter::Chunk chunks[ahead];
+            typename Converter::Chunk chunks[chunks_ahead];
             bool is_loaded = false;
             const auto load_first = [&] {
 #pragma unroll
-                for (int unit = 0; unit < ahead; ++unit)
+                for (int unit = 0; unit < chunks_ahead; ++unit)
                     converter.load(chunks[unit], source.tile(tensor), unit);
             };
 #pragma unroll 1
@@ -88,9 +93,9 @@ struct ConvertedTiles {
                 target.wait_empty(tensor);
 #pragma unroll
                 for (int unit = 0; unit < Converter::units; ++unit) {
-                    converter.template store<tensor == tensor_k>(chunks[unit % ahead], target.tile(tensor), unit);
-                    if (unit + ahead < Converter::units)
-                        converter.load(chunks[unit % ahead], source.tile(tensor), unit + ahead);
+                    converter.template store<tensor == tensor_k>(chunks[unit % chunks_ahead], target.tile(tensor), unit);
+                    if (unit + chunks_ahead < Converter::units)
+                        converter.load(chunks[unit % chunks_ahead], source.tile(tensor), unit + chunks_ahead);
                 }
                 source.release(tensor, lane);
                 source.advance();
@@ -98,9 +103,9 @@ struct ConvertedTiles {
                 if (is_loaded)
                     load_first();
                 ptx::fence_async_proxy();
-                target.complete(tensor, lane);
+                target.complete(tensor, ptx::thread_index_here() % 32); /* kept over the tiles it would take a register */
             }
-            number = announced.number; /* anew: kept over the tiles it would take a register */
+            number = announced.number; /* anew, likewise */
             pieces.pop(number);
         }
     }

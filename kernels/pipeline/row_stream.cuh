@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * row_stream.cuh: the pieces of a worker, in order, tile by tile and token by token: which page each token lies in, for whoever
- * copies rows by addresses of its own (row_gather.cuh, scale_gather.cuh), which ask some tiles ahead, across pieces.
+ * copies rows by addresses of its own (row_gather.cuh, row_turns.cuh, scale_gather.cuh), which ask some tiles ahead, across pieces.
  */
 #pragma once
 
@@ -30,11 +30,20 @@ struct BatchOffset {
 template <>
 struct BatchOffset<false> {};
 
+/* Whether there are newest rows among the tile's: history.cuh. A kernel that has waited for the one ahead before it began does not ask. */
+template <bool exist>
+struct BatchNewest {
+    bool has_newest;
+};
+template <>
+struct BatchNewest<false> {
+    static constexpr bool has_newest = false;
+};
+
 /* A lane's tokens of a tile: number i is token `i * 32 + lane` of those that the warp looks after. */
-template <int tokens_per_lane, int tables, bool has_offsets>
-struct RowBatch : BatchOffset<has_offsets> {
-    bool has_newest; /* rows, among the tile's: history.cuh */
-    int kv_head;     /* below 0: there are no more tiles */
+template <int tokens_per_lane, int tables, bool has_offsets, bool finds_newest>
+struct RowBatch : BatchOffset<has_offsets>, BatchNewest<finds_newest> {
+    int kv_head; /* below 0: there are no more tiles */
     struct {
         int in_page;      /* token; below 0: not to be copied */
         int page[tables]; /* may be no page: negative, or beyond the last */
@@ -49,11 +58,11 @@ struct RowBatch : BatchOffset<has_offsets> {
  * A warp looks after `tokens` tokens of every tile of `tile_tokens`. `tables`: page ids of one tensor, or of K and V. `has_offsets`:
  * requests may have offsets, and there may be no pages, but for each request one without an end.
  */
-template <int cluster_size, int tile_tokens, int tokens, int tables, bool has_offsets = false>
+template <int cluster_size, int tile_tokens, int tokens, int tables, bool has_offsets = false, bool finds_newest = true>
 class RowStream {
   public:
     static constexpr int tokens_per_lane = (tokens + 31) / 32;
-    using Batch = RowBatch<tokens_per_lane, tables, has_offsets>;
+    using Batch = RowBatch<tokens_per_lane, tables, has_offsets, finds_newest>;
     using Offsets = RequestOffsets<has_offsets>;
 
     /* `first`: of the tile's tokens, the warp's. `together`: tokens that are copied all where one is visible; they share a page. */
@@ -63,23 +72,30 @@ class RowStream {
           box_shift_(__ffs(params.box_tokens) - 1), first_(first), together_(together), lane_(threadIdx.x & 31) {}
 
     /*
-     * All lanes call together. The loads of the ids are issued here and first waited for when an id is used. Past the last tile,
-     * end_of_work, as often as it is called.
+     * The next tile, or that so many `tiles_further`. All lanes call together. The loads of the ids are issued here and first waited for when an id is
+     * used. Past the last tile, end_of_work, as often as it is called.
      */
-    __device__ __forceinline__ Batch next() {
+    __device__ __forceinline__ Batch next(int tiles_further = 0) {
         Batch batch = {};
-        while (token_ >= end_token_) {
-            piece_ = schedule_.next();
-            if (piece_.end_of_work) {
-                batch.kv_head = -1;
-                return batch;
+        for (;;) {
+            while (token_ >= end_token_) {
+                piece_ = schedule_.next();
+                if (piece_.end_of_work) {
+                    batch.kv_head = -1;
+                    return batch;
+                }
+                token_ = piece_.first_box << box_shift_;
+                end_token_ = piece_.first_box < piece_.end_box ? min(piece_.end_token, piece_.end_box << box_shift_) : token_;
             }
-            token_ = piece_.first_box << box_shift_;
-            end_token_ = piece_.first_box < piece_.end_box ? min(piece_.end_token, piece_.end_box << box_shift_) : token_;
+            if (tiles_further-- == 0)
+                break;
+            token_ += tile_tokens;
         }
         batch.kv_head = piece_.kv_head;
-        if (rarely(is_history_final(params_)))
-            batch.has_newest = token_ + tile_tokens > first_newest_token(params_, piece_);
+        if constexpr (finds_newest) {
+            if (rarely(is_history_final(params_)))
+                batch.has_newest = token_ + tile_tokens > first_newest_token(params_, piece_);
+        }
         if constexpr (has_offsets)
             batch.offset = offsets_.of_requests != nullptr ? offsets_.of_requests[piece_.request] : 0;
         const int first_live = piece_.first_token & -together_, end_live = (end_token_ + together_ - 1) & -together_;

@@ -18,7 +18,7 @@
  *     RotatedKeyReader        what RoPE reads instead: chunks of rotated_steps steps; the first 8 dims of a step are the partners of
  *                             its last 8, half a row before them, so that a lane holds both dims of a pair in one step. Of a
  *                             token it holds two: rotated_dim of the lower half, and rotated_neighbour further
- *     convert_keys, convert_values   of FP8: a chunk as two of fp16, in shared memory (converted_box.cuh)
+ *     convert_keys, convert_values   of FP8 and NVFP4: a chunk as so many of fp16, in shared memory (converted_box.cuh)
  *     rotation_scale          what K is multiplied by when it is rotated; rotated_scale: what products of query and K, both
  *                             rotated, are to be multiplied by
  *

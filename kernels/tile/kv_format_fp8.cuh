@@ -131,18 +131,20 @@ struct Fp8Format {
     };
 
     /* A chunk of a row as two of fp16: of K the dims as query_operand deals them out, of V in order. */
-    static __device__ __forceinline__ void convert_keys(uint32_t (&converted)[2][4], const uint32_t (&chunk)[4]) {
+    template <class Chunk>
+    static __device__ __forceinline__ void convert_keys(uint32_t (&converted)[2][4], const Chunk &chunk) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            converted[0][i] = Pairs::lower(chunk[i]);
-            converted[1][i] = Pairs::upper(chunk[i]);
+            converted[0][i] = Pairs::lower(chunk.words[i]);
+            converted[1][i] = Pairs::upper(chunk.words[i]);
         }
     }
-    static __device__ __forceinline__ void convert_values(uint32_t (&converted)[2][4], const uint32_t (&chunk)[4]) {
+    template <class Chunk>
+    static __device__ __forceinline__ void convert_values(uint32_t (&converted)[2][4], const Chunk &chunk) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            converted[i / 2][i % 2 * 2] = Pairs::lower(chunk[i]);
-            converted[i / 2][i % 2 * 2 + 1] = Pairs::upper(chunk[i]);
+            converted[i / 2][i % 2 * 2] = Pairs::lower(chunk.words[i]);
+            converted[i / 2][i % 2 * 2 + 1] = Pairs::upper(chunk.words[i]);
         }
     }
 

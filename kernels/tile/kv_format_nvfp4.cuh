@@ -185,6 +185,41 @@ struct KvFormat<KERNEL_DTYPE_NVFP4, head_dim> {
         }
     };
 
+    /*
+     * A chunk of a row, 32 dims with the codes of two scales, as four of fp16: of K the dims as query_operand deals them out, of V in order: eight of
+     * them a word of codes.
+     */
+    template <class Chunk>
+    static __device__ __forceinline__ void convert_keys(uint32_t (&converted)[4][4], const Chunk &chunk) {
+        const uint32_t scales = ptx::fp16x2_from_e4m3x2_low(chunk.scales);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const uint32_t scale = ptx::both_halves(scales, i >= 2);
+#pragma unroll
+            for (int step = 0; step < 2; ++step) {
+                const uint32_t bytes = fp16_bytes(chunk.words[i], step != 0);
+                converted[step * 2][i] = ptx::multiply_fp16x2(even_bytes(bytes), scale);
+                converted[step * 2 + 1][i] = ptx::multiply_fp16x2(odd_bytes(bytes), scale);
+            }
+        }
+    }
+    template <class Chunk>
+    static __device__ __forceinline__ void convert_values(uint32_t (&converted)[4][4], const Chunk &chunk) {
+        const uint32_t scales = ptx::fp16x2_from_e4m3x2_low(chunk.scales);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const uint32_t scale = ptx::both_halves(scales, i >= 2);
+            const uint32_t even = fp16_bytes(chunk.words[i], false), odd = fp16_bytes(chunk.words[i], true);
+#pragma unroll
+            for (int two = 0; two < 2;
+                 ++two) { /* pairs of neighbours, of which the first one's bytes lie above the second one's */
+                const uint32_t pairs = ptx::permute_bytes(even, odd, two == 0 ? 0x4501u : 0x6723u);
+                converted[i][two * 2] = ptx::multiply_fp16x2(odd_bytes(pairs), scale);
+                converted[i][two * 2 + 1] = ptx::multiply_fp16x2(even_bytes(pairs), scale);
+            }
+        }
+    }
+
     static constexpr bool converts_query = true;
     static constexpr int query_vector = 8;
     static __device__ __forceinline__ uint32_t query_operand(const uint32_t (&pairs)[4], int step, int half) {
