@@ -80,24 +80,35 @@ static const struct format {
     int64_t token_ps, byte_fs, rows_16_permille, rows_32_permille, end_ns;
 } formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 1050, 1530, 0},
                {KERNEL_DTYPE_FP16, 3200, 6500, 1050, 1530, 0},
-               {KERNEL_DTYPE_E4M3, 2900, 3900, 1850, 0, 500}, /* 32 rows: below */
+               {KERNEL_DTYPE_E4M3, 2900, 3900, 1850, 0, 500}, /* 32 rows, here and of NVFP4: below */
                {KERNEL_DTYPE_E5M2, 2900, 3900, 1850, 0, 500}, /* as e4m3: not measured */
-               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1050, 1530, 1100}};
+               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1050, 0, 1100}};
 
 /*
- * Wide tiles: what an SM needs for a token with 128 dims, half of it for the exponentials, what a launch takes longer for its rows, and what it takes to
- * share a unit, and for each part. By 64/8 heads with 8 and 16 query tokens, an H200: 1 to 64 requests of 4,096 tokens and one of 32,768; FP8 by
- * 1,368 times of more shapes with 2 to 16. 64 rows take 250 us with 16-bit KV and 168 with e4m3, 128 rows 264 and 242, at the card's limit of power.
+ * Wide tiles: what an SM needs for a token with 128 dims, half of it for the exponentials, with pages that are copied whole and with rows one by one; what
+ * a launch takes longer for its rows, and what it takes to share a unit, and for each part. By 64/8 heads with 8 and 16 query tokens, an H200: 1 to 64
+ * requests of 4,096 tokens and one of 32,768; FP8 by 1,368 times of more shapes with 2 to 16, NVFP4 and single rows by 31 shapes with 2 to 16. 64 rows
+ * take 250 us with 16-bit KV, 168 with e4m3 and 203 with NVFP4, 128 rows 264, 242 and 269, at the card's limit of power.
  */
+enum kv_width { KV_16_BITS, KV_8_BITS, KV_4_BITS };
 static const struct many_rows {
     uint32_t row_tile;
-    bool is_fp8;
-    int64_t token_ps, end_ns, split_ns, part_ns;
-} many_rows[] = {{64, false, 7000, 0, 2000, 300},
-                 {128, false, 14000, 0, 500, 600},
-                 {32, true, 13400, 1800, 0, 600},
-                 {64, true, 9700, 0, 4200, 160},
-                 {128, true, 14500, 0, 5500, 165}};
+    enum kv_width width;
+    int64_t token_ps, single_row_ps, end_ns, split_ns, part_ns;
+} many_rows[] = {{64, KV_16_BITS, 7000, 14500, 0, 2000, 300},  {128, KV_16_BITS, 14000, 18500, 0, 500, 600},
+                 {32, KV_8_BITS, 13400, 15000, 1800, 0, 600},  {64, KV_8_BITS, 9700, 12700, 0, 4200, 160},
+                 {128, KV_8_BITS, 14500, 15500, 0, 5500, 165}, {32, KV_4_BITS, 16500, 17300, 900, 0, 600},
+                 {64, KV_4_BITS, 11600, 16500, 0, 3600, 160},  {128, KV_4_BITS, 15500, 19800, 0, 3500, 165}};
+
+/*
+ * Where rows are copied one by one, by kernels that have half of the warps to compute with: what a CTA alone needs longer for each part of a unit, of
+ * which those of a cluster do a share; what cuts beside the ends of units and a launch take longer. By bf16 and e4m3, 31 shapes with 2 to 8 query tokens,
+ * an H200.
+ */
+static const struct single_rows {
+    uint32_t row_tile;
+    int64_t part_ns, uneven_ns, end_ns;
+} single_rows[] = {{8, 130, 800, 0}, {16, 480, 2500, 0}, {32, 1690, 3500, 1700}};
 
 /* Of the memory's rate, what is reached by SMs that together could take in so much of it: each waits for the other at times. */
 static const struct {
@@ -122,14 +133,29 @@ int32_t typical_bandwidth_gbps(int32_t compute_capability) {
     }
 }
 
-static bool is_fp8(const struct libdecode_launch_contract *contract) {
-    return contract->kv_dtype == KERNEL_DTYPE_E4M3 || contract->kv_dtype == KERNEL_DTYPE_E5M2;
+static enum kv_width width_of(const struct libdecode_launch_contract *contract) {
+    if (contract->kv_dtype == KERNEL_DTYPE_NVFP4)
+        return KV_4_BITS;
+    return contract->kv_dtype == KERNEL_DTYPE_E4M3 || contract->kv_dtype == KERNEL_DTYPE_E5M2 ? KV_8_BITS : KV_16_BITS;
+}
+
+static bool copies_rows(const struct libdecode_launch_contract *contract) {
+    return (contract->flags & CONTRACT_FLAG_ROW_GATHER) != 0;
+}
+
+/* NULL: of batch decode none. */
+static const struct single_rows *single_rows_of(const struct libdecode_launch_contract *contract) {
+    for (size_t i = 0; i < sizeof single_rows / sizeof single_rows[0]; i++)
+        if (contract->family == KERNEL_FAMILY_GQA_DECODE && copies_rows(contract) &&
+            single_rows[i].row_tile == contract->row_tile)
+            return &single_rows[i];
+    return NULL;
 }
 
 /* NULL: tiles that are like those of 8 rows. */
 static const struct many_rows *many_rows_of(const struct libdecode_launch_contract *contract) {
     for (size_t i = 0; i < sizeof many_rows / sizeof many_rows[0]; i++)
-        if (many_rows[i].row_tile == contract->row_tile && many_rows[i].is_fp8 == is_fp8(contract))
+        if (many_rows[i].row_tile == contract->row_tile && many_rows[i].width == width_of(contract))
             return &many_rows[i];
     return NULL;
 }
@@ -272,7 +298,7 @@ static int64_t predicted_ns(const struct launch *launch, int64_t workers) {
  * where narrower tiles would convert K and V for every further pass.
  */
 static bool folds_long(const struct launch *launch, const struct libdecode_launch_contract *contract, int64_t workers) {
-    if (contract->row_tile <= (is_fp8(contract) ? 64 : MMA_ROWS))
+    if (contract->row_tile <= (width_of(contract) == KV_16_BITS ? MMA_ROWS : 64))
         return false;
     return launch->memory_ns < SHORT_READING_NS ||
            split_ns(launch, parts(launch, workers, cuts_evenly(launch, workers))) > reading_ns(launch, workers) * 3 / 2;
@@ -324,15 +350,15 @@ static const struct format *format_of(uint32_t kv_dtype) {
 
 /* Where the others of its kind take long ones, which the rate of the format was measured with (families/gqa_decode.cu). */
 static bool takes_short_steps(const struct libdecode_launch_contract *contract) {
-    return is_fp8(contract) && contract->head_dim == 128 && contract->row_tile == 8 && contract->cluster_size >= 8 &&
-           (contract->flags & CONTRACT_FLAG_ROW_GATHER) == 0;
+    return width_of(contract) == KV_8_BITS && contract->head_dim == 128 && contract->row_tile == 8 &&
+           contract->cluster_size >= 8 && !copies_rows(contract);
 }
 
 /* What a CTA needs for a token. */
 static int64_t token_ps(const struct libdecode_launch_contract *contract, int64_t token_bytes) {
     const struct many_rows *many = many_rows_of(contract);
     if (many)
-        return many->token_ps * (128 + (int64_t)contract->head_dim) / 256;
+        return (copies_rows(contract) ? many->single_row_ps : many->token_ps) * (128 + (int64_t)contract->head_dim) / 256;
     const struct format *format = format_of(contract->kv_dtype);
     int64_t ps = (format->token_ps + token_bytes * format->byte_fs / 1000) * MEASURED_WARPS / contract->consumer_warps;
     if (takes_short_steps(contract))
@@ -344,12 +370,21 @@ static int64_t token_ps(const struct libdecode_launch_contract *contract, int64_
 
 static int64_t part_ns(const struct libdecode_launch_contract *contract) {
     const struct many_rows *many = many_rows_of(contract);
-    return many ? many->part_ns : SPLIT_PART_NS;
+    const struct single_rows *single = single_rows_of(contract);
+    if (many)
+        return many->part_ns;
+    return SPLIT_PART_NS + (single ? single->part_ns / contract->cluster_size : 0);
 }
 
 static int64_t end_ns(const struct libdecode_launch_contract *contract) {
     const struct many_rows *many = many_rows_of(contract);
-    return format_of(contract->kv_dtype)->end_ns + (many ? many->end_ns : 0);
+    const struct single_rows *single = single_rows_of(contract);
+    return format_of(contract->kv_dtype)->end_ns + (many ? many->end_ns : single ? single->end_ns : 0);
+}
+
+static int64_t uneven_ns(const struct libdecode_launch_contract *contract) {
+    const struct single_rows *single = single_rows_of(contract);
+    return UNEVEN_NS + (single ? single->uneven_ns : 0);
 }
 
 static int64_t further_split_ns(const struct libdecode_launch_contract *contract) {
@@ -401,16 +436,16 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .chunks = chunks(work),
                            .unit_bytes = bytes / larger(product(work->num_sequences, work->row_passes), 1),
                            .memory_ns = reading_ns,
-                           .from_second_cache = from_second_cache && (contract->flags & CONTRACT_FLAG_ROW_GATHER) == 0,
+                           .from_second_cache = from_second_cache && !copies_rows(contract),
                            .cta_ns = work->token_ps > 0 ? product(unit_tokens, work->token_ps) / 1000
                                                         : sum(cta_ns(contract, unit_tokens, work->computed_token_bytes),
                                                               product(unit_tokens, work->further_token_ps) / 1000),
-                           .copy_permille = contract->flags & CONTRACT_FLAG_ROW_GATHER ? ROW_GATHER_PERMILLE : 1000,
+                           .copy_permille = copies_rows(contract) ? ROW_GATHER_PERMILLE : 1000,
                            .fixed_ns = LAUNCH_NS + (work->unit_ns > 0 ? 0 : end_ns(contract)),
                            .part_ns = work->part_ns > 0 ? work->part_ns : part_ns(contract),
                            .sm_pairs = device->sm_count / 2,
                            .split_ns = work->part_ns > 0 ? work->split_ns : further_split_ns(contract),
-                           .uneven_ns = work->uneven_ns > 0 ? work->uneven_ns : UNEVEN_NS,
+                           .uneven_ns = work->uneven_ns > 0 ? work->uneven_ns : uneven_ns(contract),
                            .round_ns = contract->cluster_size == 1 ? CTA_ROUND_NS : CLUSTER_ROUND_NS,
                            .unit_ns = work->unit_ns,
                            .whole_tiles = work->passes_share_rows || contract->row_tile > MMA_ROWS};

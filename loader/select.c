@@ -26,13 +26,15 @@ static bool rows_decide(const struct judgement *a, const struct judgement *b) {
 }
 
 /*
- * The row tile that a kernel ranks by. Of FP8, which memory gives twice as fast, 32 rows take longer by the matrix instructions of single warps than to
- * read, and longer than 64 by those of warpgroups; but 64 take longer to hand over a unit: so the time decides between them.
+ * The row tile that a kernel ranks by. Of FP8 and NVFP4, which memory gives twice as fast and more, 32 rows take longer by the matrix instructions of
+ * single warps than to read, and longer than 64 by those of warpgroups; so they do where KV is copied row by row. But 64 take longer to hand over a unit:
+ * so the time decides between them.
  */
 static uint32_t rank_tile(const struct libdecode_launch_contract *contract) {
-    enum { WIDEST_FP8_RANK = 32 };
-    const bool is_fp8 = contract->kv_dtype == KERNEL_DTYPE_E4M3 || contract->kv_dtype == KERNEL_DTYPE_E5M2;
-    return is_fp8 && contract->row_tile > WIDEST_FP8_RANK ? WIDEST_FP8_RANK : contract->row_tile;
+    enum { WIDEST_MMA_RANK = 32 };
+    const bool is_16_bit = contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16;
+    const bool is_fast_to_multiply = is_16_bit && (contract->flags & CONTRACT_FLAG_ROW_GATHER) == 0;
+    return !is_fast_to_multiply && contract->row_tile > WIDEST_MMA_RANK ? WIDEST_MMA_RANK : contract->row_tile;
 }
 static bool tiles_decide(const struct judgement *a, const struct judgement *b) {
     return rows_decide(a, b) && rank_tile(&a->record->kernel->contract) != rank_tile(&b->record->kernel->contract);
@@ -40,10 +42,10 @@ static bool tiles_decide(const struct judgement *a, const struct judgement *b) {
 
 /*
  * What does not spend its time adding up first: tiles of 64 rows and more, whose parts are large, are for many units or long ones. Then
- * fewer passes over the KV cache, then the narrowest row tile that manages them (rows beyond the group are computed for
- * nothing, and wide tiles leave room for fewer CTAs), but for rank_tile; neither with MLA, whose passes share rows. Then the kernel of the larger pages (one
- * that takes any copies row by row what comes faster as a whole), then the kernel without options, then the predicted time. A total order:
- * that of bundles or records never decides.
+ * fewer passes over the KV cache, but for MLA, whose passes share rows; then the kernel of the larger pages (one that takes any copies row by row what
+ * comes faster as a whole). Then the narrowest row tile that manages the passes (rows beyond the group are computed for nothing, and wide tiles leave room
+ * for fewer CTAs), but for rank_tile and MLA, then the kernel without options, then the predicted time. A total order: that of bundles or records never
+ * decides.
  */
 static bool beats(const struct judgement *a, const struct judgement *b) {
     bool a_preferred = a->verb == POLICY_PREFER, b_preferred = b->verb == POLICY_PREFER;
@@ -53,12 +55,12 @@ static bool beats(const struct judgement *a, const struct judgement *b) {
         return b->cost.folds_long;
     if (rows_decide(a, b) && a->cost.row_passes != b->cost.row_passes)
         return a->cost.row_passes < b->cost.row_passes;
-    uint32_t a_tile = a->record->kernel->contract.row_tile, b_tile = b->record->kernel->contract.row_tile;
-    if (tiles_decide(a, b))
-        return a_tile < b_tile;
     uint32_t a_page = a->record->kernel->contract.min_page_size, b_page = b->record->kernel->contract.min_page_size;
     if (a_page != b_page)
         return a_page > b_page;
+    uint32_t a_tile = a->record->kernel->contract.row_tile, b_tile = b->record->kernel->contract.row_tile;
+    if (tiles_decide(a, b))
+        return a_tile < b_tile;
     int a_options = num_options(a->record), b_options = num_options(b->record);
     if (a_options != b_options)
         return a_options < b_options;
@@ -80,10 +82,10 @@ static bool may_beat(const struct question *question, size_t index, const struct
     int64_t row_passes = record->family->row_passes(question->problem, contract);
     if (row_passes != best->cost.row_passes)
         return row_passes < best->cost.row_passes;
-    if (rank_tile(contract) != rank_tile(of_best))
-        return rank_tile(contract) < rank_tile(of_best);
     if (contract->min_page_size != of_best->min_page_size)
         return contract->min_page_size > of_best->min_page_size;
+    if (rank_tile(contract) != rank_tile(of_best))
+        return rank_tile(contract) < rank_tile(of_best);
     return num_options(record) <= num_options(best->record);
 }
 
@@ -134,15 +136,15 @@ static void word_loss(const struct judgement *chosen, const struct judgement *lo
     else if (chosen->verb == POLICY_PREFER && loser->verb != POLICY_PREFER)
         (void)snprintf(ret_reason, REASON_BYTES, "the kernel policy prefers others");
     else if (loser->cost.folds_long && !chosen->cost.folds_long)
-        (void)snprintf(ret_reason, REASON_BYTES, "row tile %u: its workers would add up for half as long as they read", tile);
+        (void)snprintf(ret_reason, REASON_BYTES, "row tile %u: its workers would spend more time adding up than reading", tile);
     else if (rows_decide(loser, chosen) && loser->cost.row_passes != chosen->cost.row_passes)
         (void)snprintf(ret_reason, REASON_BYTES, "reads the KV cache %d times, the choice %d times", loser->cost.row_passes,
                        chosen->cost.row_passes);
-    else if (tiles_decide(loser, chosen))
-        (void)snprintf(ret_reason, REASON_BYTES, "row tile %u, the choice does with %u in as many passes", tile, chosen_tile);
     else if (page != chosen_page)
         (void)snprintf(ret_reason, REASON_BYTES, "for pages from %u on, row by row; the choice, from %u on, copies them whole",
                        page, chosen_page);
+    else if (tiles_decide(loser, chosen))
+        (void)snprintf(ret_reason, REASON_BYTES, "row tile %u, the choice does with %u in as many passes", tile, chosen_tile);
     else if (num_options(loser->record) != num_options(chosen->record))
         (void)snprintf(ret_reason, REASON_BYTES, "has options, none of which this problem asks for");
     else

@@ -468,6 +468,45 @@ static void rows_of_fp8_take_the_tile_that_is_fastest(void **state) {
 }
 
 /*
+ * As those of FP8; and single rows of any format. On an H200, us, of 64/8 heads by the tiles below: NVFP4 with 2, 4, 8 and 16 query tokens 170, 206, 203 and 269 for
+ * 64 x 4,096, where 32 rows a pass take 282, 288, 560 and 1,108; 1 x 32,768 with 4 36.3 for 45.8; pages of one token of bf16, 64 x 4,096, 258, 259 and
+ * 308 with 4, 8 and 16 for 276, 531 and 1,105.
+ */
+static void rows_of_nvfp4_and_single_rows_take_the_tile_that_is_fastest(void **state) {
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    libdecode_problem problem = llama3_8b();
+    problem.num_qo_heads = 64;
+    static const struct {
+        libdecode_dtype kv_dtype;
+        int page_size, q_len, batch, tokens;
+        uint32_t row_tile, cluster_size; /* 0: any */
+    } expected[] = {{LIBDECODE_DTYPE_NVFP4, 16, 1, 64, 4096, 8, 1},    {LIBDECODE_DTYPE_NVFP4, 16, 2, 64, 4096, 16, 0},
+                    {LIBDECODE_DTYPE_NVFP4, 16, 4, 1, 1024, 32, 8},    {LIBDECODE_DTYPE_NVFP4, 16, 4, 1, 32768, 64, 1},
+                    {LIBDECODE_DTYPE_NVFP4, 16, 4, 64, 4096, 64, 1},   {LIBDECODE_DTYPE_NVFP4, 16, 8, 64, 4096, 64, 1},
+                    {LIBDECODE_DTYPE_NVFP4, 16, 16, 64, 4096, 128, 1}, {LIBDECODE_DTYPE_NVFP4, 1, 8, 64, 4096, 64, 1},
+                    {LIBDECODE_DTYPE_BF16, 1, 4, 1, 4096, 32, 8},      {LIBDECODE_DTYPE_BF16, 1, 4, 64, 4096, 64, 1},
+                    {LIBDECODE_DTYPE_BF16, 5, 8, 64, 4096, 64, 1},     {LIBDECODE_DTYPE_BF16, 1, 16, 64, 4096, 128, 1},
+                    {LIBDECODE_DTYPE_BF16, 16, 4, 64, 4096, 32, 1},    {LIBDECODE_DTYPE_E4M3, 1, 8, 64, 4096, 64, 1},
+                    {LIBDECODE_DTYPE_E4M3, 1, 16, 64, 4096, 128, 1}};
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        problem.kv_dtype = expected[i].kv_dtype;
+        problem.page_size = expected[i].page_size;
+        problem.q_len = expected[i].q_len;
+        problem.batch_size = expected[i].batch;
+        problem.max_seq_len = expected[i].tokens;
+        struct selection selection = expect_choice(&problem, &device, &policy, &grid->table);
+        const struct libdecode_launch_contract *contract = &selection.record->kernel->contract;
+        if (contract->row_tile != expected[i].row_tile || selection.row_passes != 1 ||
+            (expected[i].cluster_size != 0 && contract->cluster_size != expected[i].cluster_size) ||
+            (contract->min_page_size < 16) != (expected[i].page_size < 16))
+            fail_msg("pages of %d, %d query tokens, %d x %d: %s", expected[i].page_size, expected[i].q_len, expected[i].batch,
+                     expected[i].tokens, selection.record->name);
+    }
+}
+
+/*
  * One request is shared by many workers, which would take longer to add up 64 rows and more than another pass takes to read. On an H200, us, of 32,
  * 64 and 128 rows a pass: 8 query tokens 15.0, 13.7; 53.6, 43.6; 27.2, 26.0; 130, 68.1; 16 20.9, 16.4, 16.9; 84.0, 52.7, 48.0; 42.8, 31.5,
  * 30.7; 95.1, 49.2, 50.4; 255, 131, 74.1.
@@ -535,6 +574,7 @@ int main(void) {
         cmocka_unit_test(a_worse_kernel_never_changes_the_answer),
         cmocka_unit_test(the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_widest),
         cmocka_unit_test(rows_of_fp8_take_the_tile_that_is_fastest),
+        cmocka_unit_test(rows_of_nvfp4_and_single_rows_take_the_tile_that_is_fastest),
         cmocka_unit_test(few_units_take_more_passes_of_tiles_that_add_up_faster),
         cmocka_unit_test(units_stay_whole_while_there_are_ctas_for_them),
         cmocka_unit_test(a_batch_invariant_problem_has_one_kernel_whatever_the_batch),
