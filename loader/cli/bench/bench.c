@@ -22,10 +22,10 @@ struct bench_args {
 };
 
 static const struct option bench_options[] = {
-    {"--set", "standard|e4m3|nvfp4|pages|head_dims|mla|mla_sparse", OPTION_WORD, offsetof(struct bench_args, set), 0, 0,
+    {"--set", "standard|e4m3|nvfp4|pages|head_dims|drafts|mla|mla_sparse", OPTION_WORD, offsetof(struct bench_args, set), 0, 0,
      "a list of problems instead of one: standard (the shapes that libdecode is measured by, with a ragged batch cut from a real "
-     "trace), e4m3 (the same with e4m3 KV), nvfp4 (beside e4m3), pages (of 1 and 8 tokens), head_dims (256 and 64), mla, "
-     "mla_sparse"},
+     "trace), e4m3 (the same with e4m3 KV), nvfp4 (beside e4m3), pages (of 1 and 8 tokens), head_dims (256 and 64), drafts "
+     "(several query tokens of a request), mla, mla_sparse"},
     {"--accuracy", NULL, OPTION_FLAG, offsetof(struct bench_args, accuracy), 0, 0,
      "also the error of the request that is compared with the float64 reference: largest and rms, over the rms of out"},
     {"--kernel", "GLOB", OPTION_TEXT, offsetof(struct bench_args, kernel), 0, 0, "force a kernel of that name"},
@@ -186,6 +186,22 @@ static const struct set_row {
     {"head_dims", "16/8 of 256 64x4k bf16", "16/8", "bf16", 64, 4096, .head_dim = 256},
     {"head_dims", "16/8 of 256 64x4k e4m3", "16/8", "e4m3", 64, 4096, .head_dim = 256},
     {"head_dims", "64/8 of 64 64x8k sinks", "64/8", "bf16", 64, 8192, .head_dim = 64, .sinks = true},
+    {"drafts", "64x4k bf16 q_len 1", "64/8", "bf16", .batch = 64, .len = 4096, .q_len = 1},
+    {"drafts", "64x4k bf16 q_len 4", "64/8", "bf16", .batch = 64, .len = 4096, .q_len = 4},
+    {"drafts", "64x4k bf16 q_len 8", "64/8", "bf16", .batch = 64, .len = 4096, .q_len = 8},
+    {"drafts", "64x4k bf16 q_len 16", "64/8", "bf16", .batch = 64, .len = 4096, .q_len = 16},
+    {"drafts", "1x4k bf16 q_len 8", "64/8", "bf16", .batch = 1, .len = 4096, .q_len = 8},
+    {"drafts", "1x32k bf16 q_len 8", "64/8", "bf16", .batch = 1, .len = 32768, .q_len = 8},
+    {"drafts", "64x4k e4m3 q_len 8", "64/8", "e4m3", .batch = 64, .len = 4096, .q_len = 8},
+    {"drafts", "64x4k e4m3 q_len 16", "64/8", "e4m3", .batch = 64, .len = 4096, .q_len = 16},
+    {"drafts", "1x4k e4m3 q_len 8", "64/8", "e4m3", .batch = 1, .len = 4096, .q_len = 8},
+    {"drafts", "64x4k nvfp4 q_len 8", "64/8", "nvfp4", .batch = 64, .len = 4096, .q_len = 8},
+    {"drafts", "64x4k nvfp4 q_len 16", "64/8", "nvfp4", .batch = 64, .len = 4096, .q_len = 16},
+    {"drafts", "1x4k nvfp4 q_len 8", "64/8", "nvfp4", .batch = 1, .len = 4096, .q_len = 8},
+    {"drafts", "64x4k bf16 page 1 q_len 8", "64/8", "bf16", .batch = 64, .len = 4096, .page = 1, .q_len = 8},
+    {"drafts", "64x4k bf16 page 1 q_len 16", "64/8", "bf16", .batch = 64, .len = 4096, .page = 1, .q_len = 16},
+    {"drafts", "64x4k e4m3 page 1 q_len 8", "64/8", "e4m3", .batch = 64, .len = 4096, .page = 1, .q_len = 8},
+    {"drafts", "64x4k e4m3 page 1 q_len 16", "64/8", "e4m3", .batch = 64, .len = 4096, .page = 1, .q_len = 16},
     {"mla", "16 heads 1x4k bf16", "16/1", "bf16", 1, 4096, 64, .mla = true},
     {"mla", "16 heads 16x4k bf16", "16/1", "bf16", 16, 4096, 64, .mla = true},
     {"mla", "16 heads 64x4k bf16", "16/1", "bf16", 64, 4096, 64, .mla = true},
