@@ -2,6 +2,7 @@
 /* axis.c: the axes that families share: each compares one field of the problem with one of the contract, and words both. */
 #include "axis.h"
 
+#include "contract_kv.h"
 #include "text.h"
 
 typedef struct libdecode_launch_contract contract_t;
@@ -145,13 +146,13 @@ static bool fits_page_size(const struct problem *problem, const contract_t *cont
         return true; /* as axis_features says */
     if (page_size < contract->min_page_size || page_size > contract->max_page_size)
         return false;
-    return (contract->flags & CONTRACT_FLAG_ROW_GATHER) != 0 || (page_size & (page_size - 1)) == 0;
+    return contract_copies_rows(contract) || (page_size & (page_size - 1)) == 0;
 }
 static void asks_page_size(const struct problem *problem, char *text) {
     text_append(text, AXIS_TEXT_BYTES, "%d", problem->given.page_size);
 }
 static void offers_page_size(const contract_t *contract, char *text) {
-    bool any_size = (contract->flags & CONTRACT_FLAG_ROW_GATHER) != 0;
+    bool any_size = contract_copies_rows(contract);
     text_append(text, AXIS_TEXT_BYTES, "%s%u to %u", any_size ? "" : "powers of two from ", contract->min_page_size,
                 contract->max_page_size);
 }

@@ -5,6 +5,7 @@
  */
 #include "contract.h"
 
+#include "contract_kv.h"
 #include "text.h"
 #include "workspace.h"
 
@@ -24,7 +25,7 @@ static bool is_power_of_two(uint32_t value) { return value != 0 && (value & (val
 static bool within(uint32_t value, uint32_t least, uint32_t most) { return value >= least && value <= most; }
 
 static bool has_sane_page_sizes(const struct libdecode_launch_contract *contract) {
-    if ((contract->flags & CONTRACT_FLAG_ROW_GATHER) == 0 &&
+    if (!contract_copies_rows(contract) &&
         (!is_power_of_two(contract->min_page_size) || !is_power_of_two(contract->max_page_size)))
         return false;
     return contract->min_page_size != 0 && contract->min_page_size <= contract->max_page_size;

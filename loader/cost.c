@@ -15,6 +15,8 @@
 
 #include <stdbool.h>
 
+#include "contract_kv.h"
+
 enum {
     /* From the start of the kernel to the first byte, and from the last byte to the end. */
     LAUNCH_NS = 3800,
@@ -134,20 +136,15 @@ int32_t typical_bandwidth_gbps(int32_t compute_capability) {
 }
 
 static enum kv_width width_of(const struct libdecode_launch_contract *contract) {
-    if (contract->kv_dtype == KERNEL_DTYPE_NVFP4)
-        return KV_4_BITS;
-    return contract->kv_dtype == KERNEL_DTYPE_E4M3 || contract->kv_dtype == KERNEL_DTYPE_E5M2 ? KV_8_BITS : KV_16_BITS;
+    if (contract_has_16_bit_kv(contract))
+        return KV_16_BITS;
+    return contract->kv_dtype == KERNEL_DTYPE_NVFP4 ? KV_4_BITS : KV_8_BITS;
 }
 
-static bool copies_rows(const struct libdecode_launch_contract *contract) {
-    return (contract->flags & CONTRACT_FLAG_ROW_GATHER) != 0;
-}
-
-/* NULL: of batch decode none. */
+/* NULL: pages are copied whole, or the tile is one of warpgroups. */
 static const struct single_rows *single_rows_of(const struct libdecode_launch_contract *contract) {
     for (size_t i = 0; i < sizeof single_rows / sizeof single_rows[0]; i++)
-        if (contract->family == KERNEL_FAMILY_GQA_DECODE && copies_rows(contract) &&
-            single_rows[i].row_tile == contract->row_tile)
+        if (contract_copies_rows(contract) && single_rows[i].row_tile == contract->row_tile)
             return &single_rows[i];
     return NULL;
 }
@@ -351,14 +348,15 @@ static const struct format *format_of(uint32_t kv_dtype) {
 /* Where the others of its kind take long ones, which the rate of the format was measured with (families/gqa_decode.cu). */
 static bool takes_short_steps(const struct libdecode_launch_contract *contract) {
     return width_of(contract) == KV_8_BITS && contract->head_dim == 128 && contract->row_tile == 8 &&
-           contract->cluster_size >= 8 && !copies_rows(contract);
+           contract->cluster_size >= 8 && !contract_copies_rows(contract);
 }
 
 /* What a CTA needs for a token. */
 static int64_t token_ps(const struct libdecode_launch_contract *contract, int64_t token_bytes) {
     const struct many_rows *many = many_rows_of(contract);
     if (many)
-        return (copies_rows(contract) ? many->single_row_ps : many->token_ps) * (128 + (int64_t)contract->head_dim) / 256;
+        return (contract_copies_rows(contract) ? many->single_row_ps : many->token_ps) * (128 + (int64_t)contract->head_dim) /
+               256;
     const struct format *format = format_of(contract->kv_dtype);
     int64_t ps = (format->token_ps + token_bytes * format->byte_fs / 1000) * MEASURED_WARPS / contract->consumer_warps;
     if (takes_short_steps(contract))
@@ -436,11 +434,11 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .chunks = chunks(work),
                            .unit_bytes = bytes / larger(product(work->num_sequences, work->row_passes), 1),
                            .memory_ns = reading_ns,
-                           .from_second_cache = from_second_cache && !copies_rows(contract),
+                           .from_second_cache = from_second_cache && !contract_copies_rows(contract),
                            .cta_ns = work->token_ps > 0 ? product(unit_tokens, work->token_ps) / 1000
                                                         : sum(cta_ns(contract, unit_tokens, work->computed_token_bytes),
                                                               product(unit_tokens, work->further_token_ps) / 1000),
-                           .copy_permille = copies_rows(contract) ? ROW_GATHER_PERMILLE : 1000,
+                           .copy_permille = contract_copies_rows(contract) ? ROW_GATHER_PERMILLE : 1000,
                            .fixed_ns = LAUNCH_NS + (work->unit_ns > 0 ? 0 : end_ns(contract)),
                            .part_ns = work->part_ns > 0 ? work->part_ns : part_ns(contract),
                            .sm_pairs = device->sm_count / 2,

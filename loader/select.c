@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "axis.h"
+#include "contract_kv.h"
 #include "grid.h"
 #include "judgement.h"
 #include "refusal.h"
@@ -32,8 +33,7 @@ static bool rows_decide(const struct judgement *a, const struct judgement *b) {
  */
 static uint32_t rank_tile(const struct libdecode_launch_contract *contract) {
     enum { WIDEST_MMA_RANK = 32 };
-    const bool is_16_bit = contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16;
-    const bool is_fast_to_multiply = is_16_bit && (contract->flags & CONTRACT_FLAG_ROW_GATHER) == 0;
+    const bool is_fast_to_multiply = contract_has_16_bit_kv(contract) && !contract_copies_rows(contract);
     return !is_fast_to_multiply && contract->row_tile > WIDEST_MMA_RANK ? WIDEST_MMA_RANK : contract->row_tile;
 }
 static bool tiles_decide(const struct judgement *a, const struct judgement *b) {

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "contract_kv.h"
 #include "element.h"
 #include "family.h"
 #include "paged_decode.h"
@@ -19,11 +20,9 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* -------------------------------------------------------------------------------------------------------- contracts */
 
-static bool gathers_rows(const contract_t *contract) { return (contract->flags & CONTRACT_FLAG_ROW_GATHER) != 0; }
-
 static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYTES]) {
     uint32_t box = contract->max_box_tokens;
-    uint32_t least_page_size = gathers_rows(contract) ? 1 : PAGED_MIN_BOX_TOKENS;
+    uint32_t least_page_size = contract_copies_rows(contract) ? 1 : PAGED_MIN_BOX_TOKENS;
     if (!is_kernel_head_dim(contract->head_dim) || !tensor_map_serves(contract->kv_dtype, contract->head_dim))
         text_append(ret_reason, FAMILY_REASON_BYTES, "copies KV rows of %u elements of dtype %u", contract->head_dim,
                     contract->kv_dtype);
@@ -42,7 +41,7 @@ static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYT
 
 /* As the Traits of the kernel have it. */
 static void narrow(const struct grid_variant *variant, contract_t *contract) {
-    const bool is_16_bit = contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16;
+    const bool is_16_bit = contract_has_16_bit_kv(contract);
     const bool has_no_room = variant->target == 120 && contract->head_dim > 256 && !is_16_bit;
     const bool has_no_registers =
         variant->target == 90 && contract->row_tile == 32 && contract->min_page_size < PAGED_MIN_BOX_TOKENS && is_16_bit;
@@ -170,7 +169,7 @@ static void fill(const struct problem *problem, const struct selection *selectio
                                        .records = workspace_part_at(tensors->workspace, &selection->workspace.records),
                                        .scratch = workspace_part_at(tensors->workspace, &selection->workspace.scratch)};
     ret->num_maps = 0;
-    params.schedule.copies_per_box = gathers_rows(contract) ? 1 : map_rows(problem, contract, tensors, ret);
+    params.schedule.copies_per_box = contract_copies_rows(contract) ? 1 : map_rows(problem, contract, tensors, ret);
     name_rows(problem, contract, tensors, &params);
     memcpy(ret->block, &params, sizeof params);
 }

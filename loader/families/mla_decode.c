@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "contract_kv.h"
 #include "family.h"
 #include "paged_decode.h"
 #include "select.h"
@@ -37,7 +38,7 @@ static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYT
 static void narrow(const struct grid_variant *variant, contract_t *contract) {
     (void)variant;
     contract->min_page_size = PAGED_MIN_BOX_TOKENS;
-    if (contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16) {
+    if (contract_has_16_bit_kv(contract)) {
         contract->query_dtypes = 1u << contract->kv_dtype;
         contract->out_dtypes &= 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16;
     }

@@ -5,6 +5,7 @@
  */
 #include "paged_decode.h"
 
+#include "contract_kv.h"
 #include "family.h"
 #include "select.h"
 #include "text.h"
@@ -56,7 +57,7 @@ int64_t paged_row_passes(const struct problem *problem, const contract_t *contra
 }
 
 uint32_t paged_box_tokens(const struct problem *problem, const contract_t *contract) {
-    if ((contract->flags & CONTRACT_FLAG_ROW_GATHER) != 0 || problem_is_contiguous(&problem->given))
+    if (contract_copies_rows(contract) || problem_is_contiguous(&problem->given))
         return contract->max_box_tokens;
     return (uint32_t)smaller(contract->max_box_tokens, problem->given.page_size);
 }
@@ -285,10 +286,9 @@ static const struct mla_times *times_of(const struct problem *problem, const con
 static int64_t mla_token_ps(const struct problem *problem, const contract_t *contract) {
     enum { HEAD_DIM = 576 };
     const struct mla_times *times = times_of(problem, contract);
-    const bool is_16_bit = contract->kv_dtype == KERNEL_DTYPE_BF16 || contract->kv_dtype == KERNEL_DTYPE_FP16;
     const int64_t token = contract->kv_row_format == KERNEL_KV_ROW_SCALED656 ? times->token_scaled656_ps
                           : contract->kv_row_format == KERNEL_KV_ROW_NVFP352 ? times->token_nvfp352_ps
-                          : is_16_bit                                        ? times->token_16_bit_ps
+                          : contract_has_16_bit_kv(contract)                 ? times->token_16_bit_ps
                                                                              : times->token_fp8_ps;
     return times->tile_ps / contract->tile_tokens + token * problem->qk_dim / HEAD_DIM;
 }

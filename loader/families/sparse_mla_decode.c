@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "contract_kv.h"
 #include "family.h"
 #include "paged_decode.h"
 #include "select.h"
@@ -24,14 +25,12 @@ enum { MMA_ROWS = 32 };
 
 /* -------------------------------------------------------------------------------------------------------- contracts */
 
-static bool is_16_bit(uint32_t dtype) { return dtype == KERNEL_DTYPE_BF16 || dtype == KERNEL_DTYPE_FP16; }
-
 /* Rows that a contract may name: of what elements, and how many. */
 static bool has_known_rows(const contract_t *contract) {
     const uint32_t dtype = contract->kv_dtype, dim = contract->head_dim;
     switch (contract->kv_row_format) {
     case KERNEL_KV_ROW_PLAIN:
-        return (is_16_bit(dtype) || dtype == KERNEL_DTYPE_E4M3) && (dim == 576 || dim == 512 || dim == 320);
+        return (contract_has_16_bit_kv(contract) || dtype == KERNEL_DTYPE_E4M3) && (dim == 576 || dim == 512 || dim == 320);
     case KERNEL_KV_ROW_SCALED656:
         return dtype == KERNEL_DTYPE_E4M3 && dim == 576;
     case KERNEL_KV_ROW_NVFP352:
@@ -63,7 +62,7 @@ static void narrow(const struct grid_variant *variant, contract_t *contract) {
         contract->features &= ~(uint32_t)CONTRACT_FEATURE_BATCH_INVARIANT;
     if (contract->kv_row_format == KERNEL_KV_ROW_SCALED656)
         contract->query_dtypes = 1u << KERNEL_DTYPE_BF16;
-    if (is_16_bit(contract->kv_dtype)) {
+    if (contract_has_16_bit_kv(contract)) {
         contract->query_dtypes = 1u << contract->kv_dtype;
         contract->out_dtypes &= 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16;
     }
