@@ -85,6 +85,7 @@ struct Traits {
                          of_converters = converter_registers * converter_warps;
     static constexpr int other_registers = (registers * warps - of_consumers - of_converters) / tile::group_warps & -8;
     static constexpr int chunks_ahead = lanes_copy ? 2 : 4; /* ConvertedTiles */
+
     using TileLayout = tile::TileLayout<Format, tile_tokens>;
     /*
      * 128 KiB in flight, beside what is being multiplied. A stage is one team's: a barrier whose rounds it does not all wait for tells it nothing, as of

@@ -211,8 +211,7 @@ struct KvFormat<KERNEL_DTYPE_NVFP4, head_dim> {
             const uint32_t scale = ptx::both_halves(scales, i >= 2);
             const uint32_t even = fp16_bytes(chunk.words[i], false), odd = fp16_bytes(chunk.words[i], true);
 #pragma unroll
-            for (int two = 0; two < 2;
-                 ++two) { /* pairs of neighbours, of which the first one's bytes lie above the second one's */
+            for (int two = 0; two < 2; ++two) { /* two pairs of neighbours: the second one's bytes below the first one's */
                 const uint32_t pairs = ptx::permute_bytes(even, odd, two == 0 ? 0x4501u : 0x6723u);
                 converted[i][two * 2] = ptx::multiply_fp16x2(odd_bytes(pairs), scale);
                 converted[i][two * 2 + 1] = ptx::multiply_fp16x2(even_bytes(pairs), scale);
