@@ -44,7 +44,7 @@ enum {
     /* Workers that share a unit: the last one adds up their records. Of 64 rows and more all that have time add up slices. */
     SPLIT_NS = 1100,
     SPLIT_PART_NS = 270,
-    SHORT_READING_NS = 3500, /* folds_long says of what */
+    SHORT_READING_NS = 3500, /* cost.reads_little */
     /* Cuts beside the ends of units. */
     UNEVEN_NS = 2100,
 
@@ -88,7 +88,8 @@ static const struct format {
 
 /*
  * Wide tiles: what an SM needs for a token with 128 dims, half of it for the exponentials, with pages that are copied whole and with rows one by one; what
- * a launch takes longer for its rows, and what it takes to share a unit, and for each part. By 64/8 heads with 8 and 16 query tokens, an H200: 1 to 64
+ * a launch takes longer for its rows, and what it takes to share a unit (in a cluster half of it), and for each part; and what every unit takes in a pair of
+ * CTAs and in a cluster of eight, by 31 shapes with 8 and 16 query tokens. By 64/8 heads with 8 and 16 query tokens, an H200: 1 to 64
  * requests of 4,096 tokens and one of 32,768; FP8 by 1,368 times of more shapes with 2 to 16, NVFP4 and single rows by 31 shapes with 2 to 16. 64 rows
  * take 250 us with 16-bit KV, 168 with e4m3 and 203 with NVFP4, 128 rows 264, 242 and 269, at the card's limit of power.
  */
@@ -96,11 +97,15 @@ enum kv_width { KV_16_BITS, KV_8_BITS, KV_4_BITS };
 static const struct many_rows {
     uint32_t row_tile;
     enum kv_width width;
-    int64_t token_ps, single_row_ps, end_ns, split_ns, part_ns;
-} many_rows[] = {{64, KV_16_BITS, 7000, 14500, 0, 2000, 300},  {128, KV_16_BITS, 14000, 18500, 0, 500, 600},
-                 {32, KV_8_BITS, 13400, 15000, 1800, 0, 600},  {64, KV_8_BITS, 9700, 12700, 0, 4200, 160},
-                 {128, KV_8_BITS, 14500, 15500, 0, 5500, 165}, {32, KV_4_BITS, 16500, 17300, 900, 0, 600},
-                 {64, KV_4_BITS, 11600, 16500, 0, 3600, 160},  {128, KV_4_BITS, 15500, 19800, 0, 3500, 165}};
+    int64_t token_ps, single_row_ps, end_ns, split_ns, part_ns, pair_unit_ns, cluster_unit_ns;
+} many_rows[] = {
+    /* clang-format off: a tile a line */
+    {64, KV_16_BITS, 7000, 14500, 0, 2000, 300, 2300, 3600},  {128, KV_16_BITS, 14000, 18500, 0, 500, 600, 2300, 5400},
+    {32, KV_8_BITS, 13400, 15000, 1800, 0, 600, 0, 0},        {64, KV_8_BITS, 9700, 12700, 0, 4200, 160, 3000, 2800},
+    {128, KV_8_BITS, 14500, 15500, 0, 5500, 165, 5400, 5000}, {32, KV_4_BITS, 16500, 17300, 900, 0, 600, 0, 0},
+    {64, KV_4_BITS, 11600, 16500, 0, 3600, 160, 4600, 3200},  {128, KV_4_BITS, 15500, 19800, 0, 3500, 165, 4500, 5000},
+    /* clang-format on */
+};
 
 /*
  * Where rows are copied one by one, by kernels that have half of the warps to compute with: what a CTA alone needs longer for each part of a unit, of
@@ -290,15 +295,12 @@ static int64_t predicted_ns(const struct launch *launch, int64_t workers) {
 }
 
 /*
- * Whether adding up takes half as long again as reading, or there is so little to read that a few rows in clusters have it done sooner: 64/8 heads of
- * bf16 with 8 query tokens take 8.6 and 10.8 us of an H200 for 1 x 1,024 and 2,048 by 32 rows in clusters of four, 12.0 and 13.2 by 64. Not
- * where narrower tiles would convert K and V for every further pass.
+ * Whether adding up takes half as long again as reading. Not where narrower tiles would convert K and V for every further pass.
  */
 static bool folds_long(const struct launch *launch, const struct libdecode_launch_contract *contract, int64_t workers) {
     if (contract->row_tile <= (width_of(contract) == KV_16_BITS ? MMA_ROWS : 64))
         return false;
-    return launch->memory_ns < SHORT_READING_NS ||
-           split_ns(launch, parts(launch, workers, cuts_evenly(launch, workers))) > reading_ns(launch, workers) * 3 / 2;
+    return split_ns(launch, parts(launch, workers, cuts_evenly(launch, workers))) > reading_ns(launch, workers) * 3 / 2;
 }
 
 /* Of the numbers worth a look; of equally good ones the largest. */
@@ -336,6 +338,12 @@ static int64_t memory_ns(const struct workload *work, int64_t bytes, const libde
     int64_t memory_ns = bytes_ns(product(work->distinct_tokens, work->token_bytes), mbps);
     *ret_from_second_cache = second_ns > memory_ns;
     return larger(second_ns, memory_ns);
+}
+
+/* Of a pass over all KV, as memory gives it: alike for all kernels. */
+static int64_t pass_ns(const struct workload *work, const libdecode_device *device) {
+    bool from_second_cache = false;
+    return memory_ns(work, product(work->total_tokens, work->token_bytes), device, &from_second_cache);
 }
 
 static const struct format *format_of(uint32_t kv_dtype) {
@@ -387,7 +395,15 @@ static int64_t uneven_ns(const struct libdecode_launch_contract *contract) {
 
 static int64_t further_split_ns(const struct libdecode_launch_contract *contract) {
     const struct many_rows *many = many_rows_of(contract);
-    return many ? many->split_ns : 0;
+    return !many ? 0 : contract->cluster_size > 1 ? many->split_ns / 2 : many->split_ns;
+}
+
+/* Of tiles of warpgroups in clusters, whose CTAs exchange what they have of a unit before KV of the next one may come; 0: something hides it. */
+static int64_t unit_ns(const struct libdecode_launch_contract *contract) {
+    const struct many_rows *many = many_rows_of(contract);
+    if (!many || contract->cluster_size == 1)
+        return 0;
+    return contract->cluster_size == 2 ? many->pair_unit_ns : many->cluster_unit_ns;
 }
 
 /* For `tokens` tokens of one KV head and pass, one CTA alone. */
@@ -445,7 +461,7 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .split_ns = work->part_ns > 0 ? work->split_ns : further_split_ns(contract),
                            .uneven_ns = work->uneven_ns > 0 ? work->uneven_ns : uneven_ns(contract),
                            .round_ns = contract->cluster_size == 1 ? CTA_ROUND_NS : CLUSTER_ROUND_NS,
-                           .unit_ns = work->unit_ns,
+                           .unit_ns = work->unit_ns > 0 ? work->unit_ns : unit_ns(contract),
                            .whole_tiles = work->passes_share_rows || contract->row_tile > MMA_ROWS};
 }
 
@@ -470,6 +486,7 @@ bool cost_estimate(const struct workload *work, const libdecode_device *device, 
                               .predicted_ns = predicted_ns(&launch, workers),
                               .passes_share_rows = work->passes_share_rows,
                               .folds_long = !work->passes_share_rows && folds_long(&launch, contract, workers),
+                              .reads_little = pass_ns(work, device) < SHORT_READING_NS,
                               .records_bytes = records * contract->record_bytes,
                               .scratch_bytes = records * contract->scratch_bytes};
     return true;

@@ -41,7 +41,8 @@ struct cost {
     int32_t num_workers;    /* clusters (CTAs where cluster_size is 1) */
     int32_t min_tiles_per_worker;
     int64_t predicted_ns; /* at max_seq_len */
-    bool folds_long; /* workers that share a unit of 64 rows or more: what they add up takes half as long as what they read */
+    bool folds_long;   /* workers that share a unit of 64 rows or more: what they add up takes half as long as what they read */
+    bool reads_little; /* a pass over all KV is so short that several of narrower tiles may be the fastest */
     size_t records_bytes; /* of workspace: two records a CTA, its first and its last unit may be shared; or two units' chunks */
     size_t scratch_bytes; /* likewise */
 };

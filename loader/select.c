@@ -27,14 +27,21 @@ static bool rows_decide(const struct judgement *a, const struct judgement *b) {
 }
 
 /*
- * The row tile that a kernel ranks by. Of FP8 and NVFP4, which memory gives twice as fast and more, 32 rows take longer by the matrix instructions of
- * single warps than to read, and longer than 64 by those of warpgroups; so they do where KV is copied row by row. But 64 take longer to hand over a unit:
- * so the time decides between them.
+ * The row tile, and the passes, that a kernel ranks by. Of 32 rows and more wider tiles take less time to multiply, by the matrix instructions of
+ * warpgroups, and more to hand over a unit: so the time decides between them, and where a pass is short between their passes.
  */
+enum { WIDEST_RANK = 32 };
 static uint32_t rank_tile(const struct libdecode_launch_contract *contract) {
-    enum { WIDEST_MMA_RANK = 32 };
-    const bool is_fast_to_multiply = contract_has_16_bit_kv(contract) && !contract_copies_rows(contract);
-    return !is_fast_to_multiply && contract->row_tile > WIDEST_MMA_RANK ? WIDEST_MMA_RANK : contract->row_tile;
+    return contract->row_tile < WIDEST_RANK ? contract->row_tile : WIDEST_RANK;
+}
+static int64_t rank_passes(const struct libdecode_launch_contract *contract, int64_t row_passes, bool reads_little) {
+    return reads_little && contract->row_tile >= WIDEST_RANK ? 1 : row_passes;
+}
+static int64_t passes_of(const struct judgement *a) {
+    return rank_passes(&a->record->kernel->contract, a->cost.row_passes, a->cost.reads_little);
+}
+static bool passes_decide(const struct judgement *a, const struct judgement *b) {
+    return rows_decide(a, b) && passes_of(a) != passes_of(b);
 }
 static bool tiles_decide(const struct judgement *a, const struct judgement *b) {
     return rows_decide(a, b) && rank_tile(&a->record->kernel->contract) != rank_tile(&b->record->kernel->contract);
@@ -53,8 +60,8 @@ static bool beats(const struct judgement *a, const struct judgement *b) {
         return a_preferred;
     if (a->cost.folds_long != b->cost.folds_long)
         return b->cost.folds_long;
-    if (rows_decide(a, b) && a->cost.row_passes != b->cost.row_passes)
-        return a->cost.row_passes < b->cost.row_passes;
+    if (passes_decide(a, b))
+        return passes_of(a) < passes_of(b);
     uint32_t a_page = a->record->kernel->contract.min_page_size, b_page = b->record->kernel->contract.min_page_size;
     if (a_page != b_page)
         return a_page > b_page;
@@ -79,9 +86,9 @@ static bool may_beat(const struct question *question, size_t index, const struct
         best->cost.folds_long || best->cost.passes_share_rows)
         return true;
     const struct libdecode_launch_contract *contract = &record->kernel->contract, *of_best = &best->record->kernel->contract;
-    int64_t row_passes = record->family->row_passes(question->problem, contract);
-    if (row_passes != best->cost.row_passes)
-        return row_passes < best->cost.row_passes;
+    int64_t passes = rank_passes(contract, record->family->row_passes(question->problem, contract), best->cost.reads_little);
+    if (passes != passes_of(best))
+        return passes < passes_of(best);
     if (contract->min_page_size != of_best->min_page_size)
         return contract->min_page_size > of_best->min_page_size;
     if (rank_tile(contract) != rank_tile(of_best))
@@ -137,7 +144,7 @@ static void word_loss(const struct judgement *chosen, const struct judgement *lo
         (void)snprintf(ret_reason, REASON_BYTES, "the kernel policy prefers others");
     else if (loser->cost.folds_long && !chosen->cost.folds_long)
         (void)snprintf(ret_reason, REASON_BYTES, "row tile %u: its workers would spend more time adding up than reading", tile);
-    else if (rows_decide(loser, chosen) && loser->cost.row_passes != chosen->cost.row_passes)
+    else if (passes_decide(loser, chosen))
         (void)snprintf(ret_reason, REASON_BYTES, "reads the KV cache %d times, the choice %d times", loser->cost.row_passes,
                        chosen->cost.row_passes);
     else if (page != chosen_page)

@@ -10,7 +10,7 @@
  *     consumer warps  two warpgroups of 64 rows each (tile/row_warpgroup.cuh). With 64 rows each takes every other tile, with 128 each takes
  *                     every tile, for half of the rows
  *     at a unit's end from the registers, into out, or into scratch (accumulator_fold.cuh); with 64 rows each warpgroup first hands the other
- *                     one half of its columns
+ *                     one half of its columns, and in a cluster each CTA the others theirs (warpgroup_result.cuh)
  *
  * What a warpgroup does with tile i (time runs to the right), and what the tensor core does of it meanwhile:
  *
@@ -22,12 +22,12 @@
  *
  * Shared memory: struct SharedMemory below. Tiles first: the swizzle wants them 1024-byte aligned.
  */
-#include <algorithm>
 #include <cstddef>
 
 #include "abi.h"
 #include "pipeline/accumulator_fold.cuh"
 #include "pipeline/accumulator_store.cuh"
+#include "pipeline/cluster_exchange.cuh"
 #include "pipeline/converted_tiles.cuh"
 #include "pipeline/epilogue.cuh"
 #include "pipeline/kv_ring.cuh"
@@ -38,6 +38,7 @@
 #include "pipeline/scale_gather.cuh"
 #include "pipeline/skip_votes.cuh"
 #include "pipeline/slice_dealer.cuh"
+#include "pipeline/warpgroup_result.cuh"
 #include "ptx/registers.cuh"
 #include "tile/box_warpgroup.cuh"
 #include "tile/kv_format.cuh"
@@ -52,16 +53,19 @@ struct Traits {
     static constexpr int dtype = VARIANT_KV_DTYPE;
     static constexpr int head_dim = VARIANT_HEAD_DIM;
     static constexpr int row_tile = VARIANT_ROW_TILE;
+    static constexpr int cluster_size = VARIANT_CLUSTER_SIZE;
+    static constexpr bool has_cluster = cluster_size > 1;
     using Format = tile::KvFormat<dtype, head_dim>;
     static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
     static_assert(row_tile == 64 || row_tile == 128, "row_tile in the .toml: 64 or 128");
-    static_assert(VARIANT_CLUSTER_SIZE == 1 && VARIANT_OPTIONS == 0, "the .toml: c1, o0");
+    static_assert(VARIANT_OPTIONS == 0, "the .toml: o0");
     static constexpr bool gathers_rows = VARIANT_MIN_PAGE_SIZE < tile::fragment_tokens;
 
     static constexpr int tile_tokens = tile::group_tokens;
-    static constexpr int groups = 2;
-    static constexpr int row_groups = row_tile / tile::group_rows; /* that read the same tiles for other rows */
-    static constexpr int teams = groups / row_groups;              /* that take turns at the tiles */
+    using Result = pipeline::WarpgroupResult<head_dim, row_tile, cluster_size>;
+    static constexpr int groups = Result::groups;
+    static constexpr int row_groups = Result::row_groups; /* that read the same tiles for other rows */
+    static constexpr int teams = Result::teams;           /* that take turns at the tiles */
     static constexpr int team_warps = row_groups * tile::group_warps;
     static constexpr int consumer_warps = groups * tile::group_warps, consumer_threads = consumer_warps * 32;
     static constexpr bool converts = Format::converts_query; /* and so K and V */
@@ -71,16 +75,19 @@ struct Traits {
     static constexpr int tensor_warps = takes_turns ? 3 : 1, scale_warp = 2; /* of the producers */
     static constexpr int producer_warps = takes_turns || has_scales ? 3 : 2, producer_warp = consumer_warps + converter_warps;
     static constexpr int announcer_warp = producer_warp + producer_warps;
+    /* In a cluster, those who fill what is multiplied (accumulator_exchange.cuh). */
+    static constexpr int followers = !has_cluster ? 0 : converts ? converter_warps : producer_warps;
     static constexpr int warps = producer_warp + tile::group_warps; /* all of them: a whole warpgroup gives registers */
     static constexpr int threads = warps * 32;
     /*
      * Of all threads at the start; then of those that compute, that convert, and of the others. Where these compute the addresses of rows or scales
-     * they take some of a converter's, which then reads half as far ahead.
+     * they take some of a converter's, which then reads half as far ahead; in a cluster, where all of these have more to know, of those that compute.
      */
     static constexpr int registers = 65536 / threads & -8;
     static constexpr bool lanes_copy = gathers_rows || has_scales;
-    static constexpr int consumer_registers = converts ? (head_dim == 64 ? 184 : 200) : lanes_copy ? 208 : 216;
-    static constexpr int converter_registers = lanes_copy ? 40 : 48;
+    static constexpr int converting_registers = head_dim == 64 ? 184 : has_cluster ? 192 : 200;
+    static constexpr int consumer_registers = converts ? converting_registers : lanes_copy ? 208 : 216;
+    static constexpr int converter_registers = lanes_copy && !has_cluster ? 40 : 48;
     static constexpr int of_consumers = consumer_registers * consumer_warps,
                          of_converters = converter_registers * converter_warps;
     static constexpr int other_registers = (registers * warps - of_consumers - of_converters) / tile::group_warps & -8;
@@ -94,13 +101,10 @@ struct Traits {
     static constexpr int stages = converts ? 65536 / (tile_tokens * head_dim * 2) : 98304 / TileLayout::bytes / teams * teams;
     static constexpr int box_tokens = gathers_rows ? tile::fragment_tokens : tile_tokens; /* at most, that count as one */
 
-    /* What a warpgroup hands over of a unit, so many at a time; and of what parts come to. */
-    static constexpr int group_columns = head_dim / teams, square_columns = std::min(group_columns, 64);
-    static constexpr int squares = group_columns / square_columns, part_columns = 16;
     static_assert(stages % teams == 0 && stages >= 2 * teams, "stages of a team: ConvertedTiles");
     static_assert(converts || stages % tensor_warps == 0, "places of a warp: RowTurns");
     /* Whether the next unit's queries are asked for while squares are to come: there are registers for both. */
-    static constexpr bool asks_early = squares == 1 || !converts;
+    static constexpr bool asks_early = Result::squares == 1 || !converts;
 };
 
 using Format = Traits::Format;
@@ -108,42 +112,34 @@ using TileLayout = Traits::TileLayout;
 using Ring = pipeline::KvRing<Traits::stages, TileLayout::bytes, Traits::lanes_copy>;
 using Operands = std::conditional_t<Traits::converts, pipeline::ConvertedTiles<Format, Ring, Traits::chunks_ahead>,
                                     pipeline::PlainTiles<Format, Ring>>;
-using Schedule = pipeline::SplitSchedule<1>;
+using Schedule = pipeline::SplitSchedule<Traits::cluster_size>;
 using Votes = pipeline::NoVotes;
-using Producer =
-    pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, 1, Votes, Traits::stages, Traits::takes_turns>;
-using RowTurns = pipeline::RowTurns<Format, Ring, Traits::tile_tokens, Traits::tensor_warps>;
-using ScaleGather = pipeline::ScaleGather<Format, Ring, Traits::tile_tokens, TileLayout::rows_bytes, 1, 1, true>;
-using Slice = pipeline::AccumulatorSlice<Traits::consumer_threads, Traits::square_columns, false>;
-using FoldSlice = pipeline::AccumulatorSlice<Traits::consumer_threads, Traits::part_columns, false>;
-using Fold = pipeline::AccumulatorFold<FoldSlice, Traits::group_columns / Traits::part_columns>;
-using Store = pipeline::AccumulatorStore<Format, Traits::group_columns>;
-
-/* A result on its way out, 64 columns of a warpgroup's rows at a time. */
-using Lines = uint8_t[Traits::groups][tile::group_rows * 128];
-
-/* What warpgroups with tiles of their own hand each other of the same rows: as much as there is room for at a time. */
-struct Exchange {
-    static constexpr int vectors =
-        std::min<int>(Slice::per_thread, sizeof(Lines) / (Traits::groups * tile::group_threads * Slice::width * sizeof(float)));
-    static constexpr int rounds = Slice::per_thread / vectors;
-    static_assert(rounds * vectors == Slice::per_thread, "whole rounds");
-    float output[Traits::groups][vectors][tile::group_threads][Slice::width];
-};
+using Producer = pipeline::Producer<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size, Votes,
+                                    Traits::stages, Traits::takes_turns>;
+using RowTurns = pipeline::RowTurns<Format, Ring, Traits::tile_tokens, Traits::tensor_warps, Traits::cluster_size>;
+using ScaleGather =
+    pipeline::ScaleGather<Format, Ring, Traits::tile_tokens, TileLayout::rows_bytes, Traits::cluster_size, 1, true>;
+using Result = Traits::Result;
+using Slice = Result::Slice;
+using PartSlice = Result::PartSlice;
+using Fold = pipeline::AccumulatorFold<PartSlice, Result::own_parts>;
+using Store = pipeline::AccumulatorStore<Format, Result::group_columns>;
 
 struct SharedMemory {
     alignas(1024) uint8_t tiles[Traits::stages][2][TileLayout::bytes];
     [[no_unique_address]] Operands operands; /* tiles as they are multiplied, where they come otherwise */
-    union {
-        alignas(1024) Lines lines;
-        alignas(1024) Exchange exchange; /* before that */
-    };
-    float statistics[Traits::groups][tile::group_rows][2]; /* likewise, of each row: reference and sum */
+    Result::Memory result;
+    [[no_unique_address]] Result::ClusterExchange cluster;
     pipeline::KvRingBarriers<Traits::stages> barriers;
     uint32_t next_slice; /* of a unit that is added up: SliceDealer */
     pipeline::PieceQueue<Traits::row_tile> pieces;
     pipeline::Sequences sequences; /* for what is called rarely */
+
+    __device__ __forceinline__ Result::LentTiles &lent() { return *static_cast<Result::LentTiles *>(operands.multiplied(tiles)); }
 };
+static_assert(!Traits::has_cluster ||
+                  sizeof(Result::LentTiles) <= Traits::stages * 2 * Traits::tile_tokens * Operands::Operands::row_bytes,
+              "tiles that are multiplied");
 /* Without the padding that the alignment adds to the end. */
 constexpr int shared_bytes = offsetof(SharedMemory, sequences) + sizeof(pipeline::Sequences);
 static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of one CTA");
@@ -151,14 +147,8 @@ static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of one C
 /* Named barrier of the consumer warps; 0 is __syncthreads, from 2 on one for each warpgroup. */
 constexpr int consumer_barrier = 1;
 
-/* Where a consumer warp stands: its warpgroup, which tiles and rows that takes, and its place among the four. */
-struct Place {
-    int group, warp;
-
-    explicit __device__ __forceinline__ Place(int thread)
-        : group(thread / tile::group_threads), warp(thread % tile::group_threads / 32) {}
-    __device__ __forceinline__ int team() const { return group / Traits::row_groups; }
-    __device__ __forceinline__ int first_row_of_group() const { return group % Traits::row_groups * tile::group_rows; }
+struct Place : Result::Place {
+    using Result::Place::Place;
     __device__ __forceinline__ int barrier() const { return consumer_barrier + 1 + group; }
 };
 
@@ -283,67 +273,6 @@ struct StorePlace {
     const int warp_, lane_;
 };
 
-/* A square of the warpgroup's columns. */
-__device__ __forceinline__ void take_square(Slice &result, const ConsumerState &state, int square) {
-    result.take(state.output.value, 0);
-#pragma unroll
-    for (int i = 1; i < Traits::head_dim / Traits::square_columns; ++i) {
-        if (i == square)
-            result.take(state.output.value, i * (Traits::square_columns / 8));
-    }
-}
-
-/*
- * Of either warpgroup's tiles together, half of the columns: result's statistics, which are this one's, become those of both. Products are rounded before
- * they are added, so that it does not matter which of the two had which tiles.
- */
-template <class Meet>
-__device__ __forceinline__ void fold_teams(SharedMemory &shared, Slice &result, const ConsumerState &state, const Place &place,
-                                           int lane, Meet meet) {
-    const int other = 1 - place.group, thread = place.warp * 32 + lane, row = place.warp * 16 + lane / 4;
-    meet(); /* all lines of the unit before have left */
-#pragma unroll
-    for (int i = 0; i < Slice::statistics; ++i) {
-        if (lane % 4 == 0)
-            *reinterpret_cast<float2 *>(shared.statistics[place.group][row + i * 8]) =
-                make_float2(result.reference[i], result.sum[i]);
-    }
-    Slice sent(0);
-    take_square(sent, state, other);
-    take_square(result, state, place.group);
-    float own_weight[Slice::statistics], other_weight[Slice::statistics];
-#pragma unroll
-    for (int round = 0; round < Exchange::rounds; ++round) {
-        constexpr int vectors = Exchange::vectors;
-#pragma unroll
-        for (int i = 0; i < vectors; ++i) {
-            const float(&vector)[Slice::width] = sent.value[round * vectors + i];
-            *reinterpret_cast<float4 *>(shared.exchange.output[other][i][thread]) =
-                make_float4(vector[0], vector[1], vector[2], vector[3]);
-        }
-        meet();
-#pragma unroll
-        for (int i = 0; round == 0 && i < Slice::statistics; ++i) {
-            const float2 statistics = *reinterpret_cast<const float2 *>(shared.statistics[other][row + i * 8]);
-            const float largest = fmaxf(result.reference[i], statistics.x), common = tile::finite_reference(largest);
-            own_weight[i] = ptx::exp2_approx(result.reference[i] - common);
-            other_weight[i] = ptx::exp2_approx(statistics.x - common);
-            result.reference[i] = largest;
-            result.sum[i] = __fadd_rn(__fmul_rn(result.sum[i], own_weight[i]), __fmul_rn(statistics.y, other_weight[i]));
-        }
-#pragma unroll
-        for (int i = 0; i < vectors; ++i) {
-            const float4 vector = *reinterpret_cast<const float4 *>(shared.exchange.output[place.group][i][thread]);
-            const float of_other[Slice::width] = {vector.x, vector.y, vector.z, vector.w};
-            float(&own)[Slice::width] = result.value[round * vectors + i];
-#pragma unroll
-            for (int j = 0; j < Slice::width; ++j)
-                own[j] = __fadd_rn(__fmul_rn(own[j], own_weight[i % 2]), __fmul_rn(of_other[j], other_weight[i % 2]));
-        }
-        meet(); /* what was exchanged has been read */
-    }
-}
-
 /*
  * The piece's result out of the registers, a square of columns after the other: a whole unit's into out, a part into scratch, whose slices
  * fall to whichever worker has time. `rows`: of the warpgroup's. ask_for_next(): the next unit's queries, once there is room for them.
@@ -365,45 +294,63 @@ __device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMe
         result.reference[i] = state.softmax.reference[i] == tile::RowSoftmax::lowest ? -INFINITY : state.softmax.reference[i];
         result.sum[i] = state.softmax.row_sum(i);
     }
+    const Result::Shared of_result{shared.result, shared.cluster, shared.lent()};
     if constexpr (Traits::teams == 2)
-        fold_teams(shared, result, state, place, lane, meet);
-    const Store output(params.output, rows, live_rows, store_place);
-    const int end_column = params.query.head_dim - store_place.group * Traits::group_columns;
+        Result::fold_teams(of_result, result, state.output, place, lane, meet);
+    const int own_rows = Result::owns_columns_of(Result::cluster_rank(), place) ? live_rows : 0; /* that this CTA hands over */
+    const Store output(params.output, rows, own_rows, store_place);
+    const int end_column = params.query.head_dim - store_place.group * Result::group_columns;
     float scale[tile::lane_rows] = {};
     const auto store = [&](const auto &columns, int column) {
         __syncwarp(); /* the columns before have left */
-        output.store(columns, scale, store_place, column, ptx::shared_address(shared.lines[place.group]), end_column);
+        output.store(columns, scale, store_place, column, ptx::shared_address(shared.result.lines[place.group]), end_column);
     };
     const Fold fold(params.records, params.scratch, piece);
     const bool is_part = piece.parts.count > 1;
+    const int first_part = Result::first_part_of(Result::cluster_rank());
+    const auto finish_part = [&](const PartSlice &columns, int part) {
+        output.finish(columns, store_place, store_place.group == 0 && first_part + part == 0, output_scale, scale);
+        store(columns, (first_part + part) * Result::part_columns);
+    };
     if (Traits::asks_early)
         ask_for_next();
-    if (!is_part)
-        output.finish(result, store_place, store_place.group == 0, output_scale, scale);
+    if constexpr (Traits::has_cluster) {
+        Result::exchange_parts(of_result, result, state.output, place, lane, announced.number, meet);
 #pragma unroll 1
-    for (int square = 0; square < Traits::squares; ++square) {
+        for (int part = 0; part < Result::own_parts; ++part) {
+            PartSlice columns(own_rows);
+            Result::take_own_part(columns, of_result, result, state.output, part);
+            if (is_part)
+                fold.leave(columns, part);
+            else
+                finish_part(columns, part);
+        }
+        shared.cluster.give_back(lane);
+    } else if (!is_part) {
+        output.finish(result, store_place, store_place.group == 0, output_scale, scale);
+    }
+#pragma unroll 1
+    for (int square = 0; !Traits::has_cluster && square < Result::squares; ++square) {
         if constexpr (Traits::teams == 1)
-            take_square(result, state, square);
+            Result::take_square(result, state.output, square);
         if (is_part)
-            fold.leave(result, square * (Traits::square_columns / Traits::part_columns));
+            fold.leave(result, square * (Result::square_columns / Result::part_columns));
         else
-            store(result, square * Traits::square_columns);
+            store(result, square * Result::square_columns);
     }
     if (!Traits::asks_early)
         ask_for_next();
     if (!is_part)
         return;
-    constexpr uint32_t slices = Traits::group_columns / Traits::part_columns;
-    pipeline::SliceDealer dealer(fold.counts(), piece.parts.num_workers, slices, shared.next_slice, ptx::thread_index_here() == 0,
-                                 meet);
+    pipeline::SliceDealer dealer(fold.counts(), piece.parts.num_workers, Result::own_parts, shared.next_slice,
+                                 ptx::thread_index_here() == 0, meet);
     dealer.arrive(piece.is_last);
 #pragma unroll 1
-    for (uint32_t slice = dealer.take(); slice < slices; slice = dealer.take()) {
-        FoldSlice sum(live_rows);
+    for (uint32_t slice = dealer.take(); slice < Result::own_parts; slice = dealer.take()) {
+        PartSlice sum(own_rows);
         fold.take(sum, static_cast<int>(slice));
         dealer.ask();
-        output.finish(sum, store_place, store_place.group == 0 && slice == 0, output_scale, scale);
-        store(sum, static_cast<int>(slice) * Traits::part_columns);
+        finish_part(sum, static_cast<int>(slice));
     }
 }
 
@@ -419,6 +366,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
     };
     /* Asked for while the piece before is handed over. */
     QueryRows query_rows;
+    pipeline::meet_cluster<Traits::cluster_size>();
     const auto load_query = [&](const pipeline::AnnouncedPiece<Traits::row_tile> &announced) {
         const Place here(ptx::thread_index_here());
         if (!announced.piece.end_of_work)
@@ -458,10 +406,14 @@ __device__ __forceinline__ int producers_of_a_tile(const gqa_decode_params &para
 }
 
 /* `warp`: of the producers. */
-__device__ __forceinline__ void produce(const gqa_decode_params &params, Schedule &schedule, const Ring &ring, int warp,
-                                        int lane) {
+__device__ __forceinline__ void produce(const gqa_decode_params &params, SharedMemory &shared, Schedule &schedule,
+                                        const Ring &ring, int warp, int lane) {
+    const auto before_piece = [&](uint32_t number) {
+        if (!Traits::converts)
+            shared.cluster.come_to(number, shared.pieces, lane);
+    };
     if constexpr (Traits::gathers_rows) {
-        RowTurns(params, warp, ring, lane).run(schedule);
+        RowTurns(params, warp, ring, lane).run(schedule, before_piece);
     } else if (Traits::has_scales && warp == Traits::scale_warp) {
         if constexpr (Traits::has_scales) {
             if (params.scale_blocks == 0)
@@ -474,7 +426,7 @@ __device__ __forceinline__ void produce(const gqa_decode_params &params, Schedul
             params.schedule, is_of_k ? &params.k_map : &params.v_map,
             {is_of_k ? &params.k_scales : &params.v_scales, params.scale_blocks != 0, static_cast<uint32_t>(params.num_pages)},
             0.f, is_of_k ? pipeline::tensor_k : pipeline::tensor_v, Traits::takes_turns ? warp : 0, ring, votes, &params.v_map)
-            .run(schedule, lane);
+            .run(schedule, lane, [&](const pipeline::Piece &, uint32_t number, Ring &) { before_piece(number); });
     }
 }
 
@@ -487,7 +439,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
 
     ptx::wait_for_preceding_kernel();
     const bool is_consumer = warp < Traits::consumer_warps;
-    Schedule schedule(params.schedule, shared.sequences, blockIdx.x, 0);
+    Schedule schedule(params.schedule, shared.sequences, blockIdx.x / Traits::cluster_size, Result::cluster_rank());
     if (warp >= Traits::producer_warp) {
         schedule.issue_length_loads();
         if (!Traits::gathers_rows) {
@@ -499,12 +451,15 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         Ring::initialise(shared.barriers, producers_of_a_tile(params),
                          Traits::converts ? pipeline::tensor_converter_warps : Traits::team_warps);
         shared.operands.initialise(Traits::team_warps);
-        shared.pieces.initialise(Traits::consumer_threads + Traits::converter_warps * 32);
+        shared.cluster.initialise();
+        shared.pieces.initialise(Traits::consumer_threads + Traits::converter_warps * 32, Traits::followers);
         ptx::fence_mbarrier_init();
     } else if (warp == 1) {
         pipeline::prefetch_page_table(params.schedule, lane);
     }
     __syncthreads();
+    if constexpr (Traits::has_cluster)
+        ptx::cluster_arrive_relaxed(); /* this CTA's barriers are initialised */
 
     const Ring ring(shared.barriers, shared.tiles);
     if (is_consumer) {
@@ -515,7 +470,9 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     if (warp < Traits::producer_warp) {
         ptx::give_registers<Traits::converter_registers>();
         shared.operands.convert(shared.pieces, ring, Traits::has_scales && params.v_scales_interleaved != 0,
-                                warp - Traits::consumer_warps, lane);
+                                warp - Traits::consumer_warps, lane,
+                                [&](uint32_t number) { shared.cluster.come_to(number, shared.pieces, lane); });
+        pipeline::meet_cluster<Traits::cluster_size>();
         return;
     }
     ptx::give_registers<Traits::other_registers>();
@@ -524,8 +481,13 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         pipeline::announce<false, Traits::tile_tokens, Traits::teams>(params.schedule, params.query, schedule, shared.pieces,
                                                                       lane);
     else if (warp < Traits::announcer_warp)
-        produce(params, schedule, ring, warp - Traits::producer_warp, lane);
+        produce(params, shared, schedule, ring, warp - Traits::producer_warp, lane);
+    pipeline::meet_cluster<Traits::cluster_size>();
 }
+
+/* Of single CTAs, which own the most, so that one workspace serves all cluster sizes. */
+constexpr size_t scratch_bytes = sizeof(pipeline::AccumulatorFold<PartSlice, Result::group_parts>::Part);
+static_assert(sizeof(Fold::Part) <= scratch_bytes, "the part that the contract announces");
 
 /* What is converted anyway may be of any dtype, as queries. */
 constexpr uint32_t query_dtypes =
@@ -539,7 +501,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .threads = Traits::threads,
     .dynamic_shared_bytes = shared_bytes,
     .ctas_per_sm = 1,
-    .cluster_size = 1,
+    .cluster_size = Traits::cluster_size,
     .query_dtypes = query_dtypes,
     .kv_dtype = Traits::dtype,
     .out_dtypes = pipeline::out_dtypes<Format, Slice>,
@@ -557,7 +519,7 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
                 CONTRACT_FEATURE_LSE_NATURAL | (Traits::gathers_rows ? 0u : CONTRACT_FEATURE_CONTIGUOUS_KV),
     .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u),
     .record_bytes = sizeof(pipeline::SliceCounts),
-    .scratch_bytes = sizeof(Fold::Part),
+    .scratch_bytes = scratch_bytes,
     .consumer_warps = Traits::consumer_warps,
     .reserved = {},
 };

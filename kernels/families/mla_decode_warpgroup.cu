@@ -125,8 +125,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
         pipeline::NoVotes votes;
         Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, warp - Traits::producer_warp, ring, votes)
             .run(schedule, lane, [&](const pipeline::Piece &, uint32_t number, Ring &) {
-                if (Ring::lends_tiles && lane == 0)
-                    shared.pieces.come_to(number);
+                shared.exchange.come_to(number, shared.pieces, lane);
                 if (number > 0)
                     return;
                 if (warp == Traits::producer_warp)

@@ -25,8 +25,10 @@ struct PlainTiles {
 
     static __device__ __forceinline__ void initialise(int) {}
     static __device__ __forceinline__ Ring ring(const Ring &ring) { return ring; }
-    template <int row_tile>
-    static __device__ __forceinline__ void convert(PieceQueue<row_tile> &, const Ring &, bool, int, int) {}
+    /* What is multiplied, of tiles as they come. */
+    static __device__ __forceinline__ void *multiplied(void *tiles) { return tiles; }
+    template <int row_tile, class BeforePiece>
+    static __device__ __forceinline__ void convert(PieceQueue<row_tile> &, const Ring &, bool, int, int, BeforePiece) {}
 };
 
 /*
@@ -49,25 +51,26 @@ struct ConvertedTiles {
         Ring::initialise(barriers, tensor_converter_warps, reading_warps);
     }
     __device__ __forceinline__ Ring ring(const SourceRing &) { return Ring(barriers, tiles); }
+    __device__ __forceinline__ void *multiplied(void *) { return tiles; }
 
     /*
      * By the converter warps, of which `warp` is one: every tile of the worker, in order, as soon as there is room for fp16 of it.
-     * `v_scales_interleaved`: of V, where there are scales.
+     * `v_scales_interleaved`: of V, where there are scales. before_piece(number) is called ahead of what is stored of each of the worker's pieces.
      */
-    template <int row_tile>
+    template <int row_tile, class BeforePiece>
     __device__ __forceinline__ void convert(PieceQueue<row_tile> &pieces, const SourceRing &source, bool v_scales_interleaved,
-                                            int warp, int lane) {
+                                            int warp, int lane, BeforePiece before_piece) {
         if (warp < tensor_converter_warps)
-            convert<tensor_k>(pieces, source, false, warp, lane);
+            convert<tensor_k>(pieces, source, false, warp, lane, before_piece);
         else
-            convert<tensor_v>(pieces, source, v_scales_interleaved, warp - tensor_converter_warps, lane);
+            convert<tensor_v>(pieces, source, v_scales_interleaved, warp - tensor_converter_warps, lane, before_piece);
     }
 
   private:
     /* The first chunks of a tile are loaded while the stores of the one before end, and the others while those are converted. */
-    template <Tensor tensor, int row_tile>
+    template <Tensor tensor, int row_tile, class BeforePiece>
     __device__ __forceinline__ void convert(PieceQueue<row_tile> &pieces, SourceRing source, bool scales_interleaved, int warp,
-                                            int lane) {
+                                            int lane, BeforePiece before_piece) {
         using Converter = tile::BoxConverter<Format, tensor_converter_warps>;
         static_assert(Converter::units >= chunks_ahead, "units of a tile");
         const Converter converter(scales_interleaved, warp, lane);
@@ -76,6 +79,7 @@ struct ConvertedTiles {
             const auto &announced = pieces.wait_named(number);
             if (announced.piece.end_of_work)
                 return;
+            before_piece(number);
             typename Converter::Chunk chunks[chunks_ahead];
             bool is_loaded = false;
             const auto load_first = [&] {

@@ -78,7 +78,7 @@ struct LatentSeesaw {
     /* A warp's columns leave in squares, of which each has a record. A CTA of a cluster owns some of them, side by side. */
     static constexpr int square_columns = 64, all_squares = group_columns / square_columns, squares = all_squares / cluster_size;
 
-    using Ring = PartRing<head_dim / 64, has_cluster>;
+    using Ring = PartRing<head_dim / 64>;
     using Slice = AccumulatorSlice<threads>;
     using FoldSlice = AccumulatorSlice<threads, 32>;
     static constexpr int square_slices = square_columns / FoldSlice::part_columns, fold_slices = squares * square_slices;
@@ -102,7 +102,7 @@ struct LatentSeesaw {
         Ring::initialise(shared.barriers, arrivals, tile::group_warps);
         for (uint64_t &of_group : shared.published)
             ptx::mbarrier_init(ptx::shared_address(&of_group), tile::group_warps);
-        shared.pieces.initialise(threads, Ring::lends_tiles ? arrivals : 0);
+        shared.pieces.initialise(threads, has_cluster ? arrivals : 0);
         shared.exchange.initialise();
     }
     /* Who brings the tiles: returns when the first queries are on their way, behind a ring full of which they would come. */
@@ -316,7 +316,7 @@ struct LatentSeesaw {
         for (uint32_t turn = 1; turn < cluster_size; ++turn) {
             const uint32_t owner = rank ^ turn;
             if (place.group == 0 && place.lane() % 4 == 0)
-                exchange.send_references(own, rank, owner);
+                exchange.send_statistics(own, shared.tiles, rank, owner);
 #pragma unroll 1
             for (int square = 0; square < squares; ++square) {
                 take_square(own, output, static_cast<int>(owner) * squares + square);
@@ -331,9 +331,8 @@ struct LatentSeesaw {
      * fall to whichever worker has time.
      */
     template <class Params>
-    static __device__ __forceinline__ void finish(const Params &params, SharedMemory &shared, const Ring &ring,
-                                                  const Announced &announced, const tile::RowMap &rows,
-                                                  const ConsumerState &state) {
+    static __device__ __forceinline__ void finish(const Params &params, SharedMemory &shared, const Announced &announced,
+                                                  const tile::RowMap &rows, const ConsumerState &state) {
         const int first_square = static_cast<int>(cluster_rank()) * squares;
         const Place place(ptx::thread_index_here());
         const Piece &piece = announced.piece;
@@ -400,7 +399,7 @@ struct LatentSeesaw {
             }
         }
         if constexpr (has_cluster)
-            ring.give_back(place.lane());
+            shared.exchange.give_back(place.lane());
         meet_consumers(); /* Q of the next piece may come */
     }
 
@@ -442,7 +441,7 @@ struct LatentSeesaw {
                 const auto view = make_view(announced.rows, scale >= 0.f && !(params.query.soft_cap > 0.f));
                 attend(shared, view, token, end_token, scale, ring, place, state);
             }
-            finish(params, shared, ring, announced, row_map(), state);
+            finish(params, shared, announced, row_map(), state);
             number = announced.number; /* anew: kept over the loop it would take a register from it */
             shared.pieces.pop(number);
         }

@@ -7,9 +7,6 @@
  *
  *     stage 0:  part 0: last line    1, 2: half 0    3, 4: half 1
  *     stage 1:  part 0: last line    1, 2: half 1    3, 4: half 0
- *
- * Where the CTAs of a cluster exchange their results, the tiles are lent at a piece's end (accumulator_exchange.cuh), until they are given
- * back.
  */
 #pragma once
 
@@ -25,14 +22,12 @@ struct PartRingBarriers {
     static constexpr int stages = 2, parts = 5;
     uint64_t full[stages][parts];  /* arrivals of who brings the part, and its bytes, where the copy engine does */
     uint64_t empty[stages][parts]; /* the last line, then V from its first piece on: one arrival per warp of who reads it last */
-    uint64_t given_back;           /* one arrival per consumer warp and piece of work */
 };
 
 /* One warp's place in the ring. `lines`: of a tile. */
-template <int lines_, bool lends_tiles_>
+template <int lines_>
 class PartRing {
   public:
-    static constexpr bool lends_tiles = lends_tiles_;
     static constexpr int num_stages = PartRingBarriers::stages, num_tensors = 1, parts = PartRingBarriers::parts;
     static constexpr int lines = lines_, half_lines = (lines - 1) / 2, half_pieces = 2, piece_lines = half_lines / half_pieces;
     static constexpr int line_bytes = 64 * 128, tile_bytes = lines * line_bytes;
@@ -40,12 +35,10 @@ class PartRing {
 
     __device__ __forceinline__ PartRing(PartRingBarriers &barriers, const void *tiles)
         : full_(ptx::shared_address(barriers.full)), empty_(ptx::shared_address(barriers.empty)),
-          given_back_(ptx::shared_address(&barriers.given_back)), tiles_(ptx::shared_address(tiles)) {}
+          tiles_(ptx::shared_address(tiles)) {}
 
     /* `arrivals`: of who brings a part; `reading_warps`: of one of the two warpgroups. */
     static __device__ __forceinline__ void initialise(PartRingBarriers &barriers, int arrivals, int reading_warps) {
-        if constexpr (lends_tiles)
-            ptx::mbarrier_init(ptx::shared_address(&barriers.given_back), 2 * reading_warps);
         for (int stage = 0; stage < num_stages; ++stage) {
             for (int part = 0; part < parts; ++part) {
                 ptx::mbarrier_init(ptx::shared_address(&barriers.full[stage][part]), arrivals);
@@ -76,18 +69,6 @@ class PartRing {
         wait(empty_ + (stage() * parts + place) * 8, phase() ^ 1u);
     }
 
-    /*
-     * Consumer: this warp has read what it was lent the tiles for. Producer: all have, of the worker's piece of that number. A CTA may have no
-     * tiles of a piece, so consumers must be kept from ending two ahead of who waits here (PieceQueue's followers).
-     */
-    __device__ __forceinline__ void give_back(int lane) const {
-        ptx::fence_async_proxy();
-        __syncwarp();
-        if (lane == 0)
-            ptx::mbarrier_arrive(given_back_);
-    }
-    __device__ __forceinline__ void wait_given_back(uint32_t piece) const { wait(given_back_, piece & 1u); }
-
     /* Of the stage of the tile before this one, when that was there. */
     __device__ __forceinline__ uint32_t phase_before() const { return (number_ - 1) / num_stages & 1u; }
     __device__ __forceinline__ void advance(int tiles = 1) { number_ += tiles; }
@@ -104,7 +85,7 @@ class PartRing {
         }
     }
 
-    uint32_t full_, empty_, given_back_, tiles_;
+    uint32_t full_, empty_, tiles_;
     uint32_t number_ = 0; /* of the tile, from the first one of the worker on */
 };
 

@@ -14,7 +14,7 @@
  * Results of MLA, which have many columns, change hands as fp16 at the second and third (part_halves.cuh).
  *
  * After the first level a thread holds some vectors of columns of the rows: Slice says which. Or it has what matrix instructions left it, of
- * warpgroups (accumulator_fold.cuh, accumulator_exchange.cuh; transposed_fold.cuh) or of warps (fragment_result.cuh: fragment_slice.cuh, and
+ * warpgroups (accumulator_fold.cuh, accumulator_exchange.cuh, warpgroup_result.cuh; transposed_fold.cuh) or of warps (fragment_result.cuh: fragment_slice.cuh, and
  * fragment_exchange.cuh and fragment_fold.cuh for clusters, fragment_slice_fold.cuh for single CTAs, of whose parts all take slices that have time).
  */
 #pragma once

@@ -80,13 +80,8 @@ class Producer {
         const int boxes_per_tile = tile_tokens >> (__ffs(params_.box_tokens) - 1);
         PageBatch batch = stream.next();
         for (uint32_t number = 0; !batch.piece.end_of_work;) {
-            if (batch.first_box == batch.piece.first_box) {
-                if constexpr (requires { requires Ring::lends_tiles; }) { /* at the end of the piece before */
-                    if (number > 0)
-                        ring_.wait_given_back(number - 1);
-                }
+            if (batch.first_box == batch.piece.first_box)
                 before_piece(batch.piece, number++, ring_);
-            }
             if (rarely(batch.has_newest))
                 ptx::wait_for_preceding_kernel();
             /*

@@ -43,7 +43,8 @@ struct BatchNewest<false> {
 /* A lane's tokens of a tile: number i is token `i * 32 + lane` of those that the warp looks after. */
 template <int tokens_per_lane, int tables, bool has_offsets, bool finds_newest>
 struct RowBatch : BatchOffset<has_offsets>, BatchNewest<finds_newest> {
-    int kv_head; /* below 0: there are no more tiles */
+    int kv_head;    /* below 0: there are no more tiles */
+    uint32_t piece; /* of the worker's, the tile's; or how many there were */
     struct {
         int in_page;      /* token; below 0: not to be copied */
         int page[tables]; /* may be no page: negative, or beyond the last */
@@ -82,8 +83,10 @@ class RowStream {
                 piece_ = schedule_.next();
                 if (piece_.end_of_work) {
                     batch.kv_head = -1;
+                    batch.piece = pieces_;
                     return batch;
                 }
+                ++pieces_;
                 token_ = piece_.first_box << box_shift_;
                 end_token_ = piece_.first_box < piece_.end_box ? min(piece_.end_token, piece_.end_box << box_shift_) : token_;
             }
@@ -92,6 +95,7 @@ class RowStream {
             token_ += tile_tokens;
         }
         batch.kv_head = piece_.kv_head;
+        batch.piece = pieces_ - 1;
         if constexpr (finds_newest) {
             if (rarely(is_history_final(params_)))
                 batch.has_newest = token_ + tile_tokens > first_newest_token(params_, piece_);
@@ -137,6 +141,7 @@ class RowStream {
     SplitSchedule<cluster_size> &schedule_;
     const int box_shift_, first_, together_, lane_;
     Piece piece_ = {};
+    uint32_t pieces_ = 0; /* so far */
     int token_ = 0, end_token_ = 0;
 };
 

@@ -21,9 +21,9 @@
 
 namespace pipeline {
 
-template <class Format, class Ring, int tile_tokens, int warps>
+template <class Format, class Ring, int tile_tokens, int warps, int cluster_size>
 class RowTurns {
-    using Stream = RowStream<1, tile_tokens, tile_tokens, 2, false, false>;
+    using Stream = RowStream<cluster_size, tile_tokens, tile_tokens, 2, false, false>;
     using Batch = typename Stream::Batch;
     using Rows = typename Format::Rows;
     static constexpr int row_lanes = Format::row_bytes / 16, rows_at_once = 32 / row_lanes; /* that copy a row; of a copy */
@@ -44,20 +44,29 @@ class RowTurns {
         : params_(params), warp_(warp), lane_(lane), chunk_(lane % row_lanes), row_(lane / row_lanes),
           place_(Rows::chunk(0, row_, chunk_)), ring_(ring) {}
 
-    __device__ __forceinline__ void run(SplitSchedule<1> &schedule) {
+    /* before_piece(number) is called ahead of the copies of each of the worker's pieces, by every warp. */
+    template <class BeforePiece>
+    __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, BeforePiece before_piece) {
         /* Interleaved scales of four tokens are one block of V's. */
         Stream stream(params_.schedule, schedule, 0, Format::scale_bytes > 0 && params_.v_scales_interleaved != 0 ? 4 : 1);
         Batch batch = stream.next(warp_), second = batch;
         if (asks_early)
             second = stream.next(warps - 1);
         ring_.advance(warp_);
+        uint32_t pieces = 0; /* so far */
+        const auto come_to = [&](uint32_t piece) {
+            for (; pieces < piece; ++pieces)
+                before_piece(pieces);
+        };
         while (!batch.end_of_work()) {
             const Batch upcoming = stream.next(warps - 1);
+            come_to(batch.piece + 1);
             copy_tile(batch);
             ring_.advance(warps);
             batch = asks_early ? second : upcoming;
             second = upcoming;
         }
+        come_to(batch.piece);
     }
 
   private:

@@ -176,7 +176,7 @@ static void a_worse_kernel_never_changes_the_answer(void **state) {
         memcpy(table.records + 1, grid->table.records, grid->table.count * sizeof *table.records);
         memcpy(table.gpus + 1, grid->table.gpus, grid->table.count * sizeof *table.gpus);
         assert_int_equal(kernel_index_create(&table, &table.index), LIBDECODE_OK);
-        if (best.row_passes == 1) {
+        if (best.row_passes == 1 && worse_kernel.contract.row_tile < 64) { /* between 32 rows and more the time decides */
             struct selection again = expect_choice(&problem, &device, &policy, &table);
             assert_string_equal(again.record->name, best.record->name);
         }
@@ -184,6 +184,7 @@ static void a_worse_kernel_never_changes_the_answer(void **state) {
     }
 }
 
+/* Of 17 to 32 rows 32 and 64 take 484.0 and 481.4 us of an H200 for 64 x 8,192 of 8 KV heads. */
 static void the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_widest(void **state) {
     (void)state;
     struct policy policy = no_policy();
@@ -192,7 +193,7 @@ static void the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_wi
         int group;
         uint32_t row_tile;
         int passes;
-    } expected[] = {{1, 8, 1},   {4, 8, 1},   {8, 8, 1},    {9, 16, 1},    {16, 16, 1},   {17, 32, 1},  {32, 32, 1},
+    } expected[] = {{1, 8, 1},   {4, 8, 1},   {8, 8, 1},    {9, 16, 1},    {16, 16, 1},   {17, 64, 1},  {32, 64, 1},
                     {33, 64, 1}, {64, 64, 1}, {65, 128, 1}, {128, 128, 1}, {129, 128, 2}, {400, 128, 4}};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         libdecode_problem problem = llama3_8b();
@@ -434,14 +435,14 @@ static void a_forced_kernel_that_cannot_run_is_an_error_with_its_reason(void **s
                    &device, &policy, &grid->table);
     policy_destroy(&policy);
     policy = parsed("deny=*", false);
-    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "(44, ", &problem, &device, &policy, &grid->table);
+    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "(52, ", &problem, &device, &policy, &grid->table);
     policy_destroy(&policy);
 }
 
 /*
  * 32 rows of FP8 take longer to multiply than to read, so that what fits that tile may take a wider one. On an H200, us, of 64/8 heads with 2 query tokens by 16
  * and 64 rows: 10.7, 14.9; 17.0, 20.1; 25.6, 31.0; 40.5, 45.5; 273, 318; with 4 by 32 and 64: 9.8, 12.7; 13.7, 15.3; 25.7, 20.4; 42.8, 31.5;
- * 64.3, 46.0; 458, 319.
+ * 64.3, 46.0; 458, 319. In clusters of eight by 32 and 64, 32/8 heads with 8, 1 x 1,024 8.0, 8.6, 1 x 4,096 12.8, 12.1.
  */
 static void rows_of_fp8_take_the_tile_that_is_fastest(void **state) {
     (void)state;
@@ -454,7 +455,7 @@ static void rows_of_fp8_take_the_tile_that_is_fastest(void **state) {
         int q_len, batch, tokens;
         uint32_t row_tile;
     } expected[] = {{1, 64, 8192, 8},  {2, 1, 4096, 16},  {2, 4, 4096, 16},  {2, 1, 32768, 16},
-                    {2, 16, 4096, 16}, {2, 64, 8192, 16}, {4, 1, 1024, 32},  {4, 1, 4096, 32},
+                    {2, 16, 4096, 16}, {2, 64, 8192, 16}, {4, 1, 1024, 32},  {4, 1, 4096, 64},
                     {4, 4, 4096, 64},  {4, 1, 32768, 64}, {4, 16, 4096, 64}, {4, 64, 8192, 64}};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         problem.q_len = expected[i].q_len;
@@ -486,9 +487,9 @@ static void rows_of_nvfp4_and_single_rows_take_the_tile_that_is_fastest(void **s
                     {LIBDECODE_DTYPE_NVFP4, 16, 4, 1, 1024, 32, 8},    {LIBDECODE_DTYPE_NVFP4, 16, 4, 1, 32768, 64, 1},
                     {LIBDECODE_DTYPE_NVFP4, 16, 4, 64, 4096, 64, 1},   {LIBDECODE_DTYPE_NVFP4, 16, 8, 64, 4096, 64, 1},
                     {LIBDECODE_DTYPE_NVFP4, 16, 16, 64, 4096, 128, 1}, {LIBDECODE_DTYPE_NVFP4, 1, 8, 64, 4096, 64, 1},
-                    {LIBDECODE_DTYPE_BF16, 1, 4, 1, 4096, 32, 8},      {LIBDECODE_DTYPE_BF16, 1, 4, 64, 4096, 64, 1},
+                    {LIBDECODE_DTYPE_BF16, 1, 4, 1, 1024, 32, 8},      {LIBDECODE_DTYPE_BF16, 1, 4, 64, 4096, 64, 1},
                     {LIBDECODE_DTYPE_BF16, 5, 8, 64, 4096, 64, 1},     {LIBDECODE_DTYPE_BF16, 1, 16, 64, 4096, 128, 1},
-                    {LIBDECODE_DTYPE_BF16, 16, 4, 64, 4096, 32, 1},    {LIBDECODE_DTYPE_E4M3, 1, 8, 64, 4096, 64, 1},
+                    {LIBDECODE_DTYPE_BF16, 16, 4, 64, 4096, 64, 1},    {LIBDECODE_DTYPE_E4M3, 1, 8, 64, 4096, 64, 1},
                     {LIBDECODE_DTYPE_E4M3, 1, 16, 64, 4096, 128, 1}};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         problem.kv_dtype = expected[i].kv_dtype;
@@ -507,42 +508,52 @@ static void rows_of_nvfp4_and_single_rows_take_the_tile_that_is_fastest(void **s
 }
 
 /*
- * One request is shared by many workers, which would take longer to add up 64 rows and more than another pass takes to read. On an H200, us, of 32,
- * 64 and 128 rows a pass: 8 query tokens 15.0, 13.7; 53.6, 43.6; 27.2, 26.0; 130, 68.1; 16 20.9, 16.4, 16.9; 84.0, 52.7, 48.0; 42.8, 31.5,
- * 30.7; 95.1, 49.2, 50.4; 255, 131, 74.1.
+ * Few units go to clusters, whose CTAs share each, and where there is little to read two passes of narrower tiles may be as fast as one. On an H200, us, of 64/8
+ * heads by 64 or 128 rows in single CTAs, pairs and clusters of eight: bf16 with 8 query tokens 12.1, 11.4, 9.1 (32 rows, two passes, in fours 9.0); 14.5, 14.7,
+ * 11.8; 43.2, 42.3, 41.8; 26.2, 25.2, 43.7; 67.5, 74.0, 122.7; 72.3, 68.5, 98.3; 487.0, 509.7, 686.3; with 16 17.7, 18.6, 16.7; 30.8, 31.1, 55.6; 81.9, 77.7,
+ * 119.6; 73.4, 84.9, 151.1. Pages of one token, with 16, 17.0, 15.1, 12.2 (32 rows, in pairs, 14.1). e4m3 with 8 16.4, 15.6, 13.3; 51.4, 48.4, 83.5. NVFP4
+ * with 8 16.4, 15.7, 14.2; 54.6, 64.1, 116.5.
  */
-static void few_units_take_more_passes_of_tiles_that_add_up_faster(void **state) {
+static void few_units_of_many_rows_go_to_clusters(void **state) {
     (void)state;
     struct policy policy = no_policy(), forcing = parsed("force=*_r64_*", false);
     libdecode_device device = preset("sm_90");
     libdecode_problem problem = llama3_8b();
     problem.num_qo_heads = 64;
-    problem.q_len = 8;
     static const struct {
-        int q_len, batch, tokens;
-        uint32_t row_tile;
+        libdecode_dtype kv_dtype;
+        int page_size, q_len, batch, tokens;
+        uint32_t row_tile, cluster_size;
         int passes;
-    } expected[] = {{8, 1, 1024, 32, 2},   {8, 1, 4096, 64, 1},   {8, 1, 32768, 64, 1},  {8, 4, 4096, 64, 1},
-                    {8, 16, 4096, 64, 1},  {8, 64, 8192, 64, 1},  {16, 1, 4096, 128, 1}, {16, 1, 32768, 128, 1},
-                    {16, 4, 4096, 128, 1}, {16, 8, 4096, 128, 1}, {16, 16, 4096, 128, 1}};
+    } expected[] = {{LIBDECODE_DTYPE_BF16, 16, 8, 1, 1024, 32, 4, 2},    {LIBDECODE_DTYPE_BF16, 16, 8, 1, 4096, 64, 8, 1},
+                    {LIBDECODE_DTYPE_BF16, 16, 8, 1, 32768, 64, 8, 1},   {LIBDECODE_DTYPE_BF16, 16, 8, 4, 4096, 64, 2, 1},
+                    {LIBDECODE_DTYPE_BF16, 16, 8, 16, 4096, 64, 1, 1},   {LIBDECODE_DTYPE_BF16, 16, 8, 8, 8192, 64, 2, 1},
+                    {LIBDECODE_DTYPE_BF16, 16, 8, 64, 8192, 64, 1, 1},   {LIBDECODE_DTYPE_BF16, 16, 16, 1, 4096, 128, 8, 1},
+                    {LIBDECODE_DTYPE_BF16, 16, 16, 4, 4096, 128, 1, 1},  {LIBDECODE_DTYPE_BF16, 16, 16, 8, 8192, 128, 2, 1},
+                    {LIBDECODE_DTYPE_BF16, 16, 16, 16, 4096, 128, 1, 1}, {LIBDECODE_DTYPE_BF16, 1, 16, 1, 1024, 128, 8, 1},
+                    {LIBDECODE_DTYPE_E4M3, 16, 8, 1, 4096, 64, 8, 1},    {LIBDECODE_DTYPE_E4M3, 16, 8, 8, 8192, 64, 2, 1},
+                    {LIBDECODE_DTYPE_NVFP4, 16, 8, 1, 4096, 64, 8, 1},   {LIBDECODE_DTYPE_NVFP4, 16, 8, 16, 4096, 64, 1, 1}};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        problem.kv_dtype = expected[i].kv_dtype;
+        problem.page_size = expected[i].page_size;
         problem.q_len = expected[i].q_len;
         problem.batch_size = expected[i].batch;
         problem.max_seq_len = expected[i].tokens;
         struct selection selection = expect_choice(&problem, &device, &policy, &grid->table);
-        assert_int_equal(selection.record->kernel->contract.row_tile, expected[i].row_tile);
-        assert_int_equal(selection.row_passes, expected[i].passes);
+        const struct libdecode_launch_contract *contract = &selection.record->kernel->contract;
+        if (contract->row_tile != expected[i].row_tile || contract->cluster_size != expected[i].cluster_size ||
+            selection.row_passes != expected[i].passes)
+            fail_msg("number %zu, %d query tokens, %d x %d: %s in %d passes", i, expected[i].q_len, expected[i].batch,
+                     expected[i].tokens, selection.record->name, selection.row_passes);
     }
+    problem.kv_dtype = LIBDECODE_DTYPE_BF16;
+    problem.page_size = 16;
     problem.q_len = 8;
     problem.batch_size = 1;
-    problem.max_seq_len = 4096;
-    problem.kv_dtype = LIBDECODE_DTYPE_E4M3; /* which each pass converts */
-    assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).record->kernel->contract.row_tile, 64);
-    problem.kv_dtype = LIBDECODE_DTYPE_BF16;
+    problem.max_seq_len = 1024;
     assert_int_equal(expect_choice(&problem, &device, &forcing, &grid->table).row_passes, 1);
     policy_destroy(&forcing);
     struct policy strict = parsed(NULL, true);
-    problem.max_seq_len = 1024;
     assert_int_equal(expect_choice(&problem, &device, &strict, &grid->table).row_passes, 2);
     policy_destroy(&strict);
 }
@@ -575,7 +586,7 @@ int main(void) {
         cmocka_unit_test(the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_widest),
         cmocka_unit_test(rows_of_fp8_take_the_tile_that_is_fastest),
         cmocka_unit_test(rows_of_nvfp4_and_single_rows_take_the_tile_that_is_fastest),
-        cmocka_unit_test(few_units_take_more_passes_of_tiles_that_add_up_faster),
+        cmocka_unit_test(few_units_of_many_rows_go_to_clusters),
         cmocka_unit_test(units_stay_whole_while_there_are_ctas_for_them),
         cmocka_unit_test(a_batch_invariant_problem_has_one_kernel_whatever_the_batch),
         cmocka_unit_test(whole_pages_are_copied_where_both_kinds_of_kernel_serve),
