@@ -27,24 +27,27 @@ static bool rows_decide(const struct judgement *a, const struct judgement *b) {
 }
 
 /*
- * The row tile, and the passes, that a kernel ranks by. Of 32 rows and more wider tiles take less time to multiply, by the matrix instructions of
- * warpgroups, and more to hand over a unit: so the time decides between them, and where a pass is short between their passes.
+ * The passes, and the row tile, that a kernel ranks by. Where a pass is short the time decides between several of 32 rows and fewer of wider tiles. Of FP8 and
+ * NVFP4, which memory gives twice as fast and more, 32 rows take longer by the matrix instructions of single warps than to read, and longer than 64 by those of
+ * warpgroups; so they do where KV is copied row by row. But 64 take longer to hand over a unit: so there, too, the time decides.
  */
-enum { WIDEST_RANK = 32 };
-static uint32_t rank_tile(const struct libdecode_launch_contract *contract) {
-    return contract->row_tile < WIDEST_RANK ? contract->row_tile : WIDEST_RANK;
-}
+enum { WIDEST_MMA_RANK = 32 };
 static int64_t rank_passes(const struct libdecode_launch_contract *contract, int64_t row_passes, bool reads_little) {
-    return reads_little && contract->row_tile >= WIDEST_RANK ? 1 : row_passes;
+    return reads_little && contract->row_tile >= WIDEST_MMA_RANK ? 1 : row_passes;
+}
+static uint32_t rank_tile(const struct libdecode_launch_contract *contract, bool reads_little) {
+    const bool is_fast_to_multiply = contract_has_16_bit_kv(contract) && !contract_copies_rows(contract) && !reads_little;
+    return !is_fast_to_multiply && contract->row_tile > WIDEST_MMA_RANK ? WIDEST_MMA_RANK : contract->row_tile;
 }
 static int64_t passes_of(const struct judgement *a) {
     return rank_passes(&a->record->kernel->contract, a->cost.row_passes, a->cost.reads_little);
 }
+static uint32_t tile_of(const struct judgement *a) { return rank_tile(&a->record->kernel->contract, a->cost.reads_little); }
 static bool passes_decide(const struct judgement *a, const struct judgement *b) {
     return rows_decide(a, b) && passes_of(a) != passes_of(b);
 }
 static bool tiles_decide(const struct judgement *a, const struct judgement *b) {
-    return rows_decide(a, b) && rank_tile(&a->record->kernel->contract) != rank_tile(&b->record->kernel->contract);
+    return rows_decide(a, b) && tile_of(a) != tile_of(b);
 }
 
 /*
@@ -91,8 +94,8 @@ static bool may_beat(const struct question *question, size_t index, const struct
         return passes < passes_of(best);
     if (contract->min_page_size != of_best->min_page_size)
         return contract->min_page_size > of_best->min_page_size;
-    if (rank_tile(contract) != rank_tile(of_best))
-        return rank_tile(contract) < rank_tile(of_best);
+    if (rank_tile(contract, best->cost.reads_little) != tile_of(best))
+        return rank_tile(contract, best->cost.reads_little) < tile_of(best);
     return num_options(record) <= num_options(best->record);
 }
 

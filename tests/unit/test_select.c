@@ -176,7 +176,7 @@ static void a_worse_kernel_never_changes_the_answer(void **state) {
         memcpy(table.records + 1, grid->table.records, grid->table.count * sizeof *table.records);
         memcpy(table.gpus + 1, grid->table.gpus, grid->table.count * sizeof *table.gpus);
         assert_int_equal(kernel_index_create(&table, &table.index), LIBDECODE_OK);
-        if (best.row_passes == 1 && worse_kernel.contract.row_tile < 64) { /* between 32 rows and more the time decides */
+        if (best.row_passes == 1 && worse_kernel.contract.row_tile < 64) { /* between 32 rows and more the time may decide */
             struct selection again = expect_choice(&problem, &device, &policy, &table);
             assert_string_equal(again.record->name, best.record->name);
         }
@@ -184,7 +184,6 @@ static void a_worse_kernel_never_changes_the_answer(void **state) {
     }
 }
 
-/* Of 17 to 32 rows 32 and 64 take 484.0 and 481.4 us of an H200 for 64 x 8,192 of 8 KV heads. */
 static void the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_widest(void **state) {
     (void)state;
     struct policy policy = no_policy();
@@ -193,7 +192,7 @@ static void the_smallest_tile_with_one_pass_is_taken_and_wide_groups_take_the_wi
         int group;
         uint32_t row_tile;
         int passes;
-    } expected[] = {{1, 8, 1},   {4, 8, 1},   {8, 8, 1},    {9, 16, 1},    {16, 16, 1},   {17, 64, 1},  {32, 64, 1},
+    } expected[] = {{1, 8, 1},   {4, 8, 1},   {8, 8, 1},    {9, 16, 1},    {16, 16, 1},   {17, 32, 1},  {32, 32, 1},
                     {33, 64, 1}, {64, 64, 1}, {65, 128, 1}, {128, 128, 1}, {129, 128, 2}, {400, 128, 4}};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         libdecode_problem problem = llama3_8b();
@@ -489,7 +488,7 @@ static void rows_of_nvfp4_and_single_rows_take_the_tile_that_is_fastest(void **s
                     {LIBDECODE_DTYPE_NVFP4, 16, 16, 64, 4096, 128, 1}, {LIBDECODE_DTYPE_NVFP4, 1, 8, 64, 4096, 64, 1},
                     {LIBDECODE_DTYPE_BF16, 1, 4, 1, 1024, 32, 8},      {LIBDECODE_DTYPE_BF16, 1, 4, 64, 4096, 64, 1},
                     {LIBDECODE_DTYPE_BF16, 5, 8, 64, 4096, 64, 1},     {LIBDECODE_DTYPE_BF16, 1, 16, 64, 4096, 128, 1},
-                    {LIBDECODE_DTYPE_BF16, 16, 4, 64, 4096, 64, 1},    {LIBDECODE_DTYPE_E4M3, 1, 8, 64, 4096, 64, 1},
+                    {LIBDECODE_DTYPE_BF16, 16, 4, 64, 4096, 32, 1},    {LIBDECODE_DTYPE_E4M3, 1, 8, 64, 4096, 64, 1},
                     {LIBDECODE_DTYPE_E4M3, 1, 16, 64, 4096, 128, 1}};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         problem.kv_dtype = expected[i].kv_dtype;
