@@ -159,11 +159,6 @@ struct AccumulatorExchange<S, squares, 1, rows, owning_groups> {
     using Message = AccumulatorMessage<S, squares, rows>;
     __device__ __forceinline__ void initialise() {}
     __device__ __forceinline__ void open(const S &, bool) {}
-    __device__ __forceinline__ void wait_ready(uint32_t) {}
-    __device__ __forceinline__ void send(const S &, const void *, int, uint32_t, uint32_t) {}
-    __device__ __forceinline__ void send_statistics(const S &, const void *, uint32_t, uint32_t) {}
-    __device__ __forceinline__ void wait_received(uint32_t) {}
-    __device__ __forceinline__ void fold(S &, const void *, int, uint32_t) const {}
     __device__ __forceinline__ void give_back(int) {}
     template <class Pieces>
     __device__ __forceinline__ void come_to(uint32_t, Pieces &, int) {}
