@@ -274,8 +274,8 @@ struct StorePlace {
 };
 
 /*
- * The piece's result out of the registers, a square of columns after the other: a whole unit's into out, a part into scratch, whose slices
- * fall to whichever worker has time. `rows`: of the warpgroup's. ask_for_next(): the next unit's queries, once there is room for them.
+ * The piece's result out of the registers, a square of columns after the other, or in a cluster what this CTA owns of them, part by part: a whole unit's
+ * into out, a part of one into scratch, whose slices fall to whichever worker has time. `rows`: of the warpgroup's. ask_for_next(): the next unit's queries, once there is room for them.
  */
 template <class AskForNext>
 __device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMemory &shared,
@@ -326,17 +326,18 @@ __device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMe
                 finish_part(columns, part);
         }
         shared.cluster.give_back(lane);
-    } else if (!is_part) {
-        output.finish(result, store_place, store_place.group == 0, output_scale, scale);
-    }
+    } else {
+        if (!is_part)
+            output.finish(result, store_place, store_place.group == 0, output_scale, scale);
 #pragma unroll 1
-    for (int square = 0; !Traits::has_cluster && square < Result::squares; ++square) {
-        if constexpr (Traits::teams == 1)
-            Result::take_square(result, state.output, square);
-        if (is_part)
-            fold.leave(result, square * (Result::square_columns / Result::part_columns));
-        else
-            store(result, square * Result::square_columns);
+        for (int square = 0; square < Result::squares; ++square) {
+            if constexpr (Traits::teams == 1)
+                Result::take_square(result, state.output, square);
+            if (is_part)
+                fold.leave(result, square * (Result::square_columns / Result::part_columns));
+            else
+                store(result, square * Result::square_columns);
+        }
     }
     if (!Traits::asks_early)
         ask_for_next();
@@ -364,9 +365,9 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         return tile::RowMap(params.schedule.group_size, announced.rows.first_query_token, announced.piece.kv_head,
                             announced.piece.row_pass * Traits::row_tile + Place(ptx::thread_index_here()).first_row_of_group());
     };
+    pipeline::meet_cluster<Traits::cluster_size>();
     /* Asked for while the piece before is handed over. */
     QueryRows query_rows;
-    pipeline::meet_cluster<Traits::cluster_size>();
     const auto load_query = [&](const pipeline::AnnouncedPiece<Traits::row_tile> &announced) {
         const Place here(ptx::thread_index_here());
         if (!announced.piece.end_of_work)
