@@ -70,7 +70,7 @@ enum {
     CONTRACT_FEATURE_KV_OFFSETS = 1u << 18
 };
 
-/* What takes time of those who do not ask for it: kernels are built with all of these, or with none. */
+/* What takes time of those who do not ask for it: kernels are built with all of these, with some, or with none. */
 enum {
     CONTRACT_OPTIONS = CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI | CONTRACT_FEATURE_ROPE
 };
@@ -91,7 +91,8 @@ enum {
     CONTRACT_FLAG_MAY_SPILL = 1u << 0,   /* the grid declares, with a reason, that this variant uses local memory */
     CONTRACT_FLAG_ROW_GATHER = 1u << 1,  /* copies single rows: pages of any size, not powers of two only */
     CONTRACT_FLAG_LINE_COPIES = 1u << 2, /* copies a box line by line, each to a place of its own in the tile */
-    CONTRACT_FLAG_ANY_ROWS = 1u << 3     /* with FLAG_ROW_GATHER: rows of K and V may begin at any element */
+    CONTRACT_FLAG_ANY_ROWS = 1u << 3,    /* with FLAG_ROW_GATHER: rows of K and V may begin at any element */
+    CONTRACT_FLAG_ONLY_ROPE = 1u << 4    /* turns query and K by their positions, whatever the launch asks for */
 };
 
 /* What the host must know to choose and launch a kernel: stated in the kernel's Traits, lifted from the image by gen/pack.c. */

@@ -180,3 +180,17 @@ static void asks_features(const struct problem *problem, char *text) {
 }
 static void offers_features(const contract_t *contract, char *text) { name_features(contract->features, text); }
 const struct axis axis_features = {"features", fits_features, asks_features, offers_features};
+
+static bool is_only_for_rope(const contract_t *contract) { return (contract->flags & CONTRACT_FLAG_ONLY_ROPE) != 0; }
+static bool asks_for_rope(const struct problem *problem) { return (problem->given.features & LIBDECODE_FEATURE_ROPE) != 0; }
+
+static bool fits_rotation(const struct problem *problem, const contract_t *contract) {
+    return asks_for_rope(problem) || !is_only_for_rope(contract);
+}
+static void asks_rotation(const struct problem *problem, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "%s", asks_for_rope(problem) ? "rope" : "none");
+}
+static void offers_rotation(const contract_t *contract, char *text) {
+    text_append(text, AXIS_TEXT_BYTES, "%s", is_only_for_rope(contract) ? "rope only" : "any");
+}
+const struct axis axis_rotation = {"rotation", fits_rotation, asks_rotation, offers_rotation};

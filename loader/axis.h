@@ -31,6 +31,6 @@ struct axis {
 };
 
 extern const struct axis axis_query_dtype, axis_kv_dtype, axis_out_dtype, axis_head_dim, axis_page_size, axis_q_len,
-    axis_features;
+    axis_features, axis_rotation;
 
 #endif

@@ -34,6 +34,14 @@ enum {
     /* Of that, clusters of eight where smaller ones take longer steps. */
     SHORT_STEPS_PERMILLE = 1200,
 
+    /*
+     * Kernels of pages of 64 tokens and more, which take in a tile by twice the instructions (NVFP4): of a token's time with smaller pages, and beside
+     * what every further unit of a worker takes; by 64 and 16 requests of 4,096 tokens and 512 of 256.
+     */
+    WHOLE_TILE_PAGE_SIZE = 64,
+    WHOLE_TILE_PERMILLE = 925,
+    WHOLE_TILE_ROUND_NS = 860,
+
     /* A cluster adds up what its CTAs computed. */
     CLUSTER_REDUCTION_NS = 300,
     /* Every further unit of a worker: less of it shows where the copies for a long one go on meanwhile. */
@@ -363,6 +371,10 @@ static bool takes_short_steps(const struct libdecode_launch_contract *contract) 
            contract->cluster_size >= 8 && !contract_copies_rows(contract);
 }
 
+static bool takes_whole_tiles(const struct libdecode_launch_contract *contract) {
+    return !contract_copies_rows(contract) && contract->min_page_size >= WHOLE_TILE_PAGE_SIZE;
+}
+
 /* What a CTA needs for a token. */
 static int64_t token_ps(const struct libdecode_launch_contract *contract, int64_t token_bytes) {
     const struct many_rows *many = many_rows_of(contract);
@@ -373,6 +385,8 @@ static int64_t token_ps(const struct libdecode_launch_contract *contract, int64_
     int64_t ps = (format->token_ps + token_bytes * format->byte_fs / 1000) * MEASURED_WARPS / contract->consumer_warps;
     if (takes_short_steps(contract))
         ps = ps * SHORT_STEPS_PERMILLE / 1000;
+    if (takes_whole_tiles(contract))
+        ps = ps * WHOLE_TILE_PERMILLE / 1000;
     if (contract->row_tile > 8)
         ps = ps * (contract->row_tile > 16 ? format->rows_32_permille : format->rows_16_permille) / 1000;
     return ps;
@@ -408,6 +422,12 @@ static int64_t unit_ns(const struct libdecode_launch_contract *contract) {
     if (!many || contract->cluster_size == 1)
         return 0;
     return contract->cluster_size == 2 ? many->pair_unit_ns : many->cluster_unit_ns;
+}
+
+/* Of every further unit of a worker. */
+static int64_t round_ns(const struct libdecode_launch_contract *contract) {
+    return (contract->cluster_size == 1 ? CTA_ROUND_NS : CLUSTER_ROUND_NS) +
+           (takes_whole_tiles(contract) ? WHOLE_TILE_ROUND_NS : 0);
 }
 
 /* For `tokens` tokens of one KV head and pass, one CTA alone. */
@@ -464,7 +484,7 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .sm_pairs = device->sm_count / 2,
                            .split_ns = work->part_ns > 0 ? work->split_ns : further_split_ns(contract),
                            .uneven_ns = work->uneven_ns > 0 ? work->uneven_ns : uneven_ns(contract),
-                           .round_ns = contract->cluster_size == 1 ? CTA_ROUND_NS : CLUSTER_ROUND_NS,
+                           .round_ns = round_ns(contract),
                            .unit_ns = work->unit_ns > 0 ? work->unit_ns : unit_ns(contract),
                            .whole_tiles = work->passes_share_rows || contract->row_tile > MMA_ROWS};
 }

@@ -52,8 +52,8 @@ static bool tiles_decide(const struct judgement *a, const struct judgement *b) {
 
 /*
  * What does not spend its time adding up first: tiles of 64 rows and more, whose parts are large, are for many units or long ones. Then
- * fewer passes over the KV cache, but for MLA, whose passes share rows; then the kernel of the larger pages (one that takes any copies row by row what
- * comes faster as a whole). Then the narrowest row tile that manages the passes (rows beyond the group are computed for nothing, and wide tiles leave room
+ * fewer passes over the KV cache, but for MLA, whose passes share rows; then the kernel that copies pages whole (one that takes any copies row by row what
+ * comes faster so). Then the narrowest row tile that manages the passes (rows beyond the group are computed for nothing, and wide tiles leave room
  * for fewer CTAs), but for rank_tile and MLA, then the kernel without options, then the predicted time. A total order: that of bundles or records never
  * decides.
  */
@@ -65,10 +65,10 @@ static bool beats(const struct judgement *a, const struct judgement *b) {
         return b->cost.folds_long;
     if (passes_decide(a, b))
         return passes_of(a) < passes_of(b);
-    uint32_t a_page = a->record->kernel->contract.min_page_size, b_page = b->record->kernel->contract.min_page_size;
-    if (a_page != b_page)
-        return a_page > b_page;
-    uint32_t a_tile = a->record->kernel->contract.row_tile, b_tile = b->record->kernel->contract.row_tile;
+    const struct libdecode_launch_contract *of_a = &a->record->kernel->contract, *of_b = &b->record->kernel->contract;
+    if (contract_copies_rows(of_a) != contract_copies_rows(of_b))
+        return contract_copies_rows(of_b);
+    uint32_t a_tile = of_a->row_tile, b_tile = of_b->row_tile;
     if (tiles_decide(a, b))
         return a_tile < b_tile;
     int a_options = num_options(a->record), b_options = num_options(b->record);
@@ -92,8 +92,8 @@ static bool may_beat(const struct question *question, size_t index, const struct
     int64_t passes = rank_passes(contract, record->family->row_passes(question->problem, contract), best->cost.reads_little);
     if (passes != passes_of(best))
         return passes < passes_of(best);
-    if (contract->min_page_size != of_best->min_page_size)
-        return contract->min_page_size > of_best->min_page_size;
+    if (contract_copies_rows(contract) != contract_copies_rows(of_best))
+        return contract_copies_rows(of_best);
     if (rank_tile(contract, best->cost.reads_little) != tile_of(best))
         return rank_tile(contract, best->cost.reads_little) < tile_of(best);
     return num_options(record) <= num_options(best->record);
@@ -140,7 +140,8 @@ static void word_loss(const struct judgement *chosen, const struct judgement *lo
                       char ret_reason[REASON_BYTES]) {
     const struct libdecode_launch_contract *contract = &loser->record->kernel->contract;
     uint32_t tile = contract->row_tile, chosen_tile = chosen->record->kernel->contract.row_tile;
-    uint32_t page = contract->min_page_size, chosen_page = chosen->record->kernel->contract.min_page_size;
+    bool copies_rows = contract_copies_rows(contract),
+         chosen_copies_rows = contract_copies_rows(&chosen->record->kernel->contract);
     if (forcing && loser->verb != POLICY_FORCE)
         (void)snprintf(ret_reason, REASON_BYTES, "the kernel policy forces others");
     else if (chosen->verb == POLICY_PREFER && loser->verb != POLICY_PREFER)
@@ -150,9 +151,9 @@ static void word_loss(const struct judgement *chosen, const struct judgement *lo
     else if (passes_decide(loser, chosen))
         (void)snprintf(ret_reason, REASON_BYTES, "reads the KV cache %d times, the choice %d times", loser->cost.row_passes,
                        chosen->cost.row_passes);
-    else if (page != chosen_page)
+    else if (copies_rows && !chosen_copies_rows)
         (void)snprintf(ret_reason, REASON_BYTES, "for pages from %u on, row by row; the choice, from %u on, copies them whole",
-                       page, chosen_page);
+                       contract->min_page_size, chosen->record->kernel->contract.min_page_size);
     else if (tiles_decide(loser, chosen))
         (void)snprintf(ret_reason, REASON_BYTES, "row tile %u, the choice does with %u in as many passes", tile, chosen_tile);
     else if (num_options(loser->record) != num_options(chosen->record))

@@ -25,8 +25,8 @@
  * A programmatic launch waits for the kernel ahead of it before anything else, or, where all but the newest rows were promised to be
  * final, role by role and as late as each can (history.cuh).
  *
- * Kernels with options (soft cap, ALiBi, RoPE, skip-softmax) are variants of their own: what few launches ask for costs the others
- * nothing. So are kernels with offsets, where each request's rows of query, out, K and V begin at a place of its own; those that copy
+ * Kernels with options (soft cap, ALiBi, skip-softmax; RoPE; all of these) are variants of their own: what few launches ask for costs the
+ * others nothing. So are kernels with offsets, where each request's rows of query, out, K and V begin at a place of its own; those that copy
  * rows one by one take them from any address. With RoPE keys are turned between shared memory and the tensor core, queries when they
  * are loaded or for every tile (rotation.cuh); with skip-softmax V of a tile is asked for after the warps have voted on it
  * (skip_votes.cuh).
@@ -146,13 +146,7 @@ constexpr int consumer_barrier = 1; /* named barrier of the consumer warps; 0 is
 __device__ __forceinline__ int cluster_rank() { return Traits::cluster_size > 1 ? static_cast<int>(ptx::cluster_rank()) : 0; }
 
 __device__ __forceinline__ bool asks_rope(const gqa_decode_params &params) {
-    return Traits::computes_rope && pipeline::rarely(params.query.rotates != 0);
-}
-
-/* And no other option. Kernels that convert in registers have none left for a loop of its own. */
-__device__ __forceinline__ bool asks_rope_alone(const gqa_decode_params &params) {
-    return Traits::turns_query && !Traits::converts && params.query.rotates != 0 && params.query.alibi_slopes == nullptr &&
-           !(params.query.soft_cap > 0.f || params.query.skip_factor > 0.f);
+    return Traits::only_rope || (Traits::computes_rope && pipeline::rarely(params.query.rotates != 0));
 }
 
 /* What a consumer warp keeps over a piece. */
@@ -215,8 +209,10 @@ __device__ __forceinline__ void load_query(const gqa_decode_params &params, cons
 /* What few launches ask for. */
 [[maybe_unused]] __device__ __forceinline__ void bend(const gqa_decode_params &params, Scores &scores, const Tokens &tokens,
                                                       const Place &place, int lane) {
-    if (params.query.soft_cap > 0.f)
+    if (params.query.soft_cap > tile::largest_closed_cap)
         tile::soft_cap(scores, params.query.soft_cap);
+    else if (params.query.soft_cap > 0.f)
+        tile::closed_soft_cap(scores, params.query.soft_cap);
     if (params.query.alibi_slopes != nullptr)
         tile::add_alibi(scores, tokens, place.first_row, params.schedule.position_stride.value, lane);
 }
@@ -227,23 +223,21 @@ __device__ __forceinline__ void add_values(const Ring &ring, const Tokens &token
     ring.wait_full(pipeline::tensor_v);
     const uint32_t v_tile = ring.tile(pipeline::tensor_v);
     if (is_weighed && tokens.all_visible())
-        tile::pv<false>(state.output, weights, v_tile, fragments, tokens, lane);
+        tile::pv<false, Traits::fragments_at_once>(state.output, weights, v_tile, fragments, tokens, lane);
     else if (is_weighed)
-        tile::pv<true>(state.output, weights, v_tile, fragments, tokens, lane);
+        tile::pv<true, Traits::fragments_at_once>(state.output, weights, v_tile, fragments, tokens, lane);
     ring.release(pipeline::tensor_v, lane);
 }
 
 /*
  * Attention of this warp's rows over its tokens of the piece's tiles. Where tiles may be passed over, V of a tile comes a trip to memory
  * after the votes about it, so the scores of the next one are computed first, if there are places for both in the ring, and registers.
- * `only_rope`: as asks_rope_alone says; what the loop would then jump over is left out.
  */
-template <bool only_rope>
 __device__ __forceinline__ void attend(const gqa_decode_params &params, const AnnouncedPiece &piece, const RowScales &scales,
                                        Ring &ring, Votes &votes, const TokenFragments &fragments, const Rotation &rotation,
                                        const Place &place, ConsumerState &state, int lane) {
-    const bool may_skip = !only_rope && Traits::skips && params.query.skip_factor > 0.f;
-    const bool has_rope = only_rope || asks_rope(params);
+    const bool may_skip = Traits::skips && params.query.skip_factor > 0.f;
+    const bool has_rope = asks_rope(params);
     const tile::UnitRows<Traits::row_tile> &rows = piece.rows;
     Ring ring_behind = ring;
     TileWalk walk(rows, piece.first_team, place.team, ring), behind(rows, piece.first_team, place.team, ring_behind);
@@ -266,11 +260,11 @@ __device__ __forceinline__ void attend(const gqa_decode_params &params, const An
             rotation.scores(scores, state.query, ring.tile(pipeline::tensor_k), fragments, params.query.head_dim / 2,
                             tokens.first_token, (tokens.first_token + (lane >> 2)) * params.schedule.position_stride.value, lane);
         else if (wanted)
-            tile::qk(scores, state.query, ring.tile(pipeline::tensor_k), fragments, lane);
+            tile::qk<Traits::fragments_at_once>(scores, state.query, ring.tile(pipeline::tensor_k), fragments, lane);
         ring.release(pipeline::tensor_k, lane);
         if (wanted) {
             tile::scale(scores, scales);
-            if constexpr (Traits::has_options && !only_rope)
+            if constexpr (Traits::bends_scores)
                 bend(params, scores, tokens, place, lane);
             if (!tokens.all_visible())
                 tile::mask(scores, tokens, place.first_row, lane);
@@ -330,10 +324,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         shared.pieces.wait_described(number);
         state.softmax.clear();
         state.output.clear();
-        if (asks_rope_alone(params))
-            attend<true>(params, announced, scales, ring, shared.votes, fragments, shared.rotation, place, state, lane);
-        else
-            attend<false>(params, announced, scales, ring, shared.votes, fragments, shared.rotation, place, state, lane);
+        attend(params, announced, scales, ring, shared.votes, fragments, shared.rotation, place, state, lane);
 
         /* Anew: kept over the loop they would take registers from it. */
         number = announced.number;
@@ -499,9 +490,11 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
                 (Traits::has_offsets ? CONTRACT_FEATURE_QUERY_OFFSETS : 0u) |
                 (Traits::has_offsets && Traits::gathers_rows ? CONTRACT_FEATURE_KV_OFFSETS : 0u) |
                 (Traits::cluster_size == 1 ? CONTRACT_FEATURE_BATCH_INVARIANT : 0u) |
-                (Traits::has_options ? CONTRACT_OPTIONS & ~(Traits::computes_rope ? 0u : CONTRACT_FEATURE_ROPE) : 0u),
+                (Traits::bends_scores ? CONTRACT_OPTIONS & ~(unsigned)CONTRACT_FEATURE_ROPE : 0u) |
+                (Traits::computes_rope ? CONTRACT_FEATURE_ROPE : 0u),
     .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u) |
-             (Traits::gathers_rows && Traits::has_offsets ? CONTRACT_FLAG_ANY_ROWS : 0u),
+             (Traits::gathers_rows && Traits::has_offsets ? CONTRACT_FLAG_ANY_ROWS : 0u) |
+             (Traits::only_rope ? CONTRACT_FLAG_ONLY_ROPE : 0u),
     .record_bytes = record_bytes,
     .consumer_warps = Traits::consumer_warps,
     .reserved = {},

@@ -19,14 +19,17 @@ struct Traits {
     static constexpr int row_tile = VARIANT_ROW_TILE;
     static constexpr int min_page_size = VARIANT_MIN_PAGE_SIZE;
     static constexpr int cluster_size = VARIANT_CLUSTER_SIZE;
-    static constexpr bool has_options = VARIANT_OPTIONS == 1; /* what few launches ask for: none else jumps over it */
+    /* What few launches ask for: none else jumps over it, nor those that ask for RoPE, or for all but RoPE, over what they do not ask for. */
+    static constexpr bool bends_scores = VARIANT_OPTIONS == 1 || VARIANT_OPTIONS == 3; /* soft cap, ALiBi; and skip-softmax */
+    static constexpr bool only_rope = VARIANT_OPTIONS == 4;
+    static constexpr bool has_options = bends_scores || only_rope;
     static constexpr bool has_offsets = VARIANT_OPTIONS == 2; /* likewise: a place of its own for each request */
     static constexpr bool gathers_rows = min_page_size < tile::fragment_tokens;
     using Format = tile::KvFormat<dtype, head_dim>;
     static_assert(head_dim == 64 || head_dim == 128 || head_dim == 256 || head_dim == 512, "head_dim in the .toml");
     static_assert(row_tile == 8 || row_tile == 16 || row_tile == 32, "row_tile in the .toml: 8, 16 or 32");
-    static_assert(VARIANT_OPTIONS >= 0 && VARIANT_OPTIONS <= 2, "options in the .toml: 0, 1 or 2");
-    static_assert(min_page_size == 1 || min_page_size == 16, "min_page_size in the .toml: 1 or 16");
+    static_assert(VARIANT_OPTIONS >= 0 && VARIANT_OPTIONS <= 4, "options in the .toml: 0 to 4");
+    static_assert(min_page_size == 1 || min_page_size == 16 || min_page_size == 64, "min_page_size in the .toml: 1, 16 or 64");
 
     static constexpr bool small = variant::target_sm == 120; /* 99 KiB of shared memory, a fifth of the bandwidth */
     static constexpr bool wide = head_dim >= 256;            /* the accumulators of 16 rows fill the registers */
@@ -52,7 +55,8 @@ struct Traits {
     static constexpr bool divides_rows = row_warps > 1 && variant::target_sm == 90 && !converts;
     /* No shared memory for the frequencies of 256 pairs there; no registers to turn keys beside two fragments of rows here. */
     static constexpr bool computes_rope =
-        has_options && !(small && head_dim > 256 && converts) && !(divides_rows && gathers_rows);
+        (VARIANT_OPTIONS == 1 || only_rope) && !(small && head_dim > 256 && converts) && !(divides_rows && gathers_rows);
+    static_assert(!only_rope || computes_rope, "the .toml: o4");
     static constexpr bool few_token_warps = small || crowded || row_warps > 2 || divides_rows || (long_steps && !has_scales);
     static constexpr int most_token_warps = few_token_warps ? 2 : 4;
     /* What is converted in registers leaves them for the scores of 32 tokens a warp, with 16 rows of 128 for those of 16. */
@@ -111,12 +115,20 @@ struct Traits {
     static constexpr int tokens_per_warp = tile_tokens / token_warps;
     static constexpr int box_tokens = gathers_rows ? tile::fragment_tokens : tile_tokens; /* at most, that count as one */
     static constexpr int token_fragments = tokens_per_warp / tile::fragment_tokens;
+    /*
+     * Of which instructions stand beside each other. Those of all of NVFP4 are as much as the caches of instructions hold: where pages are small, the warps
+     * that copy have much to do, and take turns there with those that multiply, and so do short units with what each runs once. Then half of them, in two
+     * turns of the same code. With options that loses.
+     */
+    static constexpr int fragments_at_once =
+        has_scales && long_steps && !has_options && min_page_size == 16 && variant::target_sm == 90 ? token_fragments / 2
+                                                                                                    : token_fragments;
     static constexpr int row_fragments = rows_per_warp / 8;
     /*
      * Passes over tiles, where the ring has places for two of a team and registers hold the scores of one beside the weights of another;
      * who waits for V behind every vote takes longer than who reads it all.
      */
-    static constexpr bool skips = has_options && stages >= 2 * teams && token_fragments * row_fragments <= 2;
+    static constexpr bool skips = bends_scores && stages >= 2 * teams && token_fragments * row_fragments <= 2;
     /* Registers, or a few words of local memory, for a query in f32 beside all that; kernels of e5m2 may use none. */
     static constexpr bool turns_query = computes_rope && row_tile == 8 && head_dim <= 128 && dtype != KERNEL_DTYPE_E5M2;
     /* For as many tiles as 16 KiB of tables for their keys serve, of shared memory that would lie idle. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scalar.cuh: per-thread arithmetic and conversions, PTX ISA 9.7.3 "ex2", "lg2" and 9.7.9.21 "cvt". sm_80 and newer. */
+/* scalar.cuh: per-thread arithmetic and conversions, PTX ISA 9.7.3 "ex2", "rcp" and 9.7.9.21 "cvt". sm_80 and newer. */
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,13 @@ namespace ptx {
 __device__ __forceinline__ float exp2_approx(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* 1 / x, relative error 2^-23; 0 for infinity. */
+__device__ __forceinline__ float reciprocal_approx(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 

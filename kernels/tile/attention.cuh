@@ -55,25 +55,34 @@ __device__ __forceinline__ void add_chains(float (&scores)[row_fragments][4], co
     }
 }
 
-template <class Format, int tile_tokens, int token_fragments, int row_fragments>
+/* `at_once`: fragments of tokens whose instructions stand beside each other; others by the same code, one turn after the other. */
+template <int at_once, class Format, int tile_tokens, int token_fragments, int row_fragments>
 __device__ __forceinline__ void qk(ScoreFragment<token_fragments, row_fragments> &scores,
                                    const QueryFragment<Format, row_fragments> &query, uint32_t k_tile,
                                    const TokenFragments<Format, tile_tokens, token_fragments> &tokens, int lane) {
     using Matrix = Element<Format::matrix_dtype>;
     constexpr int chains = qk_chains<Format, token_fragments, row_fragments>;
+#pragma unroll 1
+    for (int first = 0; first < token_fragments; first += at_once) {
+        const auto of_turn = tokens.further(first);
 #pragma unroll
-    for (int fragment = 0; fragment < token_fragments; ++fragment) {
-        float part[chains][row_fragments][4] = {};
-        typename Format::KeyReader reader(k_tile, tokens, fragment, lane);
+        for (int fragment = 0; fragment < at_once; ++fragment) {
+            float part[chains][row_fragments][4] = {};
+            typename Format::KeyReader reader(k_tile, of_turn, fragment, lane);
 #pragma unroll
-        for (int step = 0; step < Format::steps; ++step) {
-            uint32_t keys[4];
-            reader.operand(keys, step);
+            for (int step = 0; step < Format::steps; ++step) {
+                uint32_t keys[4];
+                reader.operand(keys, step);
 #pragma unroll
-            for (int n = 0; n < row_fragments; ++n)
-                Matrix::mma(part[step % chains][n], keys, query.operand[step][n]);
+                for (int n = 0; n < row_fragments; ++n)
+                    Matrix::mma(part[step % chains][n], keys, query.operand[step][n]);
+            }
+#pragma unroll
+            for (int turn = 0; turn < token_fragments; turn += at_once) {
+                if (turn == first)
+                    add_chains(scores.value[turn + fragment], part);
+            }
         }
-        add_chains(scores.value[fragment], part);
     }
 }
 
@@ -185,32 +194,38 @@ struct VisibleHalves {
  * `masked`: rows of V that no row sees, and those from the end on, become zero on their way to the tensor core. A weight of 0 does
  * not help against NaN there: 0 * NaN is NaN.
  */
-template <bool masked, class Format, int tile_tokens, int token_fragments, int row_fragments, int row_tile, int count>
+template <bool masked, int at_once, class Format, int tile_tokens, int token_fragments, int row_fragments, int row_tile,
+          int count>
 __device__ __forceinline__ void pv(OutputFragment<Format::steps, row_fragments> &output,
                                    const WeightFragment<token_fragments, row_fragments> &weights, uint32_t v_tile,
                                    const TokenFragments<Format, tile_tokens, token_fragments> &fragments,
                                    const WarpTokens<row_tile, count> &tokens, int lane) {
     using Matrix = Element<Format::matrix_dtype>;
     const auto seen = masked ? tokens.seen_by_any() : 0;
+#pragma unroll 1
+    for (int first = 0; first < token_fragments; first += at_once) {
+        const auto of_turn = fragments.further(first);
+        const auto turn_weights = weights.template part<at_once>(first);
 #pragma unroll
-    for (int fragment = 0; fragment < token_fragments; ++fragment) {
-        typename Format::ValueReader reader(v_tile, fragments, fragment, lane);
-        VisibleHalves visible;
-        if constexpr (masked)
-            visible = VisibleHalves(static_cast<uint32_t>(seen >> (fragment * fragment_tokens)), lane);
+        for (int fragment = 0; fragment < at_once; ++fragment) {
+            typename Format::ValueReader reader(v_tile, of_turn, fragment, lane);
+            VisibleHalves visible;
+            if constexpr (masked)
+                visible = VisibleHalves(static_cast<uint32_t>(seen >> ((first + fragment) * fragment_tokens)), lane);
 #pragma unroll
-        for (int step = 0; step < Format::steps; ++step) {
-            uint32_t values[4];
-            reader.operand(values, step);
-            if constexpr (masked) {
-                values[0] &= visible.low;
-                values[1] &= visible.low;
-                values[2] &= visible.high;
-                values[3] &= visible.high;
+            for (int step = 0; step < Format::steps; ++step) {
+                uint32_t values[4];
+                reader.operand(values, step);
+                if constexpr (masked) {
+                    values[0] &= visible.low;
+                    values[1] &= visible.low;
+                    values[2] &= visible.high;
+                    values[3] &= visible.high;
+                }
+#pragma unroll
+                for (int n = 0; n < row_fragments; ++n)
+                    Matrix::mma(output.value[step][n], values, turn_weights.operand[fragment][n]);
             }
-#pragma unroll
-            for (int n = 0; n < row_fragments; ++n)
-                Matrix::mma(output.value[step][n], values, weights.operand[fragment][n]);
         }
     }
 }

@@ -94,6 +94,7 @@ struct PitchedRows {
 
 struct NoScales {
     __device__ __forceinline__ NoScales(uint32_t, bool, int) {}
+    __device__ __forceinline__ void step(int) {}
 };
 
 /* A tile of K or V, and behind its rows the scales of its tokens: [tokens][scale_bytes]. */
@@ -119,6 +120,17 @@ struct TokenFragments {
             const int in_box = Format::Rows::lines == 1 ? token : token & (box_tokens - 1);
             offset[fragment] = (token - in_box) * Format::row_bytes + in_box * (Format::row_bytes / Format::Rows::lines);
         }
+    }
+
+    /* Those so many fragments further: 0, or of rows of one line each. */
+    __device__ __forceinline__ TokenFragments further(int count) const {
+        const int tokens = count * fragment_tokens;
+        TokenFragments result = *this;
+#pragma unroll
+        for (int fragment = 0; fragment < fragments; ++fragment)
+            result.offset[fragment] += tokens * Format::row_bytes;
+        result.scales.step(tokens);
+        return result;
     }
 };
 

@@ -68,6 +68,13 @@ struct KvFormat<KERNEL_DTYPE_NVFP4, head_dim> {
             else
                 value_selector = (lane & 16) != 0 ? 0x7351u : 0x6240u;
         }
+        /* So many tokens further, a multiple of four. */
+        __device__ __forceinline__ void step(int tokens) {
+            key += tokens * scale_bytes;
+#pragma unroll
+            for (int pair = 0; pair < chunks_per_row / 2; ++pair)
+                value[pair] += tokens * scale_bytes;
+        }
     };
 
     /* Both readers: tokens 0 to 7 and 8 to 15 of one chunk, then of the next. */

@@ -21,6 +21,24 @@ __device__ __forceinline__ float finite_reference(float reference) { return refe
 template <int token_fragments, int row_fragments>
 struct WeightFragment {
     uint32_t operand[token_fragments][row_fragments][2];
+
+    /* Of `count` fragments of tokens from `first` on, a multiple of that, without addressing registers. */
+    template <int count>
+    __device__ __forceinline__ WeightFragment<count, row_fragments> part(int first) const {
+        WeightFragment<count, row_fragments> result;
+#pragma unroll
+        for (int fragment = 0; fragment < token_fragments; ++fragment) {
+#pragma unroll
+            for (int n = 0; n < row_fragments; ++n) {
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    if (fragment < count || first == fragment / count * count)
+                        result.operand[fragment % count][n][i] = operand[fragment][n][i];
+                }
+            }
+        }
+        return result;
+    }
 };
 
 /* Unnormalised output of the rows: sum_j exp2(score_j - reference) v_j. */

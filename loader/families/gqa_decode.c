@@ -39,14 +39,29 @@ static bool serves(const contract_t *contract, char ret_reason[FAMILY_REASON_BYT
     return false;
 }
 
+/* Of CONTRACT_OPTIONS, by the axis in kernels/families/gqa_decode.toml. */
+static uint32_t features_of_options(uint16_t options) {
+    switch (options) {
+    case 1:
+        return CONTRACT_OPTIONS;
+    case 3:
+        return CONTRACT_OPTIONS & ~(uint32_t)CONTRACT_FEATURE_ROPE;
+    case 4:
+        return CONTRACT_FEATURE_ROPE;
+    default:
+        return 0;
+    }
+}
+
 /* As the Traits of the kernel have it. */
 static void narrow(const struct grid_variant *variant, contract_t *contract) {
     const bool is_16_bit = contract_has_16_bit_kv(contract);
     const bool has_no_room = variant->target == 120 && contract->head_dim > 256 && !is_16_bit;
     const bool has_no_registers =
         variant->target == 90 && contract->row_tile == 32 && contract->min_page_size < PAGED_MIN_BOX_TOKENS && is_16_bit;
-    if (variant->options != 1)
-        contract->features &= ~(uint32_t)CONTRACT_OPTIONS;
+    contract->features &= ~(uint32_t)CONTRACT_OPTIONS | features_of_options(variant->options);
+    if (variant->options != 4)
+        contract->flags &= ~(uint32_t)CONTRACT_FLAG_ONLY_ROPE;
     if (variant->options != 2) {
         contract->features &= ~(uint32_t)CONTRACT_OFFSETS;
         contract->flags &= ~(uint32_t)CONTRACT_FLAG_ANY_ROWS;
@@ -73,17 +88,9 @@ static void narrow(const struct grid_variant *variant, contract_t *contract) {
 
 /* ------------------------------------------------------------------------------------------------------------- axes */
 
-static const struct axis *const axes[] = {&axis_query_dtype,
-                                          &axis_kv_dtype,
-                                          &axis_out_dtype,
-                                          &axis_head_dim,
-                                          &axis_page_size,
-                                          &axis_q_len,
-                                          &axis_features,
-                                          &axis_draft_tokens,
-                                          &axis_kv_strides,
-                                          &axis_boxes,
-                                          NULL};
+static const struct axis *const axes[] = {&axis_query_dtype,  &axis_kv_dtype,   &axis_out_dtype, &axis_head_dim,
+                                          &axis_page_size,    &axis_q_len,      &axis_features,  &axis_rotation,
+                                          &axis_draft_tokens, &axis_kv_strides, &axis_boxes,     NULL};
 
 /* ------------------------------------------------------------------------------------------------------- parameters */
 
@@ -194,7 +201,7 @@ const struct family family_gqa_decode = {
               .max_page_size = 1024,
               .max_q_len = 1024,
               .features = FEATURES,
-              .flags = CONTRACT_FLAG_MAY_SPILL | CONTRACT_FLAG_ROW_GATHER | CONTRACT_FLAG_ANY_ROWS},
+              .flags = CONTRACT_FLAG_MAY_SPILL | CONTRACT_FLAG_ROW_GATHER | CONTRACT_FLAG_ANY_ROWS | CONTRACT_FLAG_ONLY_ROPE},
     .narrow = narrow,
     .serves = serves,
     .axes = axes,

@@ -33,7 +33,7 @@ OF_KV = {
 # With tiles of more rows than this: the matrix instructions of warpgroups, which have names of their own.
 MOST_MMA_ROWS = 32
 # One TMA box per page and tensor, or copies of the lanes.
-OF_PAGES = {"16": {"UTMALDG.5D"}, "1": {"LDGSTS"}}
+OF_PAGES = {"16": {"UTMALDG.5D"}, "64": {"UTMALDG.5D"}, "1": {"LDGSTS"}}
 CLUSTER_BARRIER = {"UCGABAR_ARV", "UCGABAR_WAIT"}
 CLUSTER = {"STAS"} | CLUSTER_BARRIER  # stores into a neighbour's shared memory
 LOCAL = {"LDL", "STL"}
@@ -122,7 +122,7 @@ class InstructionsTest(unittest.TestCase):
                     wide = name.startswith("mla_decode_") and (row_tile == "32" or (row_tile, kv_dtype) == ("64", "e4m3"))
                     if re.search(r"^gqa_decode_kv(e4m3|nvfp4|e5m2)_d128_r(64|128)_p\d+_c[28]_", name):
                         wide = True
-                    if options == "1" or wide:  # as the grid declares
+                    if options in ("1", "4") or (row_tile, cluster_size, options) == ("16", "8", "3") or wide:  # as the grid declares
                         unwanted = unwanted - LOCAL
                 if fields and int(cluster_size) > 1:
                     wanted, unwanted = wanted | CLUSTER, unwanted - CLUSTER

@@ -101,7 +101,7 @@ class CommandsTest(unittest.TestCase):
         text = self.run_command(PASSED, "explain", "--gpu", "sm_90", *LLAMA, "features=sinks,lse")
         self.assertRegex(text, r"^-> gqa_decode_kvbf16_d128_r8_p16_c\d_o0_sm90\n       predicted ")
         found = json.loads(self.run_command(PASSED, "explain", *LLAMA, "logits_soft_cap=30.5", "--all", "--json", gpu=True))
-        self.assertRegex(found["chosen"], "^gqa_decode_kvbf16_d128_r8_p16_c._o1_sm90$")
+        self.assertRegex(found["chosen"], "^gqa_decode_kvbf16_d128_r8_p16_c._o3_sm90$")
         self.assertGreater(len(found["kernels"]), 100)
         self.assertIsNone(found["error"])
         self.assertIn("no kernel of libdecode does q_len 2000", self.run_command(FAILED, "explain", "--gpu", "sm_90", *LLAMA, "q_len=2000"))

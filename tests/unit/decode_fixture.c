@@ -126,8 +126,11 @@ static struct libdecode_launch_contract contract_like(const char *dtype, uint32_
     contract.flags = gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0;
     contract.max_q_len = 1024;
     contract.features = fixture_decode_features | (cluster_size == 1 && row_tile <= 32 ? CONTRACT_FEATURE_BATCH_INVARIANT : 0u);
-    if (options != 1)
-        contract.features &= ~(uint32_t)CONTRACT_OPTIONS;
+    const uint32_t all_but_rope = CONTRACT_OPTIONS & ~(uint32_t)CONTRACT_FEATURE_ROPE;
+    const uint32_t of_options[] = {0, CONTRACT_OPTIONS, 0, all_but_rope, CONTRACT_FEATURE_ROPE};
+    contract.features &= ~(uint32_t)CONTRACT_OPTIONS | of_options[options];
+    if (options == 4)
+        contract.flags |= CONTRACT_FLAG_ONLY_ROPE;
     if (options == 2)
         contract.features |= CONTRACT_FEATURE_QUERY_OFFSETS | CONTRACT_FEATURE_CONTIGUOUS_KV;
     if (options == 2 && gathers_rows) {

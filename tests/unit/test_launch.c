@@ -126,8 +126,8 @@ static void every_field_of_the_parameter_block_comes_from_its_source(void **stat
     assert_int_equal(params.schedule.batch_size, 5);
     assert_divisor(params.schedule.group_size, 5);
     assert_int_equal(params.schedule.q_len, 9);
-    assert_int_equal(params.schedule.row_tile, 32);
-    assert_int_equal(params.schedule.row_passes, 2); /* of 45 rows */
+    assert_int_equal(params.schedule.row_tile, 8);   /* of all options at once */
+    assert_int_equal(params.schedule.row_passes, 6); /* of 45 rows */
     assert_divisor(params.schedule.heads_per_worker, 1);
     assert_int_equal(params.schedule.heads_per_sequence, 1);
     assert_divisor(params.schedule.page_size, 128);

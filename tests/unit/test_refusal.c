@@ -182,6 +182,22 @@ static void a_variant_of_the_grid_does_what_its_kernel_does(void **state) {
     assert_true(gathers > 0 && without_nvfp4 > 0);
 }
 
+/* Keys are turned whether or not a launch asks for it: nobody else may be given such a kernel, not even if nothing else is left. */
+static void kernels_of_rope_alone_serve_nobody_else(void **state) {
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    libdecode_problem problem = llama3_8b();
+    struct kernel_record record = *find_record("gqa_decode_kvbf16_d128_r8_p16_c1_o4_sm90");
+    uint32_t gpus = BUNDLE_GPU_SM90;
+    struct kernel_table table = table_over(&record, &gpus, 1);
+    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "rotation rope only", "the problem has none", &problem, &device, &policy,
+                   &table);
+    problem.features = LIBDECODE_FEATURE_ROPE;
+    assert_ptr_equal(expect_choice(&problem, &device, &policy, &table).record, &record);
+    forget_table(&table);
+}
+
 static void the_nearest_kernel_is_one_of_this_gpu_where_there_is_one(void **state) {
     (void)state;
     struct policy policy = no_policy();
@@ -292,9 +308,9 @@ static void every_kernel_gets_one_verdict_with_a_reason(void **state) {
     assert_int_equal(select_kernel(&checked, &device, &policy, &grid->table, count_verdict, &tally, &selection), LIBDECODE_OK);
     assert_int_equal(tally.verdicts, grid->table.count);
     assert_int_equal(tally.chosen, 1);
-    /* three row tiles, pages whole and row by row, four cluster sizes, two of these with options; eight rows with options in clusters
-     * of two, whole pages; one row tile with offsets */
-    assert_int_equal(tally.eligible, 36 + 1 + 3);
+    /* three row tiles, pages whole and row by row, four cluster sizes, two of these with all options but RoPE; eight rows with all options;
+     * one row tile with offsets */
+    assert_int_equal(tally.eligible, 36 + 4 + 3);
     assert_int_equal(tally.without_reason, 0);
     assert_string_equal(tally.chosen_name, selection.record->name);
 
@@ -335,6 +351,7 @@ int main(void) {
         cmocka_unit_test(a_small_bundle_does_not_speak_for_the_grid),
         cmocka_unit_test(formats_and_pages_that_are_not_at_hand_are_named),
         cmocka_unit_test(a_variant_of_the_grid_does_what_its_kernel_does),
+        cmocka_unit_test(kernels_of_rope_alone_serve_nobody_else),
         cmocka_unit_test(the_nearest_kernel_is_one_of_this_gpu_where_there_is_one),
         cmocka_unit_test(a_gpu_that_no_bundle_serves_is_named_with_those_that_are),
         cmocka_unit_test(a_gpu_too_small_or_a_driver_too_old_is_said_in_numbers),

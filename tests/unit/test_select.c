@@ -335,14 +335,18 @@ static void kernels_with_options_serve_problems_that_ask_for_them(void **state) 
     for (int index = 0; index < NUM_SHAPES; index += 2) {
         libdecode_problem problem = shape(index);
         assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_o0_"));
-        assert_non_null(strstr(expect_choice(&problem, &device, &without_plain, &grid->table).record->name, "_o1_"));
+        assert_non_null(strstr(expect_choice(&problem, &device, &without_plain, &grid->table).record->name, "_o3_"));
         problem.features |= LIBDECODE_FEATURE_SOFT_CAP;
         problem.logits_soft_cap = 30;
+        assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_o3_"));
+        problem.features |= LIBDECODE_FEATURE_ROPE;
         assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_o1_"));
-        problem.features ^= LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_SKIP_SOFTMAX;
+        problem.features ^= LIBDECODE_FEATURE_SOFT_CAP;
         problem.logits_soft_cap = 0;
+        assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_o4_"));
+        problem.features ^= LIBDECODE_FEATURE_ROPE | LIBDECODE_FEATURE_SKIP_SOFTMAX;
         problem.skip_softmax_threshold_scale_factor = 1;
-        assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_o1_"));
+        assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_o3_"));
     }
     policy_destroy(&without_plain);
 }
@@ -362,9 +366,9 @@ static void rope_takes_more_workers_for_long_requests(void **state) {
                                  .max_seq_len = 32768};
     assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_c8_o0_"));
     problem.features |= LIBDECODE_FEATURE_ROPE;
-    assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_c2_o1_"));
+    assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_c2_o4_"));
     problem.max_seq_len = 4096;
-    assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_c8_o1_"));
+    assert_non_null(strstr(expect_choice(&problem, &device, &policy, &grid->table).record->name, "_c8_o4_"));
 }
 
 /* Offsets, too, and rows of KV that begin anywhere: boxes serve offsets of query and out alone. */
@@ -434,7 +438,7 @@ static void a_forced_kernel_that_cannot_run_is_an_error_with_its_reason(void **s
                    &device, &policy, &grid->table);
     policy_destroy(&policy);
     policy = parsed("deny=*", false);
-    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "(52, ", &problem, &device, &policy, &grid->table);
+    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "(55, ", &problem, &device, &policy, &grid->table);
     policy_destroy(&policy);
 }
 
@@ -444,6 +448,7 @@ struct choice {
     int page_size, q_len, batch, tokens;
     uint32_t row_tile, cluster_size; /* 0: any */
     int passes;
+    uint32_t min_page_size; /* 0: whole pages of 16 tokens and more, or single rows, as pages are */
 };
 
 static void expect_choices(const struct choice *expected, size_t count) {
@@ -461,10 +466,22 @@ static void expect_choices(const struct choice *expected, size_t count) {
         const struct libdecode_launch_contract *contract = &selection.record->kernel->contract;
         if (contract->row_tile != choice->row_tile || selection.row_passes != choice->passes ||
             (choice->cluster_size != 0 && contract->cluster_size != choice->cluster_size) ||
-            (contract->min_page_size < 16) != (choice->page_size < 16))
+            contract->min_page_size != (choice->min_page_size != 0 ? choice->min_page_size
+                                        : choice->page_size < 16   ? 1u
+                                                                   : 16u))
             fail_msg("pages of %d, %d query tokens, %d x %d: %s in %d passes", choice->page_size, choice->q_len, choice->batch,
                      choice->tokens, selection.record->name, selection.row_passes);
     }
+}
+
+/* NVFP4 has two kinds for 8 rows: one takes tiles of large pages in sooner, the other ends units sooner. */
+static void nvfp4_of_large_pages_has_a_kernel_of_its_own_for_long_requests(void **state) {
+    (void)state;
+    static const struct choice choices[] = {{LIBDECODE_DTYPE_NVFP4, 64, 1, 64, 4096, 8, 1, 1, 64},
+                                            {LIBDECODE_DTYPE_NVFP4, 128, 1, 16, 4096, 8, 1, 1, 64},
+                                            {LIBDECODE_DTYPE_NVFP4, 64, 1, 512, 256, 8, 1, 1, 16},
+                                            {LIBDECODE_DTYPE_NVFP4, 32, 1, 64, 4096, 8, 1, 1, 16}};
+    expect_choices(choices, sizeof choices / sizeof choices[0]);
 }
 
 /*
@@ -475,12 +492,12 @@ static void expect_choices(const struct choice *expected, size_t count) {
 static void rows_of_fp8_take_the_tile_that_is_fastest(void **state) {
     (void)state;
     static const struct choice expected[] = {
-        {LIBDECODE_DTYPE_E4M3, 16, 1, 64, 8192, 8, 0, 1},  {LIBDECODE_DTYPE_E4M3, 16, 2, 1, 4096, 16, 0, 1},
-        {LIBDECODE_DTYPE_E4M3, 16, 2, 4, 4096, 16, 0, 1},  {LIBDECODE_DTYPE_E4M3, 16, 2, 1, 32768, 16, 0, 1},
-        {LIBDECODE_DTYPE_E4M3, 16, 2, 16, 4096, 16, 0, 1}, {LIBDECODE_DTYPE_E4M3, 16, 2, 64, 8192, 16, 0, 1},
-        {LIBDECODE_DTYPE_E4M3, 16, 4, 1, 1024, 32, 0, 1},  {LIBDECODE_DTYPE_E4M3, 16, 4, 1, 4096, 64, 0, 1},
-        {LIBDECODE_DTYPE_E4M3, 16, 4, 4, 4096, 64, 0, 1},  {LIBDECODE_DTYPE_E4M3, 16, 4, 1, 32768, 64, 0, 1},
-        {LIBDECODE_DTYPE_E4M3, 16, 4, 16, 4096, 64, 0, 1}, {LIBDECODE_DTYPE_E4M3, 16, 4, 64, 8192, 64, 0, 1}};
+        {LIBDECODE_DTYPE_E4M3, 16, 1, 64, 8192, 8, 0, 1, 0},  {LIBDECODE_DTYPE_E4M3, 16, 2, 1, 4096, 16, 0, 1, 0},
+        {LIBDECODE_DTYPE_E4M3, 16, 2, 4, 4096, 16, 0, 1, 0},  {LIBDECODE_DTYPE_E4M3, 16, 2, 1, 32768, 16, 0, 1, 0},
+        {LIBDECODE_DTYPE_E4M3, 16, 2, 16, 4096, 16, 0, 1, 0}, {LIBDECODE_DTYPE_E4M3, 16, 2, 64, 8192, 16, 0, 1, 0},
+        {LIBDECODE_DTYPE_E4M3, 16, 4, 1, 1024, 32, 0, 1, 0},  {LIBDECODE_DTYPE_E4M3, 16, 4, 1, 4096, 64, 0, 1, 0},
+        {LIBDECODE_DTYPE_E4M3, 16, 4, 4, 4096, 64, 0, 1, 0},  {LIBDECODE_DTYPE_E4M3, 16, 4, 1, 32768, 64, 0, 1, 0},
+        {LIBDECODE_DTYPE_E4M3, 16, 4, 16, 4096, 64, 0, 1, 0}, {LIBDECODE_DTYPE_E4M3, 16, 4, 64, 8192, 64, 0, 1, 0}};
     expect_choices(expected, sizeof expected / sizeof expected[0]);
 }
 
@@ -492,14 +509,14 @@ static void rows_of_fp8_take_the_tile_that_is_fastest(void **state) {
 static void rows_of_nvfp4_and_single_rows_take_the_tile_that_is_fastest(void **state) {
     (void)state;
     static const struct choice expected[] = {
-        {LIBDECODE_DTYPE_NVFP4, 16, 1, 64, 4096, 8, 1, 1},    {LIBDECODE_DTYPE_NVFP4, 16, 2, 64, 4096, 16, 0, 1},
-        {LIBDECODE_DTYPE_NVFP4, 16, 4, 1, 1024, 32, 8, 1},    {LIBDECODE_DTYPE_NVFP4, 16, 4, 1, 32768, 64, 1, 1},
-        {LIBDECODE_DTYPE_NVFP4, 16, 4, 64, 4096, 64, 1, 1},   {LIBDECODE_DTYPE_NVFP4, 16, 8, 64, 4096, 64, 1, 1},
-        {LIBDECODE_DTYPE_NVFP4, 16, 16, 64, 4096, 128, 1, 1}, {LIBDECODE_DTYPE_NVFP4, 1, 8, 64, 4096, 64, 1, 1},
-        {LIBDECODE_DTYPE_BF16, 1, 4, 1, 1024, 32, 8, 1},      {LIBDECODE_DTYPE_BF16, 1, 4, 64, 4096, 64, 1, 1},
-        {LIBDECODE_DTYPE_BF16, 5, 8, 64, 4096, 64, 1, 1},     {LIBDECODE_DTYPE_BF16, 1, 16, 64, 4096, 128, 1, 1},
-        {LIBDECODE_DTYPE_BF16, 16, 4, 64, 4096, 32, 1, 1},    {LIBDECODE_DTYPE_E4M3, 1, 8, 64, 4096, 64, 1, 1},
-        {LIBDECODE_DTYPE_E4M3, 1, 16, 64, 4096, 128, 1, 1}};
+        {LIBDECODE_DTYPE_NVFP4, 16, 1, 64, 4096, 8, 1, 1, 0},    {LIBDECODE_DTYPE_NVFP4, 16, 2, 64, 4096, 16, 0, 1, 0},
+        {LIBDECODE_DTYPE_NVFP4, 16, 4, 1, 1024, 32, 8, 1, 0},    {LIBDECODE_DTYPE_NVFP4, 16, 4, 1, 32768, 64, 1, 1, 0},
+        {LIBDECODE_DTYPE_NVFP4, 16, 4, 64, 4096, 64, 1, 1, 0},   {LIBDECODE_DTYPE_NVFP4, 16, 8, 64, 4096, 64, 1, 1, 0},
+        {LIBDECODE_DTYPE_NVFP4, 16, 16, 64, 4096, 128, 1, 1, 0}, {LIBDECODE_DTYPE_NVFP4, 1, 8, 64, 4096, 64, 1, 1, 0},
+        {LIBDECODE_DTYPE_BF16, 1, 4, 1, 1024, 32, 8, 1, 0},      {LIBDECODE_DTYPE_BF16, 1, 4, 64, 4096, 64, 1, 1, 0},
+        {LIBDECODE_DTYPE_BF16, 5, 8, 64, 4096, 64, 1, 1, 0},     {LIBDECODE_DTYPE_BF16, 1, 16, 64, 4096, 128, 1, 1, 0},
+        {LIBDECODE_DTYPE_BF16, 16, 4, 64, 4096, 32, 1, 1, 0},    {LIBDECODE_DTYPE_E4M3, 1, 8, 64, 4096, 64, 1, 1, 0},
+        {LIBDECODE_DTYPE_E4M3, 1, 16, 64, 4096, 128, 1, 1, 0}};
     expect_choices(expected, sizeof expected / sizeof expected[0]);
 }
 
@@ -513,14 +530,14 @@ static void rows_of_nvfp4_and_single_rows_take_the_tile_that_is_fastest(void **s
 static void few_units_of_many_rows_go_to_clusters(void **state) {
     (void)state;
     static const struct choice expected[] = {
-        {LIBDECODE_DTYPE_BF16, 16, 8, 1, 1024, 32, 4, 2},    {LIBDECODE_DTYPE_BF16, 16, 8, 1, 4096, 64, 8, 1},
-        {LIBDECODE_DTYPE_BF16, 16, 8, 1, 32768, 64, 8, 1},   {LIBDECODE_DTYPE_BF16, 16, 8, 4, 4096, 64, 2, 1},
-        {LIBDECODE_DTYPE_BF16, 16, 8, 16, 4096, 64, 1, 1},   {LIBDECODE_DTYPE_BF16, 16, 8, 8, 8192, 64, 2, 1},
-        {LIBDECODE_DTYPE_BF16, 16, 8, 64, 8192, 64, 1, 1},   {LIBDECODE_DTYPE_BF16, 16, 16, 1, 4096, 128, 8, 1},
-        {LIBDECODE_DTYPE_BF16, 16, 16, 4, 4096, 128, 1, 1},  {LIBDECODE_DTYPE_BF16, 16, 16, 8, 8192, 128, 2, 1},
-        {LIBDECODE_DTYPE_BF16, 16, 16, 16, 4096, 128, 1, 1}, {LIBDECODE_DTYPE_BF16, 1, 16, 1, 1024, 128, 8, 1},
-        {LIBDECODE_DTYPE_E4M3, 16, 8, 1, 4096, 64, 8, 1},    {LIBDECODE_DTYPE_E4M3, 16, 8, 8, 8192, 64, 2, 1},
-        {LIBDECODE_DTYPE_NVFP4, 16, 8, 1, 4096, 64, 8, 1},   {LIBDECODE_DTYPE_NVFP4, 16, 8, 16, 4096, 64, 1, 1}};
+        {LIBDECODE_DTYPE_BF16, 16, 8, 1, 1024, 32, 4, 2, 0},    {LIBDECODE_DTYPE_BF16, 16, 8, 1, 4096, 64, 8, 1, 0},
+        {LIBDECODE_DTYPE_BF16, 16, 8, 1, 32768, 64, 8, 1, 0},   {LIBDECODE_DTYPE_BF16, 16, 8, 4, 4096, 64, 2, 1, 0},
+        {LIBDECODE_DTYPE_BF16, 16, 8, 16, 4096, 64, 1, 1, 0},   {LIBDECODE_DTYPE_BF16, 16, 8, 8, 8192, 64, 2, 1, 0},
+        {LIBDECODE_DTYPE_BF16, 16, 8, 64, 8192, 64, 1, 1, 0},   {LIBDECODE_DTYPE_BF16, 16, 16, 1, 4096, 128, 8, 1, 0},
+        {LIBDECODE_DTYPE_BF16, 16, 16, 4, 4096, 128, 1, 1, 0},  {LIBDECODE_DTYPE_BF16, 16, 16, 8, 8192, 128, 2, 1, 0},
+        {LIBDECODE_DTYPE_BF16, 16, 16, 16, 4096, 128, 1, 1, 0}, {LIBDECODE_DTYPE_BF16, 1, 16, 1, 1024, 128, 8, 1, 0},
+        {LIBDECODE_DTYPE_E4M3, 16, 8, 1, 4096, 64, 8, 1, 0},    {LIBDECODE_DTYPE_E4M3, 16, 8, 8, 8192, 64, 2, 1, 0},
+        {LIBDECODE_DTYPE_NVFP4, 16, 8, 1, 4096, 64, 8, 1, 0},   {LIBDECODE_DTYPE_NVFP4, 16, 8, 16, 4096, 64, 1, 1, 0}};
     expect_choices(expected, sizeof expected / sizeof expected[0]);
 
     libdecode_device device = preset("sm_90");
@@ -569,6 +586,7 @@ int main(void) {
         cmocka_unit_test(a_batch_invariant_problem_has_one_kernel_whatever_the_batch),
         cmocka_unit_test(whole_pages_are_copied_where_both_kinds_of_kernel_serve),
         cmocka_unit_test(kernels_with_options_serve_problems_that_ask_for_them),
+        cmocka_unit_test(nvfp4_of_large_pages_has_a_kernel_of_its_own_for_long_requests),
         cmocka_unit_test(rope_takes_more_workers_for_long_requests),
         cmocka_unit_test(kernels_with_offsets_serve_problems_that_ask_for_them),
         cmocka_unit_test(a_prediction_follows_the_bytes_and_the_window),

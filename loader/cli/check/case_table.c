@@ -233,6 +233,7 @@ const struct test_case test_cases[] = {
     {"draft_mask_long",   2,  4,   16,   0, CASE_DRAFT_MASK | CASE_REPEAT | CASE_PROGRAMMATIC | CASE_LSE, LENS(4000, 30, 900), .q_len = 8},
     {"soft_cap",          4,  4,   16,   0, CASE_SOFT_CAP | CASE_OUTLIERS | CASE_LSE | CASE_QUICK, MIXED_LENS, .soft_cap = 30},
     {"soft_cap_half",     2,  8,   64,   0, CASE_SOFT_CAP | CASE_LSE, MIXED_LENS, .soft_cap = 0.5f},
+    {"soft_cap_hundred",  2,  6,   16,   0, CASE_SOFT_CAP | CASE_LSE | CASE_QUICK, MIXED_LENS, .soft_cap = 100},
     {"soft_cap_million",  2,  5,   16,   0, CASE_SOFT_CAP | CASE_SINKS | CASE_LSE, MIXED_LENS, .soft_cap = 1e6f},
     {"soft_cap_scales",   2,  4,   16, 127, CASE_SOFT_CAP | CASE_NEGATIVE_SCALE | CASE_DEVICE_SCALES | CASE_WINDOW | CASE_OUTLIERS,
      WINDOW_LENS, .soft_cap = 50},

@@ -11,6 +11,7 @@ inline float exp2_approx(float x) {
     const float y = std::exp2(x);
     return std::fpclassify(y) == FP_SUBNORMAL ? 0.f : y;
 }
+inline float reciprocal_approx(float x) { return 1.f / x; }
 inline float sine_approx(float x) { return std::sin(x); }
 inline float cosine_approx(float x) { return std::cos(x); }
 inline float max_or_nan(float a, float b) { return std::isnan(a) || std::isnan(b) ? NAN : std::fmax(a, b); }
