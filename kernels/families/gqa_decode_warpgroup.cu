@@ -58,7 +58,8 @@ struct Traits {
     using Format = tile::KvFormat<dtype, head_dim>;
     static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
     static_assert(row_tile == 64 || row_tile == 128, "row_tile in the .toml: 64 or 128");
-    static_assert(VARIANT_OPTIONS == 0, "the .toml: o0");
+    static_assert(VARIANT_OPTIONS == 0 || VARIANT_OPTIONS == 3, "the .toml: o0, o3");
+    static constexpr bool bends_scores = VARIANT_OPTIONS == 3; /* soft cap, ALiBi */
     static constexpr bool gathers_rows = VARIANT_MIN_PAGE_SIZE < tile::fragment_tokens;
 
     static constexpr int tile_tokens = tile::group_tokens;
@@ -167,14 +168,32 @@ struct ConsumerState {
 /* The tokens of a tile from `token` on, and which rows see them. */
 using TileTokens = tile::WarpTokens<Traits::row_tile, Traits::tile_tokens>;
 
+/* What few launches ask for, of logits. `token`: the tile's first. */
+[[maybe_unused]] __device__ __forceinline__ void bend(const gqa_decode_params &params, tile::RowScores &scores,
+                                                      const tile::UnitRows<Traits::row_tile> &rows, int token,
+                                                      const Boxes &boxes) {
+    const float cap = params.query.soft_cap;
+    if (cap > tile::largest_closed_cap)
+        tile::cap(scores, cap);
+    else if (cap > 0.f)
+        tile::closed_cap(scores, cap);
+    if (params.query.alibi_slopes == nullptr)
+        return;
+    const int thread = ptx::thread_index_here(); /* anew: what follows from it would take registers from the tiles */
+    const Place here(thread);
+    tile::add_alibi(
+        scores, token, params.schedule.position_stride.value, rows.place + here.first_row_of_group() + here.warp * 16,
+        [&](int n) { return boxes.first_token(n); }, thread % 32);
+}
+
 /*
  * Attention of this warpgroup's rows over those of the piece's tiles that are its team's. What is asked for every tile is read here, once, and alike
  * for all lanes, as the compiler knows then. `is_rising`: the largest product of a row makes its largest logit, which its own scale does not tell: that
  * may be too small to have a sign.
  */
-__device__ __forceinline__ void attend(const tile::UnitRows<Traits::row_tile> &rows, uint32_t first_team, Operands::Ring &ring,
-                                       const float (&logit_scale)[tile::lane_rows], bool is_rising, const Boxes &boxes,
-                                       const Place &place, ConsumerState &state, int lane) {
+__device__ __forceinline__ void attend(const gqa_decode_params &params, const tile::UnitRows<Traits::row_tile> &rows,
+                                       uint32_t first_team, Operands::Ring &ring, const float (&logit_scale)[tile::lane_rows],
+                                       bool is_rising, const Boxes &boxes, const Place &place, ConsumerState &state, int lane) {
     int token = __shfl_sync(tile::full_warp, rows.first_token, 0);
     const int end_token = __shfl_sync(tile::full_warp, rows.end_token, 0);
     const int first_plain = __shfl_sync(tile::full_warp, rows.common.first, 0);
@@ -209,6 +228,10 @@ __device__ __forceinline__ void attend(const tile::UnitRows<Traits::row_tile> &r
             tile::scale(scores, scale);
             scale[0] = scale[1] = 1.f;
         };
+        if constexpr (Traits::bends_scores) {
+            make_logits();
+            bend(params, scores, rows, token, boxes);
+        }
         uint64_t unseen = 0; /* by any row */
         if (token < first_plain || token + Traits::tile_tokens > end_plain) {
             const TileTokens tokens{rows, rows.are_alike, token, end_token, rows.common};
@@ -387,7 +410,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         state.softmax.clear();
         state.output.clear();
         shared.pieces.wait_described(number);
-        attend(announced.rows, announced.first_team, ring, logit_scale, bmm1_scale >= 0.f, boxes, place, state, lane);
+        attend(params, announced.rows, announced.first_team, ring, logit_scale, bmm1_scale >= 0.f, boxes, place, state, lane);
         number = announced.number; /* anew: kept over the loop it would take a register from it */
         finish(params, shared, announced, rows_of(announced), state, output_scale,
                [&] { load_query(shared.pieces.wait_named(number + 1)); });
@@ -479,8 +502,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     ptx::give_registers<Traits::other_registers>();
     schedule.count();
     if (warp == Traits::announcer_warp)
-        pipeline::announce<false, Traits::tile_tokens, Traits::teams>(params.schedule, params.query, schedule, shared.pieces,
-                                                                      lane);
+        pipeline::announce<Traits::bends_scores, Traits::tile_tokens, Traits::teams>(params.schedule, params.query, schedule,
+                                                                                     shared.pieces, lane);
     else if (warp < Traits::announcer_warp)
         produce(params, shared, schedule, ring, warp - Traits::producer_warp, lane);
     pipeline::meet_cluster<Traits::cluster_size>();
@@ -517,7 +540,8 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     /* Not batch-invariant: of so many rows the records of 16 chunks would fill memory. */
     .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
                 CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
-                CONTRACT_FEATURE_LSE_NATURAL | (Traits::gathers_rows ? 0u : CONTRACT_FEATURE_CONTIGUOUS_KV),
+                CONTRACT_FEATURE_LSE_NATURAL | (Traits::gathers_rows ? 0u : CONTRACT_FEATURE_CONTIGUOUS_KV) |
+                (Traits::bends_scores ? CONTRACT_OPTIONS & ~(unsigned)CONTRACT_FEATURE_ROPE : 0u),
     .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u),
     .record_bytes = sizeof(pipeline::SliceCounts),
     .scratch_bytes = scratch_bytes,

@@ -240,6 +240,37 @@ __device__ __forceinline__ void cap(RowScores &scores, float cap) {
     }
 }
 
+__device__ __forceinline__ void closed_cap(RowScores &scores, float cap) {
+    const ClosedCap capped(cap);
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            scores.value[n][i] = capped(scores.value[n][i]);
+    }
+}
+
+/*
+ * Adds to each score what its row's ALiBi slope makes of the distance between token and query, as score.cuh has it. `token`: the tile's first; `places`: of
+ * the warp's rows; first_token(n): of the scores' eight columns n.
+ */
+template <class FirstToken>
+__device__ __forceinline__ void add_alibi(RowScores &scores, int token, int position_stride, const RowPlace *places,
+                                          FirstToken first_token, int lane) {
+#pragma unroll
+    for (int i = 0; i < lane_rows; ++i) {
+        const RowPlace place = places[lane / 4 + i * 8];
+        const float first = place.alibi_slope * static_cast<float>((token + lane % 4 * 2) * position_stride + place.distance);
+        const float of_token = place.alibi_slope * static_cast<float>(position_stride);
+#pragma unroll
+        for (int n = 0; n < 8; ++n) {
+#pragma unroll
+            for (int odd = 0; odd < 2; ++odd)
+                scores.value[n][i * 2 + odd] += fmaf(of_token, static_cast<float>(first_token(n) + odd), first);
+        }
+    }
+}
+
 /*
  * Scores of tokens that their row does not see become -infinity. `first_row`: of the warp; seen_by(row): a bit for each of the tile's; first_token(n):
  * of the scores' eight columns n.

@@ -98,22 +98,28 @@ __device__ __forceinline__ void soft_cap(ScoreFragment<token_fragments, row_frag
 }
 
 /*
- * The same by the closed form alone, of caps up to largest_closed_cap: its error is 2^-22 of the cap wherever the score lies, so that of a cap of 100
- * weights are right to 2^-15, when they are rounded to 8 or 11 bits.
+ * By the closed form alone, of caps up to largest_closed_cap: its error is 2^-22 of the cap wherever the score lies, so that of a cap of 100 weights are
+ * right to 2^-15, when they are rounded to 8 or 11 bits.
  */
 constexpr float largest_closed_cap = 100.f;
+struct ClosedCap {
+    const float factor, limit;
+    explicit __device__ __forceinline__ ClosedCap(float cap) : factor(__fdividef(2.f, cap)), limit(cap * log2_e) {}
+    __device__ __forceinline__ float operator()(float score) const { /* e^2x = 2^(2 x log2e) */
+        return fmaf(ptx::reciprocal_approx(ptx::exp2_approx(score * factor) + 1.f), -2.f * limit, limit);
+    }
+};
+
 template <int token_fragments, int row_fragments>
 __device__ __forceinline__ void closed_soft_cap(ScoreFragment<token_fragments, row_fragments> &scores, float cap) {
-    const float limit = cap * log2_e, factor = __fdividef(2.f, cap); /* e^2x = 2^(2 x log2e) */
+    const ClosedCap capped(cap);
 #pragma unroll
     for (int fragment = 0; fragment < token_fragments; ++fragment) {
 #pragma unroll
         for (int n = 0; n < row_fragments; ++n) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                float &score = scores.value[fragment][n][i];
-                score = fmaf(ptx::reciprocal_approx(ptx::exp2_approx(score * factor) + 1.f), -2.f * limit, limit);
-            }
+            for (int i = 0; i < 4; ++i)
+                scores.value[fragment][n][i] = capped(scores.value[fragment][n][i]);
         }
     }
 }

@@ -120,7 +120,7 @@ class InstructionsTest(unittest.TestCase):
                     if re.search(r"^mla_decode_kve4m3_d\d+_r16_c[12]_sm90$", name):  # with queries of e4m3
                         wanted = wanted | {"QGMMA.64x16x32.F32.E4M3.E4M3"}
                     wide = name.startswith("mla_decode_") and (row_tile == "32" or (row_tile, kv_dtype) == ("64", "e4m3"))
-                    if re.search(r"^gqa_decode_kv(e4m3|nvfp4|e5m2)_d128_r(64|128)_p\d+_c[28]_", name):
+                    if re.search(r"^gqa_decode_kv(e4m3|nvfp4|e5m2)_d128_r(64|128)_p\d+_(c[28]|c1_o3)_", name):
                         wide = True
                     if options in ("1", "4") or (row_tile, cluster_size, options) == ("16", "8", "3") or wide:  # as the grid declares
                         unwanted = unwanted - LOCAL
