@@ -54,7 +54,7 @@ static bool tiles_decide(const struct judgement *a, const struct judgement *b) {
  * What does not spend its time adding up first: tiles of 64 rows and more, whose parts are large, are for many units or long ones. Then
  * fewer passes over the KV cache, but for MLA, whose passes share rows; then the kernel that copies pages whole (one that takes any copies row by row what
  * comes faster so). Then the narrowest row tile that manages the passes (rows beyond the group are computed for nothing, and wide tiles leave room
- * for fewer CTAs), but for rank_tile and MLA, then the kernel without options, then the predicted time. A total order: that of bundles or records never
+ * for fewer CTAs), but for rank_tile and MLA, then the kernel with the fewest options, then the predicted time. A total order: that of bundles or records never
  * decides.
  */
 static bool beats(const struct judgement *a, const struct judgement *b) {
