@@ -43,31 +43,28 @@ template <int token_fragments, int row_fragments>
 struct ScoreFragment {
     float value[token_fragments][row_fragments][4];
 
-    __device__ __forceinline__ void clear() {
+    /* Each becomes what `function` makes of it, and of which row it is: fragment n, the even one of a pair or the odd one. */
+    template <class Function>
+    __device__ __forceinline__ void become(Function function) {
 #pragma unroll
         for (int fragment = 0; fragment < token_fragments; ++fragment) {
 #pragma unroll
             for (int n = 0; n < row_fragments; ++n) {
 #pragma unroll
                 for (int i = 0; i < 4; ++i)
-                    value[fragment][n][i] = 0.f;
+                    value[fragment][n][i] = function(value[fragment][n][i], n, i % 2);
             }
         }
+    }
+    __device__ __forceinline__ void clear() {
+        become([](float, int, int) { return 0.f; });
     }
 };
 
 template <class Format, int token_fragments, int row_fragments>
 __device__ __forceinline__ void scale(ScoreFragment<token_fragments, row_fragments> &scores,
                                       const RowScales<Format, row_fragments> &scales) {
-#pragma unroll
-    for (int fragment = 0; fragment < token_fragments; ++fragment) {
-#pragma unroll
-        for (int n = 0; n < row_fragments; ++n) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                scores.value[fragment][n][i] *= scales.value[n][i % 2];
-        }
-    }
+    scores.become([&](float score, int n, int odd) { return score * scales.value[n][odd]; });
 }
 
 /*
@@ -86,15 +83,7 @@ __device__ __forceinline__ float tanh_of(float x) {
 template <int token_fragments, int row_fragments>
 __device__ __forceinline__ void soft_cap(ScoreFragment<token_fragments, row_fragments> &scores, float cap) {
     const float factor = __fdividef(1.f, cap * log2_e);
-#pragma unroll
-    for (int fragment = 0; fragment < token_fragments; ++fragment) {
-#pragma unroll
-        for (int n = 0; n < row_fragments; ++n) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                scores.value[fragment][n][i] = tanh_of(scores.value[fragment][n][i] * factor) * (cap * log2_e);
-        }
-    }
+    scores.become([&](float score, int, int) { return tanh_of(score * factor) * (cap * log2_e); });
 }
 
 /*
@@ -113,15 +102,7 @@ struct ClosedCap {
 template <int token_fragments, int row_fragments>
 __device__ __forceinline__ void closed_soft_cap(ScoreFragment<token_fragments, row_fragments> &scores, float cap) {
     const ClosedCap capped(cap);
-#pragma unroll
-    for (int fragment = 0; fragment < token_fragments; ++fragment) {
-#pragma unroll
-        for (int n = 0; n < row_fragments; ++n) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                scores.value[fragment][n][i] = capped(scores.value[fragment][n][i]);
-        }
-    }
+    scores.become([&](float score, int, int) { return capped(score); });
 }
 
 /* The rows that a lane holds scores of: n, and the even one of a pair or the odd one. `first_row` of the warp. */
