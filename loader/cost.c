@@ -479,12 +479,12 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                                                         : sum(cta_ns(contract, unit_tokens, work->computed_token_bytes),
                                                               product(unit_tokens, work->further_token_ps) / 1000),
                            .copy_permille = contract_copies_rows(contract) ? ROW_GATHER_PERMILLE : 1000,
-                           .fixed_ns = LAUNCH_NS + (work->unit_ns > 0 ? 0 : end_ns(contract)),
+                           .fixed_ns = LAUNCH_NS + work->further_ns + (work->unit_ns > 0 ? 0 : end_ns(contract)),
                            .part_ns = work->part_ns > 0 ? work->part_ns : part_ns(contract),
                            .sm_pairs = device->sm_count / 2,
                            .split_ns = work->part_ns > 0 ? work->split_ns : further_split_ns(contract),
                            .uneven_ns = work->uneven_ns > 0 ? work->uneven_ns : uneven_ns(contract),
-                           .round_ns = round_ns(contract),
+                           .round_ns = round_ns(contract) + work->further_round_ns,
                            .unit_ns = work->unit_ns > 0 ? work->unit_ns : unit_ns(contract),
                            .whole_tiles = work->passes_share_rows || contract->row_tile > MMA_ROWS};
 }

@@ -21,7 +21,9 @@ struct workload {
     int64_t min_chunk_tokens;
     int64_t token_bytes;          /* of K and V, as memory gives them, */
     int64_t computed_token_bytes; /* and with what the kernel computes beside: zeros that pad a row */
-    int64_t further_token_ps;     /* what RoPE adds for a token and pass, of one CTA */
+    int64_t further_token_ps;     /* what options add for a token and pass, of one CTA, */
+    int64_t further_round_ns;     /* for every further unit of a worker, */
+    int64_t further_ns;           /* and for a launch */
     int64_t token_ps;             /* that one CTA takes for a token and pass; 0: as the formats have it, by bytes and row tile */
     int64_t split_ns;             /* that a unit takes longer where workers share it, beside what cost.c counts */
     int64_t part_ns;              /* of each of these workers, to add up its record; 0: both as cost.c has them */

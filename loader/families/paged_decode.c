@@ -308,8 +308,25 @@ static int64_t memory_token_bytes(const struct problem *problem) {
     return problem->kv_token_bytes + (is_sparse(problem) ? FURTHER_BYTES : 0);
 }
 
-/* By 1 x 32,768 of fp16, 32/8 heads of 128, on half of an H200's SMs: 44.1 us beside 35.3. */
-static int64_t rope_token_ps(const libdecode_problem *problem) { return problem->features & LIBDECODE_FEATURE_ROPE ? 2200 : 0; }
+/* What options add to a workload (cost.h). */
+struct option_times {
+    int64_t token_ps, round_ns, launch_ns;
+};
+
+/*
+ * Keys take their time to be turned: by 1 x 32,768 of fp16, 32/8 heads of 128, on half of an H200's SMs, 44.1 us beside 35.3. By 51 shapes of bf16, FP8 and
+ * NVFP4 with RoPE and as many with a soft cap, an H200 (`libdecode bench --regret --rope`, `--soft-cap`; tests/unit/test_option_choice.c): what kernels with
+ * options run once for a unit holds up clusters of eight, and pairs that turn keys of 16 bits.
+ */
+static struct option_times option_times(const libdecode_problem *problem, const contract_t *contract) {
+    const uint32_t bends = LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_ALIBI | LIBDECODE_FEATURE_SKIP_SOFTMAX;
+    const bool turns = (problem->features & LIBDECODE_FEATURE_ROPE) != 0;
+    const bool holds_up = contract->cluster_size >= 8 && (turns || (problem->features & bends) != 0);
+    const bool turns_16_bits = turns && contract_has_16_bit_kv(contract) && contract->row_tile == 8;
+    return (struct option_times){.token_ps = turns ? 2200 : 0,
+                                 .round_ns = holds_up ? 1500 : 0,
+                                 .launch_ns = turns_16_bits && contract->cluster_size > 1 ? 300 : 0};
+}
 
 /* KV tokens that are expected to be read. */
 struct planned_tokens {
@@ -338,13 +355,16 @@ bool paged_cost(const struct problem *problem, const libdecode_device *device, c
     const struct planned_tokens planned = planned_tokens(problem, &units);
     const struct mla_times *times = times_of(problem, contract);
     const struct sharing sharing = sharing_of(times, contract->cluster_size);
+    const struct option_times options = option_times(given, contract);
     const struct workload work = {.num_sequences = requests(problem) * units.num_kv_heads,
                                   .row_passes = units.row_passes,
                                   .tokens = planned.longest,
                                   .total_tokens = planned.total,
                                   .max_chunks = max_chunks(given),
                                   .min_chunk_tokens = min_chunk_tokens(problem),
-                                  .further_token_ps = rope_token_ps(given),
+                                  .further_token_ps = options.token_ps,
+                                  .further_round_ns = options.round_ns,
+                                  .further_ns = options.launch_ns,
                                   .token_ps = given->op == LIBDECODE_OP_MLA_DECODE ? mla_token_ps(problem, contract) : 0,
                                   .split_ns = sharing.split_ns,
                                   .part_ns = sharing.part_ns,

@@ -122,7 +122,8 @@ class InstructionsTest(unittest.TestCase):
                     wide = name.startswith("mla_decode_") and (row_tile == "32" or (row_tile, kv_dtype) == ("64", "e4m3"))
                     if re.search(r"^gqa_decode_kv(e4m3|nvfp4|e5m2)_d128_r(64|128)_p\d+_(c[28]|c1_o3)_", name):
                         wide = True
-                    if options in ("1", "4") or (row_tile, cluster_size, options) == ("16", "8", "3") or wide:  # as the grid declares
+                    passes_over_tiles = kv_dtype in ("bf16", "fp16") and (row_tile, options) == ("16", "3") and cluster_size in ("2", "8")
+                    if options in ("1", "4") or passes_over_tiles or wide:  # as the grid declares
                         unwanted = unwanted - LOCAL
                 if fields and int(cluster_size) > 1:
                     wanted, unwanted = wanted | CLUSTER, unwanted - CLUSTER
