@@ -44,7 +44,6 @@ static inline void expect_fast_choice(const struct family *family, const struct 
     int64_t least_ns = INT64_MAX;
     size_t predicted = 0;
     contract.ctas_per_sm = 1;
-    contract.consumer_warps = 8;
     for (size_t k = 0; k < num_kernels; k++) {
         if (measured_us[k] == 0)
             continue;

@@ -23,6 +23,7 @@ static struct libdecode_launch_contract contract_of(uint32_t row_tile, uint32_t 
                                               .kv_dtype = kv_dtype,
                                               .head_dim = 576,
                                               .row_tile = row_tile,
+                                              .consumer_warps = 8,
                                               .tile_tokens = 64,
                                               .max_box_tokens = 64,
                                               .min_page_size = 16};

@@ -19,15 +19,16 @@
 struct option_case {
     uint32_t kv_dtype;
     bool turns_keys; /* else a soft cap */
-    int32_t num_qo_heads, num_kv_heads, batch_size, tokens;
+    int32_t num_qo_heads, num_kv_heads, head_dim, batch_size, tokens;
     double measured_us[3];
 };
 
-static struct libdecode_launch_contract contract_for(uint32_t kv_dtype) {
+static struct libdecode_launch_contract contract_for(uint32_t kv_dtype, uint32_t head_dim) {
     struct libdecode_launch_contract contract = fixture_contract();
     contract.kv_dtype = kv_dtype;
     contract.query_dtypes = 1u << KERNEL_DTYPE_BF16;
-    contract.head_dim = 128;
+    contract.head_dim = head_dim;
+    contract.consumer_warps = kv_dtype == KERNEL_DTYPE_NVFP4 && head_dim > 128 ? 4 : 8;
     contract.min_page_size = 16;
     contract.features |= CONTRACT_OPTIONS;
     return contract;
@@ -39,6 +40,7 @@ static struct problem problem_for(const struct option_case *of) {
     given.kv_dtype = (libdecode_dtype)of->kv_dtype;
     given.num_qo_heads = of->num_qo_heads;
     given.num_kv_heads = of->num_kv_heads;
+    given.head_dim = of->head_dim;
     given.batch_size = of->batch_size;
     given.max_seq_len = of->tokens;
     given.page_size = 16;
@@ -53,94 +55,110 @@ static struct problem problem_for(const struct option_case *of) {
 static void the_fastest_kernel_with_options_is_predicted(void **state) {
     (void)state;
     static const struct option_case cases[] = {
-        {KERNEL_DTYPE_BF16, true, 32, 8, 1, 32768, {40.8, 39.4, 40.5}},
-        {KERNEL_DTYPE_BF16, true, 8, 1, 1, 32768, {23.3, 18.4, 12.3}},
-        {KERNEL_DTYPE_BF16, true, 32, 32, 1, 32768, {126.6, 129.1, 132.8}},
-        {KERNEL_DTYPE_BF16, true, 32, 8, 1, 65536, {70.7, 68.8, 71.8}},
-        {KERNEL_DTYPE_BF16, true, 64, 4, 1, 65536, {57.0, 45.3, 48.3}},
-        {KERNEL_DTYPE_BF16, true, 128, 8, 1, 65536, {79.1, 73.0, 76.7}},
-        {KERNEL_DTYPE_BF16, true, 32, 8, 4, 4096, {22.2, 22.4, 26.4}},
-        {KERNEL_DTYPE_BF16, true, 64, 8, 4, 4096, {22.8, 23.0, 27.4}},
-        {KERNEL_DTYPE_BF16, true, 64, 4, 4, 4096, {20.4, 17.5, 24.2}},
-        {KERNEL_DTYPE_BF16, true, 128, 8, 4, 4096, {27.0, 25.9, 39.8}},
-        {KERNEL_DTYPE_BF16, true, 32, 8, 16, 4096, {66.7, 68.3, 78.8}},
-        {KERNEL_DTYPE_BF16, true, 8, 1, 16, 4096, {15.6, 14.6, 17.7}},
-        {KERNEL_DTYPE_BF16, true, 64, 4, 16, 4096, {42.4, 40.7, 63.3}},
-        {KERNEL_DTYPE_BF16, false, 32, 8, 1, 32768, {39.2, 38.1, 35.9}},
-        {KERNEL_DTYPE_BF16, false, 8, 1, 1, 32768, {20.3, 15.4, 11.3}},
-        {KERNEL_DTYPE_BF16, false, 32, 32, 1, 32768, {125.7, 127.1, 131.8}},
-        {KERNEL_DTYPE_BF16, false, 32, 8, 1, 65536, {69.6, 67.6, 67.0}},
-        {KERNEL_DTYPE_BF16, false, 64, 4, 1, 65536, {49.5, 42.8, 41.5}},
-        {KERNEL_DTYPE_BF16, false, 128, 8, 1, 65536, {76.3, 70.6, 72.4}},
-        {KERNEL_DTYPE_BF16, false, 32, 8, 4, 4096, {21.8, 20.6, 26.4}},
-        {KERNEL_DTYPE_BF16, false, 64, 8, 4, 4096, {22.4, 21.1, 27.8}},
-        {KERNEL_DTYPE_BF16, false, 64, 4, 4, 4096, {17.3, 15.6, 19.0}},
-        {KERNEL_DTYPE_BF16, false, 128, 8, 4, 4096, {24.9, 23.7, 36.3}},
-        {KERNEL_DTYPE_BF16, false, 32, 8, 16, 4096, {65.0, 65.3, 70.8}},
-        {KERNEL_DTYPE_BF16, false, 8, 1, 16, 4096, {14.4, 14.4, 15.3}},
-        {KERNEL_DTYPE_BF16, false, 64, 4, 16, 4096, {39.4, 37.8, 54.2}},
-        {KERNEL_DTYPE_E4M3, true, 32, 8, 1, 32768, {26.2, 24.5, 26.3}},
-        {KERNEL_DTYPE_E4M3, true, 8, 1, 1, 32768, {21.1, 16.5, 12.3}},
-        {KERNEL_DTYPE_E4M3, true, 32, 32, 1, 32768, {69.1, 69.2, 73.6}},
-        {KERNEL_DTYPE_E4M3, true, 32, 8, 1, 65536, {42.6, 40.6, 42.3}},
-        {KERNEL_DTYPE_E4M3, true, 64, 4, 1, 65536, {50.5, 37.9, 43.2}},
-        {KERNEL_DTYPE_E4M3, true, 128, 8, 1, 65536, {67.1, 60.3, 69.7}},
-        {KERNEL_DTYPE_E4M3, true, 32, 8, 4, 4096, {15.2, 15.4, 25.6}},
-        {KERNEL_DTYPE_E4M3, true, 64, 8, 4, 4096, {16.1, 15.7, 26.2}},
-        {KERNEL_DTYPE_E4M3, true, 64, 4, 4, 4096, {19.3, 16.0, 23.1}},
-        {KERNEL_DTYPE_E4M3, true, 128, 8, 4, 4096, {23.7, 22.0, 39.5}},
-        {KERNEL_DTYPE_E4M3, true, 32, 8, 16, 4096, {38.4, 41.3, 63.5}},
-        {KERNEL_DTYPE_E4M3, true, 8, 1, 16, 4096, {13.4, 12.3, 14.9}},
-        {KERNEL_DTYPE_E4M3, true, 64, 4, 16, 4096, {35.2, 33.1, 63.2}},
-        {KERNEL_DTYPE_E4M3, false, 32, 8, 1, 32768, {25.0, 23.1, 26.2}},
-        {KERNEL_DTYPE_E4M3, false, 8, 1, 1, 32768, {17.7, 13.4, 10.1}},
-        {KERNEL_DTYPE_E4M3, false, 32, 32, 1, 32768, {66.5, 66.8, 72.4}},
-        {KERNEL_DTYPE_E4M3, false, 32, 8, 1, 65536, {40.7, 38.5, 40.9}},
-        {KERNEL_DTYPE_E4M3, false, 64, 4, 1, 65536, {41.7, 30.0, 33.6}},
-        {KERNEL_DTYPE_E4M3, false, 128, 8, 1, 65536, {52.6, 45.9, 52.5}},
-        {KERNEL_DTYPE_E4M3, false, 32, 8, 4, 4096, {14.3, 14.2, 22.0}},
-        {KERNEL_DTYPE_E4M3, false, 64, 8, 4, 4096, {14.8, 14.7, 23.0}},
-        {KERNEL_DTYPE_E4M3, false, 64, 4, 4, 4096, {16.2, 13.1, 19.3}},
-        {KERNEL_DTYPE_E4M3, false, 128, 8, 4, 4096, {18.9, 17.4, 31.3}},
-        {KERNEL_DTYPE_E4M3, false, 32, 8, 16, 4096, {36.1, 37.6, 54.5}},
-        {KERNEL_DTYPE_E4M3, false, 8, 1, 16, 4096, {11.1, 11.2, 12.6}},
-        {KERNEL_DTYPE_E4M3, false, 64, 4, 16, 4096, {27.3, 25.3, 48.9}},
-        {KERNEL_DTYPE_NVFP4, true, 32, 8, 1, 32768, {25.5, 24.0, 36.3}},
-        {KERNEL_DTYPE_NVFP4, true, 8, 1, 1, 32768, {26.8, 19.9, 14.4}},
-        {KERNEL_DTYPE_NVFP4, true, 32, 32, 1, 32768, {63.7, 63.8, 87.9}},
-        {KERNEL_DTYPE_NVFP4, true, 32, 8, 1, 65536, {39.3, 37.4, 52.9}},
-        {KERNEL_DTYPE_NVFP4, true, 64, 4, 1, 65536, {55.2, 43.1, 49.6}},
-        {KERNEL_DTYPE_NVFP4, true, 128, 8, 1, 65536, {76.8, 70.5, 80.8}},
-        {KERNEL_DTYPE_NVFP4, true, 32, 8, 4, 4096, {15.3, 15.4, 34.1}},
-        {KERNEL_DTYPE_NVFP4, true, 64, 8, 4, 4096, {15.8, 15.9, 34.3}},
-        {KERNEL_DTYPE_NVFP4, true, 64, 4, 4, 4096, {21.1, 17.9, 28.5}},
-        {KERNEL_DTYPE_NVFP4, true, 128, 8, 4, 4096, {26.2, 24.7, 43.3}},
-        {KERNEL_DTYPE_NVFP4, true, 32, 8, 16, 4096, {34.3, 38.9, 76.1}},
-        {KERNEL_DTYPE_NVFP4, true, 8, 1, 16, 4096, {13.3, 12.6, 16.8}},
-        {KERNEL_DTYPE_NVFP4, true, 64, 4, 16, 4096, {39.9, 38.1, 71.0}},
-        {KERNEL_DTYPE_NVFP4, false, 32, 8, 1, 32768, {21.9, 19.9, 27.1}},
-        {KERNEL_DTYPE_NVFP4, false, 8, 1, 1, 32768, {21.1, 16.1, 10.6}},
-        {KERNEL_DTYPE_NVFP4, false, 32, 32, 1, 32768, {53.4, 53.1, 67.9}},
-        {KERNEL_DTYPE_NVFP4, false, 32, 8, 1, 65536, {32.8, 30.9, 38.4}},
-        {KERNEL_DTYPE_NVFP4, false, 64, 4, 1, 65536, {45.8, 34.3, 37.9}},
-        {KERNEL_DTYPE_NVFP4, false, 128, 8, 1, 65536, {60.8, 54.9, 61.8}},
-        {KERNEL_DTYPE_NVFP4, false, 32, 8, 4, 4096, {13.2, 13.1, 26.5}},
-        {KERNEL_DTYPE_NVFP4, false, 64, 8, 4, 4096, {13.5, 13.4, 27.5}},
-        {KERNEL_DTYPE_NVFP4, false, 64, 4, 4, 4096, {17.2, 14.1, 21.6}},
-        {KERNEL_DTYPE_NVFP4, false, 128, 8, 4, 4096, {20.6, 19.1, 33.1}},
-        {KERNEL_DTYPE_NVFP4, false, 32, 8, 16, 4096, {29.0, 32.2, 61.8}},
-        {KERNEL_DTYPE_NVFP4, false, 8, 1, 16, 4096, {11.8, 11.1, 14.1}},
-        {KERNEL_DTYPE_NVFP4, false, 64, 4, 16, 4096, {31.2, 29.5, 53.4}},
+        {KERNEL_DTYPE_BF16, true, 32, 8, 128, 1, 32768, {40.8, 39.4, 40.5}},
+        {KERNEL_DTYPE_BF16, true, 8, 1, 128, 1, 32768, {23.3, 18.4, 12.3}},
+        {KERNEL_DTYPE_BF16, true, 32, 32, 128, 1, 32768, {126.6, 129.1, 132.8}},
+        {KERNEL_DTYPE_BF16, true, 32, 8, 128, 1, 65536, {70.7, 68.8, 71.8}},
+        {KERNEL_DTYPE_BF16, true, 64, 4, 128, 1, 65536, {57.0, 45.3, 48.3}},
+        {KERNEL_DTYPE_BF16, true, 128, 8, 128, 1, 65536, {79.1, 73.0, 76.7}},
+        {KERNEL_DTYPE_BF16, true, 32, 8, 128, 4, 4096, {22.2, 22.4, 26.4}},
+        {KERNEL_DTYPE_BF16, true, 64, 8, 128, 4, 4096, {22.8, 23.0, 27.4}},
+        {KERNEL_DTYPE_BF16, true, 64, 4, 128, 4, 4096, {20.4, 17.5, 24.2}},
+        {KERNEL_DTYPE_BF16, true, 128, 8, 128, 4, 4096, {27.0, 25.9, 39.8}},
+        {KERNEL_DTYPE_BF16, true, 32, 8, 128, 16, 4096, {66.7, 68.3, 78.8}},
+        {KERNEL_DTYPE_BF16, true, 8, 1, 128, 16, 4096, {15.6, 14.6, 17.7}},
+        {KERNEL_DTYPE_BF16, true, 64, 4, 128, 16, 4096, {42.4, 40.7, 63.3}},
+        {KERNEL_DTYPE_BF16, false, 32, 8, 128, 1, 32768, {39.2, 38.1, 35.9}},
+        {KERNEL_DTYPE_BF16, false, 8, 1, 128, 1, 32768, {20.3, 15.4, 11.3}},
+        {KERNEL_DTYPE_BF16, false, 32, 32, 128, 1, 32768, {125.7, 127.1, 131.8}},
+        {KERNEL_DTYPE_BF16, false, 32, 8, 128, 1, 65536, {69.6, 67.6, 67.0}},
+        {KERNEL_DTYPE_BF16, false, 64, 4, 128, 1, 65536, {49.5, 42.8, 41.5}},
+        {KERNEL_DTYPE_BF16, false, 128, 8, 128, 1, 65536, {76.3, 70.6, 72.4}},
+        {KERNEL_DTYPE_BF16, false, 32, 8, 128, 4, 4096, {21.8, 20.6, 26.4}},
+        {KERNEL_DTYPE_BF16, false, 64, 8, 128, 4, 4096, {22.4, 21.1, 27.8}},
+        {KERNEL_DTYPE_BF16, false, 64, 4, 128, 4, 4096, {17.3, 15.6, 19.0}},
+        {KERNEL_DTYPE_BF16, false, 128, 8, 128, 4, 4096, {24.9, 23.7, 36.3}},
+        {KERNEL_DTYPE_BF16, false, 32, 8, 128, 16, 4096, {65.0, 65.3, 70.8}},
+        {KERNEL_DTYPE_BF16, false, 8, 1, 128, 16, 4096, {14.4, 14.4, 15.3}},
+        {KERNEL_DTYPE_BF16, false, 64, 4, 128, 16, 4096, {39.4, 37.8, 54.2}},
+        {KERNEL_DTYPE_E4M3, true, 32, 8, 128, 1, 32768, {26.2, 24.5, 26.3}},
+        {KERNEL_DTYPE_E4M3, true, 8, 1, 128, 1, 32768, {21.1, 16.5, 12.3}},
+        {KERNEL_DTYPE_E4M3, true, 32, 32, 128, 1, 32768, {69.1, 69.2, 73.6}},
+        {KERNEL_DTYPE_E4M3, true, 32, 8, 128, 1, 65536, {42.6, 40.6, 42.3}},
+        {KERNEL_DTYPE_E4M3, true, 64, 4, 128, 1, 65536, {50.5, 37.9, 43.2}},
+        {KERNEL_DTYPE_E4M3, true, 128, 8, 128, 1, 65536, {67.1, 60.3, 69.7}},
+        {KERNEL_DTYPE_E4M3, true, 32, 8, 128, 4, 4096, {15.2, 15.4, 25.6}},
+        {KERNEL_DTYPE_E4M3, true, 64, 8, 128, 4, 4096, {16.1, 15.7, 26.2}},
+        {KERNEL_DTYPE_E4M3, true, 64, 4, 128, 4, 4096, {19.3, 16.0, 23.1}},
+        {KERNEL_DTYPE_E4M3, true, 128, 8, 128, 4, 4096, {23.7, 22.0, 39.5}},
+        {KERNEL_DTYPE_E4M3, true, 32, 8, 128, 16, 4096, {38.4, 41.3, 63.5}},
+        {KERNEL_DTYPE_E4M3, true, 8, 1, 128, 16, 4096, {13.4, 12.3, 14.9}},
+        {KERNEL_DTYPE_E4M3, true, 64, 4, 128, 16, 4096, {35.2, 33.1, 63.2}},
+        {KERNEL_DTYPE_E4M3, false, 32, 8, 128, 1, 32768, {25.0, 23.1, 26.2}},
+        {KERNEL_DTYPE_E4M3, false, 8, 1, 128, 1, 32768, {17.7, 13.4, 10.1}},
+        {KERNEL_DTYPE_E4M3, false, 32, 32, 128, 1, 32768, {66.5, 66.8, 72.4}},
+        {KERNEL_DTYPE_E4M3, false, 32, 8, 128, 1, 65536, {40.7, 38.5, 40.9}},
+        {KERNEL_DTYPE_E4M3, false, 64, 4, 128, 1, 65536, {41.7, 30.0, 33.6}},
+        {KERNEL_DTYPE_E4M3, false, 128, 8, 128, 1, 65536, {52.6, 45.9, 52.5}},
+        {KERNEL_DTYPE_E4M3, false, 32, 8, 128, 4, 4096, {14.3, 14.2, 22.0}},
+        {KERNEL_DTYPE_E4M3, false, 64, 8, 128, 4, 4096, {14.8, 14.7, 23.0}},
+        {KERNEL_DTYPE_E4M3, false, 64, 4, 128, 4, 4096, {16.2, 13.1, 19.3}},
+        {KERNEL_DTYPE_E4M3, false, 128, 8, 128, 4, 4096, {18.9, 17.4, 31.3}},
+        {KERNEL_DTYPE_E4M3, false, 32, 8, 128, 16, 4096, {36.1, 37.6, 54.5}},
+        {KERNEL_DTYPE_E4M3, false, 8, 1, 128, 16, 4096, {11.1, 11.2, 12.6}},
+        {KERNEL_DTYPE_E4M3, false, 64, 4, 128, 16, 4096, {27.3, 25.3, 48.9}},
+        {KERNEL_DTYPE_NVFP4, true, 32, 8, 128, 1, 32768, {25.5, 24.0, 36.3}},
+        {KERNEL_DTYPE_NVFP4, true, 8, 1, 128, 1, 32768, {26.8, 19.9, 14.4}},
+        {KERNEL_DTYPE_NVFP4, true, 32, 32, 128, 1, 32768, {63.7, 63.8, 87.9}},
+        {KERNEL_DTYPE_NVFP4, true, 32, 8, 128, 1, 65536, {39.3, 37.4, 52.9}},
+        {KERNEL_DTYPE_NVFP4, true, 64, 4, 128, 1, 65536, {55.2, 43.1, 49.6}},
+        {KERNEL_DTYPE_NVFP4, true, 128, 8, 128, 1, 65536, {76.8, 70.5, 80.8}},
+        {KERNEL_DTYPE_NVFP4, true, 32, 8, 128, 4, 4096, {15.3, 15.4, 34.1}},
+        {KERNEL_DTYPE_NVFP4, true, 64, 8, 128, 4, 4096, {15.8, 15.9, 34.3}},
+        {KERNEL_DTYPE_NVFP4, true, 64, 4, 128, 4, 4096, {21.1, 17.9, 28.5}},
+        {KERNEL_DTYPE_NVFP4, true, 128, 8, 128, 4, 4096, {26.2, 24.7, 43.3}},
+        {KERNEL_DTYPE_NVFP4, true, 32, 8, 128, 16, 4096, {34.3, 38.9, 76.1}},
+        {KERNEL_DTYPE_NVFP4, true, 8, 1, 128, 16, 4096, {13.3, 12.6, 16.8}},
+        {KERNEL_DTYPE_NVFP4, true, 64, 4, 128, 16, 4096, {39.9, 38.1, 71.0}},
+        {KERNEL_DTYPE_NVFP4, false, 32, 8, 128, 1, 32768, {21.9, 19.9, 27.1}},
+        {KERNEL_DTYPE_NVFP4, false, 8, 1, 128, 1, 32768, {21.1, 16.1, 10.6}},
+        {KERNEL_DTYPE_NVFP4, false, 32, 32, 128, 1, 32768, {53.4, 53.1, 67.9}},
+        {KERNEL_DTYPE_NVFP4, false, 32, 8, 128, 1, 65536, {32.8, 30.9, 38.4}},
+        {KERNEL_DTYPE_NVFP4, false, 64, 4, 128, 1, 65536, {45.8, 34.3, 37.9}},
+        {KERNEL_DTYPE_NVFP4, false, 128, 8, 128, 1, 65536, {60.8, 54.9, 61.8}},
+        {KERNEL_DTYPE_NVFP4, false, 32, 8, 128, 4, 4096, {13.2, 13.1, 26.5}},
+        {KERNEL_DTYPE_NVFP4, false, 64, 8, 128, 4, 4096, {13.5, 13.4, 27.5}},
+        {KERNEL_DTYPE_NVFP4, false, 64, 4, 128, 4, 4096, {17.2, 14.1, 21.6}},
+        {KERNEL_DTYPE_NVFP4, false, 128, 8, 128, 4, 4096, {20.6, 19.1, 33.1}},
+        {KERNEL_DTYPE_NVFP4, false, 32, 8, 128, 16, 4096, {29.0, 32.2, 61.8}},
+        {KERNEL_DTYPE_NVFP4, false, 8, 1, 128, 16, 4096, {11.8, 11.1, 14.1}},
+        {KERNEL_DTYPE_NVFP4, false, 64, 4, 128, 16, 4096, {31.2, 29.5, 53.4}},
+        {KERNEL_DTYPE_BF16, false, 16, 8, 256, 1, 4096, {14.8, 13.9, 12.1}},
+        {KERNEL_DTYPE_BF16, false, 16, 8, 256, 1, 8192, {22.9, 22.1, 19.8}},
+        {KERNEL_DTYPE_BF16, false, 16, 8, 256, 1, 32768, {68.4, 69.0, 65.1}},
+        {KERNEL_DTYPE_BF16, false, 16, 8, 256, 8, 4096, {66.0, 65.5, 70.9}},
+        {KERNEL_DTYPE_BF16, false, 16, 8, 256, 64, 4096, {479.0, 480.3, 506.8}},
+        {KERNEL_DTYPE_E4M3, false, 16, 8, 256, 1, 4096, {14.0, 13.2, 9.8}},
+        {KERNEL_DTYPE_E4M3, false, 16, 8, 256, 1, 8192, {19.3, 16.7, 15.0}},
+        {KERNEL_DTYPE_E4M3, false, 16, 8, 256, 1, 32768, {46.7, 45.1, 43.9}},
+        {KERNEL_DTYPE_E4M3, false, 16, 8, 256, 8, 4096, {43.8, 36.8, 46.3}},
+        {KERNEL_DTYPE_E4M3, false, 16, 8, 256, 64, 4096, {247.6, 251.7, 294.2}},
+        {KERNEL_DTYPE_NVFP4, false, 16, 8, 256, 1, 4096, {19.3, 13.7, 20.9}},
+        {KERNEL_DTYPE_NVFP4, false, 16, 8, 256, 1, 8192, {23.1, 17.4, 24.4}},
+        {KERNEL_DTYPE_NVFP4, false, 16, 8, 256, 1, 32768, {48.3, 42.1, 48.2}},
+        {KERNEL_DTYPE_NVFP4, false, 16, 8, 256, 8, 4096, {40.9, 39.1, 62.3}},
+        {KERNEL_DTYPE_NVFP4, false, 16, 8, 256, 64, 4096, {283.2, 296.0, 402.9}},
     };
     const libdecode_device device = measured_h200();
     for (size_t i = 0; i < COUNT(cases); i++) {
         const uint32_t row_tile = cases[i].num_qo_heads / cases[i].num_kv_heads > 8 ? 16 : 8;
-        const uint32_t tile_tokens = row_tile == 16 || cases[i].kv_dtype == KERNEL_DTYPE_BF16 ? 64 : 128;
+        const uint32_t head_dim = (uint32_t)cases[i].head_dim;
+        const uint32_t tile_tokens = (row_tile == 16 || cases[i].kv_dtype == KERNEL_DTYPE_BF16 ? 64u : 128u) * 128 / head_dim;
         const struct kernel_shape kernels[] = {
             {row_tile, 1, tile_tokens}, {row_tile, 2, tile_tokens}, {row_tile, 8, tile_tokens}};
         const struct problem problem = problem_for(&cases[i]);
-        expect_fast_choice(&family_gqa_decode, &problem, &device, contract_for(cases[i].kv_dtype), kernels, cases[i].measured_us,
-                           COUNT(kernels), 1.015, 0.5);
+        expect_fast_choice(&family_gqa_decode, &problem, &device, contract_for(cases[i].kv_dtype, head_dim), kernels,
+                           cases[i].measured_us, COUNT(kernels), 1.015, 0.5);
     }
 }
 

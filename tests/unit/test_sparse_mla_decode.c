@@ -20,6 +20,7 @@ static const struct libdecode_launch_contract some_contract = {.family = KERNEL_
                                                                .kv_dtype = KERNEL_DTYPE_BF16,
                                                                .head_dim = 576,
                                                                .row_tile = 16,
+                                                               .consumer_warps = 8,
                                                                .cluster_size = 1,
                                                                .tile_tokens = 64,
                                                                .max_box_tokens = 32,
