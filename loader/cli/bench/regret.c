@@ -39,6 +39,7 @@ static const struct {
     {"128/8", 128, "1x4 1x64 4x4 64x8"},
     {"64/8", 64, "1x4 1x32 1x128 8x8 64x8 128x8 trace"},
     {"8/1", 64, "1x32 64x4"},
+    {"16/8", 256, "1x4 1x8 1x32 8x4 64x4"},
     {"16/1", MLA_HEAD_DIM, "1x1 1x4 1x32 4x4 16x4 64x4 128x4 trace"},
     {"64/1", MLA_HEAD_DIM, "1x4 1x32 4x4 16x4 64x4 128x4 trace"},
     {"128/1", MLA_HEAD_DIM, "1x1 1x4 1x32 4x4 8x8 16x4 32x4 64x4 128x4 128x8 trace"},
