@@ -40,6 +40,7 @@ static inline void expect_fast_choice(const struct family *family, const struct 
                                       struct libdecode_launch_contract contract, const struct kernel_shape *kernels,
                                       const double *measured_us, size_t num_kernels, double most, double within) {
     const libdecode_problem *given = &problem->given;
+    const bool is_mla = given->op == LIBDECODE_OP_MLA_DECODE;
     double least_us = INFINITY;
     int64_t least_ns = INT64_MAX;
     size_t predicted = 0;
@@ -52,8 +53,9 @@ static inline void expect_fast_choice(const struct family *family, const struct 
         contract.tile_tokens = kernels[k].tile_tokens;
         struct cost cost;
         assert_true(family->cost(problem, device, &contract, &cost));
-        /* So that the time decides, or all take one pass. */
-        assert_true(cost.passes_share_rows || cost.row_passes == 1);
+        /* So that the time decides. */
+        assert_int_equal(cost.passes_share_rows, is_mla);
+        assert_true(is_mla || cost.row_passes == 1);
         assert_false(cost.folds_long);
         if (cost.predicted_ns < least_ns) {
             least_ns = cost.predicted_ns;
