@@ -37,13 +37,25 @@ static void print_lines(const char *lines) {
     }
 }
 
+/* "--layout hnd|nhd". Many words have room between them, so that a line can end there. */
+static void write_left(const struct option *option, char *left, size_t size) {
+    enum { MOST = 50 };
+    const char *metavar = option->metavar != NULL ? option->metavar : "";
+    const char *between = strlen(metavar) <= MOST ? "|" : " | ";
+    size_t used = (size_t)snprintf(left, size, "%s%s", option->name, metavar[0] != '\0' ? " " : "");
+    for (; *metavar != '\0' && used < size; metavar += *metavar == '|') {
+        const size_t length = strcspn(metavar, "|");
+        used += (size_t)snprintf(left + used, size - used, "%.*s%s", (int)length, metavar, metavar[length] == '|' ? between : "");
+        metavar += length;
+    }
+}
+
 static void print_groups(const struct command *command) {
     for (size_t group = 0; group < command->num_groups; group++) {
         print_heading(command->groups[group].title);
         for (const struct option *option = command->groups[group].options; option->name != NULL; option++) {
-            char left[96];
-            snprintf(left, sizeof left, "%s%s%s", option->name, option->metavar != NULL ? " " : "",
-                     option->metavar != NULL ? option->metavar : "");
+            char left[256];
+            write_left(option, left, sizeof left);
             print_entry(TEXT_COLUMN, left, option->help);
         }
     }

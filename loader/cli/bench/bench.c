@@ -12,6 +12,7 @@
 #include "option_words.h"
 #include "plot.h"
 #include "regret.h"
+#include "sets.h"
 #include "terminal.h"
 
 struct bench_args {
@@ -22,10 +23,13 @@ struct bench_args {
 };
 
 static const struct option bench_options[] = {
-    {"--set", "standard|e4m3|nvfp4|pages|head_dims|drafts|mla|mla_sparse", OPTION_WORD, offsetof(struct bench_args, set), 0, 0,
-     "a list of problems instead of one: standard (the shapes that libdecode is measured by, with a ragged batch cut from a real "
-     "trace), e4m3 (the same with e4m3 KV), nvfp4 (beside e4m3), pages (of 1 and 8 tokens), head_dims (256 and 64), drafts "
-     "(several query tokens of a request), mla, mla_sparse"},
+    {"--set", SETS, OPTION_WORD, offsetof(struct bench_args, set), 0, 0,
+     "a list of problems instead of one; other options hold for what a problem leaves open: standard (the shapes that libdecode "
+     "is "
+     "measured by, with a ragged batch cut from a real trace), e4m3 (the same with e4m3 KV), nvfp4 (beside e4m3), pages (of 1 "
+     "and "
+     "8 tokens), head_dims (256 and 64), options (soft cap, ALiBi, RoPE, batch invariance), drafts (several query tokens of a "
+     "request), single (one request without pages), mla, mla_sparse; all (one after the other)"},
     {"--accuracy", NULL, OPTION_FLAG, offsetof(struct bench_args, accuracy), 0, 0,
      "also the error of the request that is compared with the float64 reference: largest and rms, over the rms of out"},
     {"--kernel", "GLOB", OPTION_TEXT, offsetof(struct bench_args, kernel), 0, 0, "force a kernel of that name"},
@@ -143,95 +147,6 @@ static double bench_workload(struct bench *bench, const struct workload *workloa
 
 /* ---------------------------------------------------------------------------------------------------------------- sets */
 
-enum { SET_TOP_K = 2048 }; /* as DeepSeek-V3.2 has it */
-
-/*
- * Shapes of Llama-3-8B (32/8 heads), of one of its eight tensor-parallel parts (8/1), of Llama-3-70B (64/8), of Gemma (16/8 of
- * 256) of gpt-oss (64/8 of 64, with sinks, every other layer with a window of 128), and of
- * DeepSeek-V3 (MLA with 128 heads, or the 16 of one of eight parts). What a row leaves NULL or 0 is as the
- * options say, or 128 elements and pages of 16. The time of the next row, in per cent of this one's, is shown where `beside_next`.
- */
-static const struct set_row {
-    const char *set, *label, *heads, *kv;
-    int32_t batch, len, page, head_dim, window;
-    bool sinks, beside_next, mla;
-    int32_t q_len;
-    const char *kv_row; /* each query token then selects 2048 rows */
-} set_rows[] = {
-    {"standard", "1x4k", "32/8", .batch = 1, .len = 4096},
-    {"standard", "1x32k", "32/8", .batch = 1, .len = 32768},
-    {"standard", "16x4k", "32/8", .batch = 16, .len = 4096},
-    {"standard", "64x4k", "32/8", .batch = 64, .len = 4096, .beside_next = true},
-    {"standard", "64x4k page 128", "32/8", .batch = 64, .len = 4096, .page = 128},
-    {"standard", "128x8k", "32/8", .batch = 128, .len = 8192},
-    {"standard", "8/1 64x8k", "8/1", .batch = 64, .len = 8192},
-    {"standard", "64/8 64x8k", "64/8", .batch = 64, .len = 8192},
-    {"e4m3", "1x4k", "32/8", "e4m3", .batch = 1, .len = 4096},
-    {"e4m3", "16x4k", "32/8", "e4m3", .batch = 16, .len = 4096},
-    {"e4m3", "64x4k", "32/8", "e4m3", .batch = 64, .len = 4096},
-    {"e4m3", "128x8k", "32/8", "e4m3", .batch = 128, .len = 8192},
-    {"e4m3", "1x4k page 64", "32/8", "e4m3", .batch = 1, .len = 4096, .page = 64},
-    {"e4m3", "16x4k page 64", "32/8", "e4m3", .batch = 16, .len = 4096, .page = 64},
-    {"e4m3", "64x4k page 64", "32/8", "e4m3", .batch = 64, .len = 4096, .page = 64},
-    {"e4m3", "128x8k page 64", "32/8", "e4m3", .batch = 128, .len = 8192, .page = 64},
-    {"e4m3", "8/1 64x8k", "8/1", "e4m3", .batch = 64, .len = 8192},
-    {"e4m3", "64/8 64x8k", "64/8", "e4m3", .batch = 64, .len = 8192},
-    {"nvfp4", "64x4k e4m3", "32/8", "e4m3", .batch = 64, .len = 4096, .beside_next = true},
-    {"nvfp4", "64x4k nvfp4", "32/8", "nvfp4", .batch = 64, .len = 4096},
-    {"nvfp4", "64x4k page 64 e4m3", "32/8", "e4m3", .batch = 64, .len = 4096, .page = 64, .beside_next = true},
-    {"nvfp4", "64x4k page 64 nvfp4", "32/8", "nvfp4", .batch = 64, .len = 4096, .page = 64},
-    {"pages", "64x4k bf16 page 1", "32/8", "bf16", .batch = 64, .len = 4096, .page = 1},
-    {"pages", "64x4k bf16 page 8", "32/8", "bf16", .batch = 64, .len = 4096, .page = 8},
-    {"pages", "64x4k e4m3 page 1", "32/8", "e4m3", .batch = 64, .len = 4096, .page = 1},
-    {"head_dims", "16/8 of 256 64x4k bf16", "16/8", "bf16", 64, 4096, .head_dim = 256},
-    {"head_dims", "16/8 of 256 64x4k e4m3", "16/8", "e4m3", 64, 4096, .head_dim = 256},
-    {"head_dims", "64/8 of 64 64x8k sinks", "64/8", "bf16", 64, 8192, .head_dim = 64, .sinks = true},
-    {"drafts", "64x4k bf16 q_len 1", "64/8", "bf16", .batch = 64, .len = 4096, .q_len = 1},
-    {"drafts", "64x4k bf16 q_len 4", "64/8", "bf16", .batch = 64, .len = 4096, .q_len = 4},
-    {"drafts", "64x4k bf16 q_len 8", "64/8", "bf16", .batch = 64, .len = 4096, .q_len = 8},
-    {"drafts", "64x4k bf16 q_len 16", "64/8", "bf16", .batch = 64, .len = 4096, .q_len = 16},
-    {"drafts", "1x4k bf16 q_len 8", "64/8", "bf16", .batch = 1, .len = 4096, .q_len = 8},
-    {"drafts", "1x32k bf16 q_len 8", "64/8", "bf16", .batch = 1, .len = 32768, .q_len = 8},
-    {"drafts", "64x4k e4m3 q_len 8", "64/8", "e4m3", .batch = 64, .len = 4096, .q_len = 8},
-    {"drafts", "64x4k e4m3 q_len 16", "64/8", "e4m3", .batch = 64, .len = 4096, .q_len = 16},
-    {"drafts", "1x4k e4m3 q_len 8", "64/8", "e4m3", .batch = 1, .len = 4096, .q_len = 8},
-    {"drafts", "64x4k nvfp4 q_len 8", "64/8", "nvfp4", .batch = 64, .len = 4096, .q_len = 8},
-    {"drafts", "64x4k nvfp4 q_len 16", "64/8", "nvfp4", .batch = 64, .len = 4096, .q_len = 16},
-    {"drafts", "1x4k nvfp4 q_len 8", "64/8", "nvfp4", .batch = 1, .len = 4096, .q_len = 8},
-    {"drafts", "64x4k bf16 page 1 q_len 8", "64/8", "bf16", .batch = 64, .len = 4096, .page = 1, .q_len = 8},
-    {"drafts", "64x4k bf16 page 1 q_len 16", "64/8", "bf16", .batch = 64, .len = 4096, .page = 1, .q_len = 16},
-    {"drafts", "64x4k e4m3 page 1 q_len 8", "64/8", "e4m3", .batch = 64, .len = 4096, .page = 1, .q_len = 8},
-    {"drafts", "64x4k e4m3 page 1 q_len 16", "64/8", "e4m3", .batch = 64, .len = 4096, .page = 1, .q_len = 16},
-    {"mla", "16 heads 1x4k bf16", "16/1", "bf16", 1, 4096, 64, .mla = true},
-    {"mla", "16 heads 16x4k bf16", "16/1", "bf16", 16, 4096, 64, .mla = true},
-    {"mla", "16 heads 64x4k bf16", "16/1", "bf16", 64, 4096, 64, .mla = true},
-    {"mla", "16 heads 128x4k bf16", "16/1", "bf16", 128, 4096, 64, .mla = true},
-    {"mla", "16 heads 128x8k bf16", "16/1", "bf16", 128, 8192, 64, .mla = true},
-    {"mla", "16 heads 1x4k e4m3", "16/1", "e4m3", 1, 4096, 64, .mla = true},
-    {"mla", "16 heads 16x4k e4m3", "16/1", "e4m3", 16, 4096, 64, .mla = true},
-    {"mla", "16 heads 64x4k e4m3", "16/1", "e4m3", 64, 4096, 64, .mla = true},
-    {"mla", "16 heads 128x4k e4m3", "16/1", "e4m3", 128, 4096, 64, .mla = true},
-    {"mla", "16 heads 128x8k e4m3", "16/1", "e4m3", 128, 8192, 64, .mla = true},
-    {"mla", "128 heads 1x4k bf16", "128/1", "bf16", 1, 4096, 64, .mla = true},
-    {"mla", "128 heads 16x4k bf16", "128/1", "bf16", 16, 4096, 64, .mla = true},
-    {"mla", "128 heads 128x4k bf16", "128/1", "bf16", 128, 4096, 64, .mla = true},
-    {"mla_sparse", "128 heads 128 of 2k, rows of 656", "128/1", "e4m3", 128, 16384, 64, .mla = true, .kv_row = "scaled656"},
-    {"mla_sparse", "64 heads 128 of 2k, rows of 656", "64/1", "e4m3", 128, 16384, 64, .mla = true, .kv_row = "scaled656"},
-    {"mla_sparse", "16 heads 128 of 2k, rows of 656", "16/1", "e4m3", 128, 16384, 64, .mla = true, .kv_row = "scaled656"},
-    {"mla_sparse", "128 heads 128 of 2k, q_len 2", "128/1", "e4m3", 128, 16384, 64, .mla = true, .q_len = 2,
-     .kv_row = "scaled656"},
-    {"mla_sparse", "64 heads 128 of 2k, q_len 2", "64/1", "e4m3", 128, 16384, 64, .mla = true, .q_len = 2, .kv_row = "scaled656"},
-    {"mla_sparse", "128 heads 128 of 2k, bf16", "128/1", "bf16", 128, 16384, 64, .mla = true, .kv_row = "plain"},
-    {"mla_sparse", "16 heads 128 of 2k, bf16", "16/1", "bf16", 128, 16384, 64, .mla = true, .kv_row = "plain"},
-    {"mla_sparse", "16 heads 128 of 2k, e4m3", "16/1", "e4m3", 128, 16384, 64, .mla = true, .kv_row = "plain"},
-    {"mla_sparse", "16 heads 128 of 2k, rows of 352", "16/1", "nvfp4", 128, 16384, 64, .mla = true, .kv_row = "nvfp352"},
-    {"head_dims", "64/8 of 64 64x8k sinks window 128", "64/8", "bf16", 64, 8192, .head_dim = 64, .window = 128, .sinks = true},
-};
-#define NUM_SET_ROWS (sizeof set_rows / sizeof set_rows[0])
-
-/* The sets that end with the trace, ragged and with its lengths made equal. */
-static bool has_trace(const char *set) { return strcmp(set, "standard") == 0 || strcmp(set, "e4m3") == 0; }
-
 /* As many tokens in as many requests of one length. */
 static void level_lengths(struct workload *workload) {
     const int64_t requests = workload->problem.batch_size;
@@ -242,7 +157,8 @@ static void level_lengths(struct workload *workload) {
     workload_give_room(&workload->problem, workload->problem.max_seq_len);
 }
 
-static double bench_args_row(struct bench *bench, const struct problem_args *args, const char *label, bool level) {
+static double bench_args_row(struct bench *bench, const struct problem_args *args, const char *set, const char *label,
+                             bool level) {
     struct workload workload;
     if (bench->machine.gpu.broken || !workload_make("bench", args, &workload)) {
         bench->num_failed++;
@@ -251,71 +167,28 @@ static double bench_args_row(struct bench *bench, const struct problem_args *arg
     workload.quiet_percent = bench->args->quiet_percent;
     if (level)
         level_lengths(&workload);
+    bench->report.set = set;
     double us = bench_workload(bench, &workload, label);
     workload_free(&workload);
     return us;
 }
 
-static double bench_set_row(struct bench *bench, const struct problem_args *args, const struct set_row *row) {
-    struct problem_args row_args = *args;
-    row_args.trace = row_args.lens = NULL;
-    row_args.heads = row->heads;
-    row_args.batch = row->batch;
-    row_args.len = row->len;
-    row_args.page = row->page;
-    row_args.head_dim = row->head_dim > 0 ? row->head_dim : args->head_dim;
-    row_args.kv = row->kv != NULL ? row->kv : args->kv;
-    row_args.sinks = row->sinks || args->sinks;
-    row_args.mla = row->mla || args->mla;
-    if (row->q_len > 0)
-        row_args.q_len = row->q_len;
-    if (row->kv_row != NULL) {
-        row_args.sparse_top_k = SET_TOP_K;
-        row_args.kv_row = row->kv_row;
-    }
-    row_args.window = row->window > 0 ? row->window - 1 : args->window; /* the query's own position counts */
-    return bench_args_row(bench, &row_args, row->label, false);
-}
-
-static void bench_trace(struct bench *bench, const struct problem_args *args) {
-    struct problem_args ragged = *args;
-    ragged.lens = NULL;
-    ragged.heads = "32/8";
-    ragged.page = 0;
-    if (strcmp(bench->args->set, "standard") != 0)
-        ragged.kv = bench->args->set;
-    if (ragged.trace == NULL)
-        ragged.trace = trace_shipped_path();
-    if (ragged.trace == NULL) {
-        bench->num_failed++;
-        return;
-    }
-    double ragged_us = bench_args_row(bench, &ragged, "ragged trace", false);
-    double uniform_us = bench_args_row(bench, &ragged, "uniform trace", true);
-    if (bench->report.form == BENCH_TEXT)
-        printf("\nragged / uniform: %.3f\n", ragged_us / uniform_us);
-}
-
 static void bench_set(struct bench *bench, const struct problem_args *args) {
-    const struct set_row *last = NULL;
-    double last_us = NAN;
-    size_t num_rows = has_trace(bench->args->set) ? 2 : 0, done = 0;
-    for (size_t index = 0; index < NUM_SET_ROWS; index++)
-        num_rows += strcmp(set_rows[index].set, bench->args->set) == 0;
-    for (size_t index = 0; index < NUM_SET_ROWS; index++) {
-        const struct set_row *row = &set_rows[index];
-        if (strcmp(row->set, bench->args->set) != 0)
+    const size_t num_problems = set_size(bench->args->set);
+    const char *before = NULL; /* whose time matters beside this one's */
+    double before_us = NAN;
+    for (size_t number = 0; number < num_problems; number++) {
+        struct set_problem problem;
+        progress_done(number, num_problems);
+        if (!set_problem_make(bench->args->set, number, args, &problem)) {
+            bench->num_failed++;
             continue;
-        progress_done(done++, num_rows);
-        double us = bench_set_row(bench, args, row);
-        if (last != NULL && last->beside_next && bench->report.form == BENCH_TEXT)
-            printf("\n%s / %s: %.3f\n", last->label, row->label, last_us / us);
-        last = row;
-        last_us = us;
-    }
-    if (has_trace(bench->args->set)) {
-        progress_done(done, num_rows);
-        bench_trace(bench, args);
+        }
+        const double us = bench_args_row(bench, &problem.args, problem.set, problem.label, problem.leveled);
+        if (before != NULL && bench->report.form == BENCH_TEXT)
+            printf("\n%s / %s: %.3f\n", before, problem.label, before_us / us);
+        before = problem.beside_next ? problem.label : NULL;
+        before_us = us;
     }
 }
 
@@ -326,7 +199,7 @@ static int run_opened(struct bench *bench, const struct problem_args *problem) {
     if (bench->args->set != NULL)
         bench_set(bench, problem);
     else
-        bench_args_row(bench, problem, "", false);
+        bench_args_row(bench, problem, NULL, "", false);
     bench_report_end(&bench->report, bench->num_failed, NULL);
     if (!plot_close(&bench->plot, bench->machine.device.name))
         return EXIT_FAILED;

@@ -62,10 +62,11 @@ static void print_csv(const struct bench_batch *batch, const char *label, const 
     putchar('\n');
 }
 
-static void print_json(struct json *json, const struct bench_batch *batch, const char *label, const char *description,
-                       const struct bench_result *result) {
+static void print_json(struct json *json, const struct bench_batch *batch, const char *set, const char *label,
+                       const char *description, const struct bench_result *result) {
     const libdecode_problem *problem = &batch->host.problem;
     json_begin(json, NULL, '{');
+    json_text(json, "set", set);
     json_text(json, "label", label);
     json_text(json, "problem", description);
     json_integer(json, "batch_size", problem->batch_size);
@@ -157,7 +158,7 @@ void bench_report_row(struct bench_report *report, const struct bench_batch *bat
         print_csv(batch, label, result);
         break;
     case BENCH_JSON:
-        print_json(&report->json, batch, label, description, result);
+        print_json(&report->json, batch, report->set, label, description, result);
         break;
     case BENCH_TEXT:
         print_text(batch, result, report->accuracy);

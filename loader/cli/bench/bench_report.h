@@ -15,6 +15,7 @@ struct bench_report {
     enum bench_form form;
     bool programmatic; /* columns for it */
     bool accuracy;     /* in text; JSON has it always */
+    const char *set;   /* that the next row is of, for JSON; NULL: it is of none */
     struct json json;
 };
 
