@@ -120,7 +120,7 @@ class InstructionsTest(unittest.TestCase):
                     if re.search(r"^mla_decode_kve4m3_d\d+_r16_c[12]_sm90$", name):  # with queries of e4m3
                         wanted = wanted | {"QGMMA.64x16x32.F32.E4M3.E4M3"}
                     wide = name.startswith("mla_decode_") and (row_tile == "32" or (row_tile, kv_dtype) == ("64", "e4m3"))
-                    if re.search(r"^gqa_decode_kv(e4m3|nvfp4|e5m2)_d128_r(64|128)_p\d+_(c[28]|c1_o3)_", name):
+                    if re.search(r"^gqa_decode_kv((e4m3|nvfp4|e5m2)_d128_r(64|128)_p\d+_(c[28]|c1_o3)_|\w+_d128_r(64|128)_p16_c[28]_o3_)", name):
                         wide = True
                     passes_over_tiles = kv_dtype in ("bf16", "fp16") and (row_tile, options) == ("16", "3") and cluster_size in ("2", "8")
                     if options in ("1", "4") or passes_over_tiles or wide:  # as the grid declares

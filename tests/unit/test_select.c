@@ -438,7 +438,7 @@ static void a_forced_kernel_that_cannot_run_is_an_error_with_its_reason(void **s
                    &device, &policy, &grid->table);
     policy_destroy(&policy);
     policy = parsed("deny=*", false);
-    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "(61, ", &problem, &device, &policy, &grid->table);
+    expect_refusal(LIBDECODE_ERROR_OVERRIDE, "denies every kernel", "(65, ", &problem, &device, &policy, &grid->table);
     policy_destroy(&policy);
 }
 
