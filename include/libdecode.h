@@ -489,9 +489,8 @@ typedef struct libdecode_plan_info {
  * Chooses a kernel. No GPU is touched unless `device` is NULL (then: libdecode_device_current).
  * A plan is immutable and may be used by any number of threads; it belongs to its context.
  * Fewer passes over the KV cache win, then pages copied whole, then the narrower row tile, then the kernel with the fewest options, then
- * the predicted time. Passes and tiles do not count with MLA; nor, among tiles of 32 rows and more, passes that each read for less than
- * 3.5 us, and tiles there and of FP8, NVFP4 and pages copied row by row. Row tiles above 32 stand back where workers that share a unit
- * would add up for half as long again as they read. The same answer on every host.
+ * the predicted time. Passes and tiles do not count with MLA; nor do tiles among those of 32 rows and more, and passes there that each
+ * read for less than 3.5 us. The same answer on every host.
  * Errors: INVALID_ARGUMENT, STRUCT_SIZE, UNSUPPORTED, NOT_IN_BUNDLE, NO_GPU_IMAGE, DRIVER_TOO_OLD, OVERRIDE, STRICT,
  * OUT_OF_MEMORY; with device NULL also the other 4xx and FORKED.
  */

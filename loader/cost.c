@@ -47,14 +47,22 @@ enum {
     /* Every further unit of a worker: less of it shows where the copies for a long one go on meanwhile. */
     CTA_ROUND_NS = 800,
     CLUSTER_ROUND_NS = 1400,
+    CLUSTER_ROUND_ROW_NS = 80, /* and each of its rows but the first eight */
+    FIRST_ROWS = 8,
     HIDING_BYTES = 900 << 10, /* of a CTA and unit, at which half of it shows */
 
     /* Workers that share a unit: the last one adds up their records. Of 64 rows and more all that have time add up slices. */
     SPLIT_NS = 1100,
     SPLIT_PART_NS = 270,
+    SPLIT_ROW_NS = 27, /* of a part, for each row of a CTA but the first eight: by bf16 with 2 to 8 query tokens, 31 shapes */
     SHORT_READING_NS = 3500, /* cost.reads_little */
+    /* What a launch takes longer for 16 rows, and for 32 where CTAs are no clusters. */
+    END_16_ROWS_NS = 500,
+    END_32_ROWS_ALONE_NS = 1000,
     /* Cuts beside the ends of units. */
     UNEVEN_NS = 2100,
+    WIDE_UNEVEN_NS =
+        4000, /* and more with 64 rows and more: 8 x 8,192 of NVFP4 by 128 rows 126 us by 132 CTAs, 113 by 64 pairs */
 
     /*
      * What the second cache gives each SM, MB/s, where several CTAs read the same rows: as the times of MLA have it, on an H200, and on an
@@ -82,20 +90,20 @@ enum {
 };
 
 /*
- * What an SM needs for a token of one KV head, and for every byte of it; of that, with row tiles above 8 and above 16; and at the end, where nothing is
+ * What an SM needs for a token of one KV head, and for every byte of it; of that, with 16 rows; and at the end, where nothing is
  * left to read meanwhile, for a tile that has more tokens than those of the 16-bit formats. NVFP4: with pages between 16 and 64 tokens.
  */
 static const struct format {
     uint32_t kv_dtype;
-    int64_t token_ps, byte_fs, rows_16_permille, rows_32_permille, end_ns;
-} formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 1050, 1530, 0},
-               {KERNEL_DTYPE_FP16, 3200, 6500, 1050, 1530, 0},
-               {KERNEL_DTYPE_E4M3, 2900, 3900, 1850, 0, 500}, /* 32 rows, here and of NVFP4: below */
-               {KERNEL_DTYPE_E5M2, 2900, 3900, 1850, 0, 500}, /* as e4m3: not measured */
-               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1050, 0, 1100}};
+    int64_t token_ps, byte_fs, rows_16_permille, end_ns;
+} formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 1050, 0},
+               {KERNEL_DTYPE_FP16, 3200, 6500, 1050, 0},
+               {KERNEL_DTYPE_E4M3, 2900, 3900, 1850, 500},
+               {KERNEL_DTYPE_E5M2, 2900, 3900, 1850, 500}, /* as e4m3: not measured */
+               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1840, 1100}};
 
 /*
- * Wide tiles: what an SM needs for a token with 128 dims, half of it for the exponentials, with pages that are copied whole and with rows one by one; what
+ * Wide tiles: what an SM needs for a token with 128 dims, with pages that are copied whole and with rows one by one; how much of that for one with 64; what
  * a launch takes longer for its rows, and what it takes to share a unit (in a cluster half of it), and for each part; and what every unit takes in a pair of
  * CTAs and in a cluster of eight, by 31 shapes with 8 and 16 query tokens. By 64/8 heads with 8 and 16 query tokens, an H200: 1 to 64
  * requests of 4,096 tokens and one of 32,768; FP8 by 1,368 times of more shapes with 2 to 16, NVFP4 and single rows by 31 shapes with 2 to 16. 64 rows
@@ -105,17 +113,18 @@ enum kv_width { KV_16_BITS, KV_8_BITS, KV_4_BITS };
 static const struct many_rows {
     uint32_t row_tile;
     enum kv_width width;
-    int64_t token_ps, single_row_ps, end_ns, split_ns, part_ns, pair_unit_ns, cluster_unit_ns;
+    int64_t token_ps, single_row_ps, narrow_permille, end_ns, split_ns, part_ns, pair_unit_ns, cluster_unit_ns;
 } many_rows[] = {
     /* clang-format off */
-    {64, KV_16_BITS, 7000, 14500, 0, 2000, 300, 2300, 3600},
-    {128, KV_16_BITS, 14000, 18500, 0, 500, 600, 2300, 5400},
-    {32, KV_8_BITS, 13400, 15000, 1800, 0, 600, 0, 0},
-    {64, KV_8_BITS, 9700, 12700, 0, 4200, 160, 3000, 2800},
-    {128, KV_8_BITS, 14500, 15500, 0, 5500, 165, 5400, 5000},
-    {32, KV_4_BITS, 16500, 17300, 900, 0, 600, 0, 0},
-    {64, KV_4_BITS, 11600, 16500, 0, 3600, 160, 4600, 3200},
-    {128, KV_4_BITS, 15500, 19800, 0, 3500, 165, 4500, 5000},
+    {32, KV_16_BITS, 10000, 20000, 420, 1900, 0, 0, 0, 0},
+    {64, KV_16_BITS, 7000, 14500, 1000, 0, 2700, 300, 2300, 3600},
+    {128, KV_16_BITS, 14000, 18500, 730, 0, 500, 600, 2300, 5400},
+    {32, KV_8_BITS, 13400, 15000, 530, 1800, 0, 600, 0, 0},
+    {64, KV_8_BITS, 9700, 12700, 700, 0, 4200, 160, 3000, 2800},
+    {128, KV_8_BITS, 14500, 15500, 770, 0, 5500, 165, 5400, 5000},
+    {32, KV_4_BITS, 16500, 17300, 420, 2000, 0, 600, 0, 0},
+    {64, KV_4_BITS, 11600, 16500, 900, 0, 3600, 160, 4600, 3200},
+    {128, KV_4_BITS, 15500, 19800, 800, 0, 3500, 165, 4500, 5000},
     /* clang-format on */
 };
 
@@ -126,8 +135,8 @@ static const struct many_rows {
  */
 static const struct single_rows {
     uint32_t row_tile;
-    int64_t part_ns, uneven_ns, end_ns;
-} single_rows[] = {{8, 130, 800, 0}, {16, 480, 2500, 0}, {32, 1690, 3500, 1700}};
+    int64_t part_ns, uneven_ns;
+} single_rows[] = {{8, 130, 800}, {16, 480, 2500}, {32, 1690, 3500}};
 
 /* Of the memory's rate, what is reached by SMs that together could take in so much of it: each waits for the other at times. */
 static const struct {
@@ -306,15 +315,6 @@ static int64_t predicted_ns(const struct launch *launch, int64_t workers) {
     return sum(sum(reading, rounds_ns(launch, workers, launch->units, launch->unit_bytes, evenly)), ns);
 }
 
-/*
- * Whether adding up takes half as long again as reading. Not where narrower tiles would convert K and V for every further pass.
- */
-static bool folds_long(const struct launch *launch, const struct libdecode_launch_contract *contract, int64_t workers) {
-    if (contract->row_tile <= (width_of(contract) == KV_16_BITS ? MMA_ROWS : 64))
-        return false;
-    return split_ns(launch, parts(launch, workers, cuts_evenly(launch, workers))) > reading_ns(launch, workers) * 3 / 2;
-}
-
 /* Of the numbers worth a look; of equally good ones the largest. */
 static int64_t best_workers(const struct launch *launch, int64_t most) {
     if (launch->chunks > 0)
@@ -379,8 +379,8 @@ static bool takes_whole_tiles(const struct libdecode_launch_contract *contract) 
 static int64_t token_ps(const struct libdecode_launch_contract *contract, int64_t token_bytes) {
     const struct many_rows *many = many_rows_of(contract);
     if (many)
-        return (contract_copies_rows(contract) ? many->single_row_ps : many->token_ps) * (128 + (int64_t)contract->head_dim) /
-               256;
+        return (contract_copies_rows(contract) ? many->single_row_ps : many->token_ps) *
+               (contract->head_dim < 128 ? many->narrow_permille : 1000) / 1000;
     const struct format *format = format_of(contract->kv_dtype);
     int64_t ps = (format->token_ps + token_bytes * format->byte_fs / 1000) * MEASURED_WARPS / contract->consumer_warps;
     if (takes_short_steps(contract))
@@ -388,27 +388,32 @@ static int64_t token_ps(const struct libdecode_launch_contract *contract, int64_
     if (takes_whole_tiles(contract))
         ps = ps * WHOLE_TILE_PERMILLE / 1000;
     if (contract->row_tile > 8)
-        ps = ps * (contract->row_tile > 16 ? format->rows_32_permille : format->rows_16_permille) / 1000;
+        ps = ps * format->rows_16_permille / 1000;
     return ps;
 }
 
-static int64_t part_ns(const struct libdecode_launch_contract *contract) {
+/* Each CTA of a cluster adds up as many of the rows. */
+static int64_t part_ns(const struct libdecode_launch_contract *contract, int64_t rows) {
     const struct many_rows *many = many_rows_of(contract);
     const struct single_rows *single = single_rows_of(contract);
-    if (many)
+    if (many && many->part_ns > 0 && (contract->row_tile > MMA_ROWS || single))
         return many->part_ns;
-    return SPLIT_PART_NS + (single ? single->part_ns / contract->cluster_size : 0);
+    if (single)
+        return SPLIT_PART_NS + single->part_ns / contract->cluster_size;
+    return SPLIT_PART_NS + SPLIT_ROW_NS * larger(rows / contract->cluster_size - FIRST_ROWS, 0);
 }
 
 static int64_t end_ns(const struct libdecode_launch_contract *contract) {
     const struct many_rows *many = many_rows_of(contract);
-    const struct single_rows *single = single_rows_of(contract);
-    return format_of(contract->kv_dtype)->end_ns + (many ? many->end_ns : single ? single->end_ns : 0);
+    const int64_t ns = format_of(contract->kv_dtype)->end_ns + (many                     ? many->end_ns
+                                                                : contract->row_tile > 8 ? END_16_ROWS_NS
+                                                                                         : 0);
+    return ns + (contract->row_tile == MMA_ROWS && contract->cluster_size == 1 ? END_32_ROWS_ALONE_NS : 0);
 }
 
 static int64_t uneven_ns(const struct libdecode_launch_contract *contract) {
     const struct single_rows *single = single_rows_of(contract);
-    return UNEVEN_NS + (single ? single->uneven_ns : 0);
+    return UNEVEN_NS + (single ? single->uneven_ns : contract->row_tile > MMA_ROWS ? WIDE_UNEVEN_NS : 0);
 }
 
 static int64_t further_split_ns(const struct libdecode_launch_contract *contract) {
@@ -421,12 +426,14 @@ static int64_t unit_ns(const struct libdecode_launch_contract *contract) {
     const struct many_rows *many = many_rows_of(contract);
     if (!many || contract->cluster_size == 1)
         return 0;
-    return contract->cluster_size == 2 ? many->pair_unit_ns : many->cluster_unit_ns;
+    const int64_t ns = contract->cluster_size == 2 ? many->pair_unit_ns : many->cluster_unit_ns;
+    return contract->head_dim < 128 ? ns * 3 / 4 : ns;
 }
 
 /* Of every further unit of a worker. */
-static int64_t round_ns(const struct libdecode_launch_contract *contract) {
-    return (contract->cluster_size == 1 ? CTA_ROUND_NS : CLUSTER_ROUND_NS) +
+static int64_t round_ns(const struct libdecode_launch_contract *contract, int64_t rows) {
+    const int64_t further = contract->cluster_size == 1 ? 0 : CLUSTER_ROUND_ROW_NS * larger(rows - FIRST_ROWS, 0);
+    return (contract->cluster_size == 1 ? CTA_ROUND_NS : CLUSTER_ROUND_NS) + further +
            (takes_whole_tiles(contract) ? WHOLE_TILE_ROUND_NS : 0);
 }
 
@@ -480,11 +487,11 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                                                               product(unit_tokens, work->further_token_ps) / 1000),
                            .copy_permille = contract_copies_rows(contract) ? ROW_GATHER_PERMILLE : 1000,
                            .fixed_ns = LAUNCH_NS + work->further_ns + (work->unit_ns > 0 ? 0 : end_ns(contract)),
-                           .part_ns = work->part_ns > 0 ? work->part_ns : part_ns(contract),
+                           .part_ns = work->part_ns > 0 ? work->part_ns : part_ns(contract, work->unit_rows),
                            .sm_pairs = device->sm_count / 2,
                            .split_ns = work->part_ns > 0 ? work->split_ns : further_split_ns(contract),
                            .uneven_ns = work->uneven_ns > 0 ? work->uneven_ns : uneven_ns(contract),
-                           .round_ns = round_ns(contract) + work->further_round_ns,
+                           .round_ns = round_ns(contract, work->unit_rows) + work->further_round_ns,
                            .unit_ns = work->unit_ns > 0 ? work->unit_ns : unit_ns(contract),
                            .whole_tiles = work->passes_share_rows || contract->row_tile > MMA_ROWS};
 }
@@ -509,7 +516,6 @@ bool cost_estimate(const struct workload *work, const libdecode_device *device, 
                               .min_tiles_per_worker = (int32_t)min_tiles(launch.cluster),
                               .predicted_ns = predicted_ns(&launch, workers),
                               .passes_share_rows = work->passes_share_rows,
-                              .folds_long = !work->passes_share_rows && folds_long(&launch, contract, workers),
                               .reads_little = pass_ns(work, device) < SHORT_READING_NS,
                               .records_bytes = records * contract->record_bytes,
                               .scratch_bytes = records * contract->scratch_bytes};

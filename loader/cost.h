@@ -17,6 +17,7 @@ struct workload {
     int64_t row_passes;    /* over the KV of each, since a pass computes row_tile query rows; a sequence and a pass are a unit */
     int64_t tokens;        /* of the longest sequence that are visible, */
     int64_t total_tokens;  /* and of all */
+    int64_t unit_rows;     /* of a pass that are not computed for nothing */
     int64_t max_chunks;    /* that a unit is cut into, at fixed places, one for every min_chunk_tokens; 0: cut anywhere */
     int64_t min_chunk_tokens;
     int64_t token_bytes;          /* of K and V, as memory gives them, */
@@ -43,8 +44,7 @@ struct cost {
     int32_t num_workers;    /* clusters (CTAs where cluster_size is 1) */
     int32_t min_tiles_per_worker;
     int64_t predicted_ns; /* at max_seq_len */
-    bool folds_long;   /* workers that share a unit of 64 rows or more: what they add up takes half as long as what they read */
-    bool reads_little; /* a pass over all KV is so short that several of narrower tiles may be the fastest */
+    bool reads_little;    /* a pass over all KV is so short that several of narrower tiles may be the fastest */
     size_t records_bytes; /* of workspace: two records a CTA, its first and its last unit may be shared; or two units' chunks */
     size_t scratch_bytes; /* likewise */
 };

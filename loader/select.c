@@ -27,22 +27,21 @@ static bool rows_decide(const struct judgement *a, const struct judgement *b) {
 }
 
 /*
- * The passes, and the row tile, that a kernel ranks by. Where a pass is short the time decides between several of 32 rows and fewer of wider tiles. Of FP8 and
- * NVFP4, which memory gives twice as fast and more, 32 rows take longer by the matrix instructions of single warps than to read, and longer than 64 by those of
- * warpgroups; so they do where KV is copied row by row. But 64 take longer to hand over a unit: so there, too, the time decides.
+ * The passes, and the row tile, that a kernel ranks by. From 32 rows on the time decides: wider tiles, which matrix instructions of warpgroups multiply, take
+ * longer to hand over a unit, 32 rows by those of single warps longer for each token and for each part of a unit. Where a pass is short it also decides between
+ * several of 32 rows and fewer of wider tiles.
  */
 enum { WIDEST_MMA_RANK = 32 };
 static int64_t rank_passes(const struct libdecode_launch_contract *contract, int64_t row_passes, bool reads_little) {
     return reads_little && contract->row_tile >= WIDEST_MMA_RANK ? 1 : row_passes;
 }
-static uint32_t rank_tile(const struct libdecode_launch_contract *contract, bool reads_little) {
-    const bool is_fast_to_multiply = contract_has_16_bit_kv(contract) && !contract_copies_rows(contract) && !reads_little;
-    return !is_fast_to_multiply && contract->row_tile > WIDEST_MMA_RANK ? WIDEST_MMA_RANK : contract->row_tile;
+static uint32_t rank_tile(const struct libdecode_launch_contract *contract) {
+    return contract->row_tile > WIDEST_MMA_RANK ? WIDEST_MMA_RANK : contract->row_tile;
 }
 static int64_t passes_of(const struct judgement *a) {
     return rank_passes(&a->record->kernel->contract, a->cost.row_passes, a->cost.reads_little);
 }
-static uint32_t tile_of(const struct judgement *a) { return rank_tile(&a->record->kernel->contract, a->cost.reads_little); }
+static uint32_t tile_of(const struct judgement *a) { return rank_tile(&a->record->kernel->contract); }
 static bool passes_decide(const struct judgement *a, const struct judgement *b) {
     return rows_decide(a, b) && passes_of(a) != passes_of(b);
 }
@@ -51,8 +50,7 @@ static bool tiles_decide(const struct judgement *a, const struct judgement *b) {
 }
 
 /*
- * What does not spend its time adding up first: tiles of 64 rows and more, whose parts are large, are for many units or long ones. Then
- * fewer passes over the KV cache, but for MLA, whose passes share rows; then the kernel that copies pages whole (one that takes any copies row by row what
+ * Fewer passes over the KV cache first, but for MLA, whose passes share rows; then the kernel that copies pages whole (one that takes any copies row by row what
  * comes faster so). Then the narrowest row tile that manages the passes (rows beyond the group are computed for nothing, and wide tiles leave room
  * for fewer CTAs), but for rank_tile and MLA, then the kernel with the fewest options, then the predicted time. A total order: that of bundles or records never
  * decides.
@@ -61,8 +59,6 @@ static bool beats(const struct judgement *a, const struct judgement *b) {
     bool a_preferred = a->verb == POLICY_PREFER, b_preferred = b->verb == POLICY_PREFER;
     if (a_preferred != b_preferred)
         return a_preferred;
-    if (a->cost.folds_long != b->cost.folds_long)
-        return b->cost.folds_long;
     if (passes_decide(a, b))
         return passes_of(a) < passes_of(b);
     const struct libdecode_launch_contract *of_a = &a->record->kernel->contract, *of_b = &b->record->kernel->contract;
@@ -86,7 +82,7 @@ static bool may_beat(const struct question *question, size_t index, const struct
     const struct kernel_record *record = &question->table->records[index];
     bool preferred = policy_verdict(question->policy, index) == POLICY_PREFER;
     if (!best->record || preferred != (best->verb == POLICY_PREFER) || record->family != best->record->family ||
-        best->cost.folds_long || best->cost.passes_share_rows)
+        best->cost.passes_share_rows)
         return true;
     const struct libdecode_launch_contract *contract = &record->kernel->contract, *of_best = &best->record->kernel->contract;
     int64_t passes = rank_passes(contract, record->family->row_passes(question->problem, contract), best->cost.reads_little);
@@ -94,8 +90,8 @@ static bool may_beat(const struct question *question, size_t index, const struct
         return passes < passes_of(best);
     if (contract_copies_rows(contract) != contract_copies_rows(of_best))
         return contract_copies_rows(of_best);
-    if (rank_tile(contract, best->cost.reads_little) != tile_of(best))
-        return rank_tile(contract, best->cost.reads_little) < tile_of(best);
+    if (rank_tile(contract) != tile_of(best))
+        return rank_tile(contract) < tile_of(best);
     return num_options(record) <= num_options(best->record);
 }
 
@@ -146,8 +142,6 @@ static void word_loss(const struct judgement *chosen, const struct judgement *lo
         (void)snprintf(ret_reason, REASON_BYTES, "the kernel policy forces others");
     else if (chosen->verb == POLICY_PREFER && loser->verb != POLICY_PREFER)
         (void)snprintf(ret_reason, REASON_BYTES, "the kernel policy prefers others");
-    else if (loser->cost.folds_long && !chosen->cost.folds_long)
-        (void)snprintf(ret_reason, REASON_BYTES, "row tile %u: its workers would spend more time adding up than reading", tile);
     else if (passes_decide(loser, chosen))
         (void)snprintf(ret_reason, REASON_BYTES, "reads the KV cache %d times, the choice %d times", loser->cost.row_passes,
                        chosen->cost.row_passes);

@@ -314,16 +314,44 @@ struct option_times {
 };
 
 /*
- * Keys take their time to be turned: by 1 x 32,768 of fp16, 32/8 heads of 128, on half of an H200's SMs, 44.1 us beside 35.3. By 51 shapes of bf16, FP8 and
- * NVFP4 with RoPE and as many with a soft cap, an H200 (`libdecode bench --regret --rope`, `--soft-cap`; tests/unit/test_option_choice.c): what kernels with
- * options run once for a unit holds up clusters of eight, and pairs that turn keys of 16 bits.
+ * What a CTA needs longer for a token, to bend its scores (soft cap, ALiBi, skip-softmax) and to turn its keys, with KV of 16, 8 and 4 bits. By 31 shapes
+ * with 2 to 16 query tokens of bf16, e4m3 and NVFP4, an H200; of 8 rows by 1 x 32,768 of fp16, 32/8 heads, on half of its SMs, 44.1 us beside 35.3. What
+ * memory gives no faster is 0.
+ */
+static const struct option_rows {
+    uint32_t row_tile, max_head_dim;
+    int64_t bend_ps[3], turn_ps[3];
+} option_rows[] = {
+    /* clang-format off */
+    {8, 512, {0, 0, 0}, {2200, 2200, 2200}},
+    {16, 512, {500, 1000, 1600}, {3600, 5000, 5500}},
+    {32, 64, {1500, 2800, 5000}, {9000, 10400, 11600}},
+    {32, 512, {1500, 4500, 5000}, {9000, 10400, 11600}},
+    {64, 64, {4000, 4600, 2600}, {0, 0, 0}},
+    {64, 512, {4000, 2700, 2600}, {0, 0, 0}},
+    {128, 512, {6500, 9300, 9800}, {0, 0, 0}},
+    /* clang-format on */
+};
+
+static int64_t option_token_ps(const contract_t *contract, bool bends, bool turns) {
+    const size_t width = contract_has_16_bit_kv(contract) ? 0 : contract->kv_dtype == KERNEL_DTYPE_NVFP4 ? 2 : 1;
+    for (size_t i = 0; i < sizeof option_rows / sizeof option_rows[0]; i++)
+        if (option_rows[i].row_tile == contract->row_tile && contract->head_dim <= option_rows[i].max_head_dim)
+            return (bends ? option_rows[i].bend_ps[width] : 0) + (turns ? option_rows[i].turn_ps[width] : 0);
+    return 0;
+}
+
+/*
+ * By 51 shapes of bf16, FP8 and NVFP4 with RoPE and as many with a soft cap, an H200 (`libdecode bench --regret --rope`, `--soft-cap`;
+ * tests/unit/test_option_choice.c): what kernels with options run once for a unit holds up clusters of eight, and pairs that turn keys of 16 bits.
  */
 static struct option_times option_times(const libdecode_problem *problem, const contract_t *contract) {
-    const uint32_t bends = LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_ALIBI | LIBDECODE_FEATURE_SKIP_SOFTMAX;
+    const uint32_t bending = LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_ALIBI | LIBDECODE_FEATURE_SKIP_SOFTMAX;
+    const bool bends = problem->op == LIBDECODE_OP_BATCH_DECODE && (problem->features & bending) != 0;
     const bool turns = (problem->features & LIBDECODE_FEATURE_ROPE) != 0;
-    const bool holds_up = contract->cluster_size >= 8 && (turns || (problem->features & bends) != 0);
+    const bool holds_up = contract->cluster_size >= 8 && (turns || bends);
     const bool turns_16_bits = turns && contract_has_16_bit_kv(contract) && contract->row_tile == 8;
-    return (struct option_times){.token_ps = turns ? 2200 : 0,
+    return (struct option_times){.token_ps = option_token_ps(contract, bends, turns),
                                  .round_ns = holds_up ? 1500 : 0,
                                  .launch_ns = turns_16_bits && contract->cluster_size > 1 ? 300 : 0};
 }
@@ -360,6 +388,7 @@ bool paged_cost(const struct problem *problem, const libdecode_device *device, c
                                   .row_passes = units.row_passes,
                                   .tokens = planned.longest,
                                   .total_tokens = planned.total,
+                                  .unit_rows = smaller(units.group_size * query_tokens_of_unit(problem), contract->row_tile),
                                   .max_chunks = max_chunks(given),
                                   .min_chunk_tokens = min_chunk_tokens(problem),
                                   .further_token_ps = options.token_ps,

@@ -56,7 +56,6 @@ static inline void expect_fast_choice(const struct family *family, const struct 
         /* So that the time decides. */
         assert_int_equal(cost.passes_share_rows, is_mla);
         assert_true(is_mla || cost.row_passes == 1);
-        assert_false(cost.folds_long);
         if (cost.predicted_ns < least_ns) {
             least_ns = cost.predicted_ns;
             predicted = k;

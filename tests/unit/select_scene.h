@@ -31,6 +31,13 @@ static inline int destroy_grid(void **state) {
 
 static inline struct policy no_policy(void) { return (struct policy){.verbs = NULL}; }
 
+static inline struct policy parsed(const char *text, bool strict) {
+    struct policy policy;
+    if (policy_parse(text, "LIBDECODE_KERNEL", strict, &grid->table, &policy) != LIBDECODE_OK)
+        fail_msg("policy '%s': %s", text ? text : "", libdecode_error_message());
+    return policy;
+}
+
 /* A table over records that a test has put together; forget_table when done. */
 static inline struct kernel_table table_over(struct kernel_record *records, uint32_t *gpus, size_t count) {
     struct kernel_table table = {.records = records, .gpus = gpus, .count = count};
