@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of packaging/doc/performance.md: performance_tables.py [--write] REPORT.json...
 
-A report is what `libdecode bench --set all --json` prints; of several the median of each time counts. Prints the tables, or writes them
+A report is what `libdecode bench --set all --json` prints; of several the median of each time counts, of two the lower. Prints the tables, or writes them
 into the page, between its two marks.
 """
 
@@ -22,7 +22,7 @@ class Row:
 
     def median(self, name):
         values = [result[name] for result in self.results if result[name] is not None]
-        return statistics.median(values) if values else None
+        return statistics.median_low(values) if values else None
 
     @property
     def us(self):

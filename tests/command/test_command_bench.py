@@ -75,6 +75,7 @@ class Bench(CommandTest):
         self.assertEqual(len({row["kernel"] for row in rows}), len(rows))
         self.assertGreater(len(rows), 3)
         self.assertTrue(all(None not in row and float(row["us"]) > 0 for row in rows))
+        self.assertEqual([row["launch_us"] != "" for row in rows], [False] * (len(rows) - 1) + [True])  # what comes behind them is slower
 
     def test_without_a_read_ceiling_bench_and_demo_measure_and_say_what_is_missing(self):
         trace = pathlib.Path(folder.name) / "tiny.csv"
