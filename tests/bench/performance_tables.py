@@ -49,6 +49,16 @@ class Row:
         return text
 
 
+SHAPES = {"1x4k": "1 x 4,096", "16x4k": "16 x 4,096", "64x4k": "64 x 4,096", "128x4k": "128 x 4,096", "128x8k": "128 x 8,192", "1x32k": "1 x 32,768"}
+DTYPES = {"nvfp4": "NVFP4"}
+
+
+def named(label):
+    """A label in the words of the page: "64x4k nvfp4 page 1" is "64 x 4,096, NVFP4, page 1"."""
+    shape, kv, *rest = label.split(" ", 2)
+    return ", ".join([SHAPES[shape], DTYPES.get(kv, kv), *rest])
+
+
 def time(us):
     return "" if us is None else f"{us:.2f}" if us < 10 else f"{us:.1f}"
 
@@ -60,14 +70,14 @@ def table(head, lines):
 
 def with_ceilings(rows, with_kv):
     head = [*(["KV"] if with_kv else []), "heads", "requests x tokens", "us", "TB/s", "of the ceiling", "its copies alone, us"]
-    return table(head, [[*([row.facts["kv_dtype"]] if with_kv else []), row.heads, row.shape, row.us,
+    return table(head, [[*([DTYPES.get(row.facts["kv_dtype"], row.facts["kv_dtype"])] if with_kv else []), row.heads, row.shape, row.us,
                          f"{row.median('terabytes_per_second'):.2f}", row.share, time(row.median("page_ceiling_us"))] for row in rows])
 
 
 def by_label(rows, first, names, columns):
-    """A line for every name, of the rows whose labels are name and column."""
+    """A line for every name, of the rows whose labels are that and a column's."""
     found = {row.facts["label"]: row.us for row in rows}
-    return table([first, *columns], [[name, *(found.get(f"{name} {column}", found.get(f"{column} {name}", "")) for column in columns)]
+    return table([first, *columns], [[named(name), *(found.get(f"{name} {column}", "") for column in columns)]
                                      for name in names])
 
 
@@ -83,11 +93,20 @@ def mla(rows):
         heads, _, rest = row.facts["label"].partition(" heads ")
         shape, _, kv = rest.replace("trace ", "trace, ").replace(" bf16", "; bf16", 1).replace(" e4m3", "; e4m3", 1).partition("; ")
         lines.setdefault((heads, kv), {})[shape.rstrip(",")] = row.us
-    shapes = {"1x4k": "1 x 4,096", "16x4k": "16 x 4,096", "64x4k": "64 x 4,096", "128x4k": "128 x 4,096", "128x8k": "128 x 8,192",
+    shapes = {**{shape: SHAPES[shape] for shape in ("1x4k", "16x4k", "64x4k", "128x4k", "128x8k")},
               "ragged trace": "64 of a real trace", "uniform trace": "as many tokens evenly"}
     return table(["heads", "KV", *shapes.values()],
                  [[heads, kv.replace(" queries", ", queries"), *(found.get(shape, "") for shape in shapes)]
                   for (heads, kv), found in lines.items()])
+
+
+def sparse(rows):
+    lines = {}
+    for row in rows:
+        heads, _, rest = row.facts["label"].partition(" heads 128 of 2k ")
+        lines.setdefault(rest.replace("q_len 2", "rows of 656, two query tokens of a request"), {})[heads] = row.us
+    return table(["rows", "16 heads", "64", "128"],
+                 [[name, *(found.get(heads, "") for heads in ("16", "64", "128"))] for name, found in lines.items()])
 
 
 def drafts(rows):
@@ -96,7 +115,7 @@ def drafts(rows):
         name, _, q_len = row.facts["label"].partition(" q_len ")
         names.setdefault(name, {})[q_len] = row.us
     return table(["requests x tokens, KV", "1", "4", "8", "16"],
-                 [[name, *(found.get(q_len, "") for q_len in ("1", "4", "8", "16"))] for name, found in names.items()])
+                 [[named(name), *(found.get(q_len, "") for q_len in ("1", "4", "8", "16"))] for name, found in names.items()])
 
 
 def tables(reports):
@@ -110,12 +129,11 @@ def tables(reports):
     return "\n".join([
         "## bf16, head_dim 128\n", with_ceilings(of("standard"), False),
         "## Other formats, pages and head sizes\n", with_ceilings(of("e4m3", "nvfp4", "pages", "head_dims"), True),
-        "## Options\n\n32/8 heads, us:\n", by_label(options, "", names, ["plain", "soft cap", "ALiBi", "RoPE", "batch-invariant"]),
+        "## Options\n\n32/8 heads, us:\n", by_label(options, "requests x tokens, KV", names, ["plain", "soft cap", "ALiBi", "RoPE", "batch-invariant"]),
         "## Several query tokens\n\n64/8 heads, so 8 rows for each, us by query tokens:\n", drafts(of("drafts")),
         "## Single decode\n\nfp16, contiguous NHD, one request:\n", single(of("single")),
         "## MLA\n\nPages of 64 tokens, us:\n", mla(of("mla")),
-        "Sparse, 2,048 of 16,384 rows for each query token, us:\n",
-        table(["", "us"], [[row.facts["label"], row.us] for row in of("mla_sparse")]),
+        "Sparse, 128 requests, of whose 16,384 rows each query token names 2,048, us:\n", sparse(of("mla_sparse")),
     ])
 
 
