@@ -47,22 +47,22 @@ enum {
     /* Every further unit of a worker: less of it shows where the copies for a long one go on meanwhile. */
     CTA_ROUND_NS = 800,
     CLUSTER_ROUND_NS = 1400,
-    CLUSTER_ROUND_ROW_NS = 80, /* and each of its rows but the first eight */
-    FIRST_ROWS = 8,
-    HIDING_BYTES = 900 << 10, /* of a CTA and unit, at which half of it shows */
+    CLUSTER_ROUND_ROW_NS = 80, /* for each live row but the first ones */
+    HIDING_BYTES = 900 << 10,  /* of a CTA and unit, at which half of it shows */
+    FIRST_ROWS = 8,            /* which the times of one query token have in them */
 
     /* Workers that share a unit: the last one adds up their records. Of 64 rows and more all that have time add up slices. */
     SPLIT_NS = 1100,
     SPLIT_PART_NS = 270,
-    SPLIT_ROW_NS = 27, /* of a part, for each row of a CTA but the first eight: by bf16 with 2 to 8 query tokens, 31 shapes */
+    SPLIT_ROW_NS = 27, /* of a part, for each live row of a CTA but the first ones: by bf16 with 2 to 8 query tokens, 31 shapes */
     SHORT_READING_NS = 3500, /* cost.reads_little */
     /* What a launch takes longer for 16 rows, and for 32 where CTAs are no clusters. */
     END_16_ROWS_NS = 500,
     END_32_ROWS_ALONE_NS = 1000,
     /* Cuts beside the ends of units. */
     UNEVEN_NS = 2100,
-    WIDE_UNEVEN_NS =
-        4000, /* and more with 64 rows and more: 8 x 8,192 of NVFP4 by 128 rows 126 us by 132 CTAs, 113 by 64 pairs */
+    /* And more with 64 rows and more: 8 x 8,192 of NVFP4 by 128 rows takes 126 us by 132 CTAs, 113 by 64 pairs. */
+    WIDE_UNEVEN_NS = 4000,
 
     /*
      * What the second cache gives each SM, MB/s, where several CTAs read the same rows: as the times of MLA have it, on an H200, and on an
@@ -103,11 +103,12 @@ static const struct format {
                {KERNEL_DTYPE_NVFP4, 1600, 26000, 1840, 1100}};
 
 /*
- * Wide tiles: what an SM needs for a token with 128 dims, with pages that are copied whole and with rows one by one; how much of that for one with 64; what
- * a launch takes longer for its rows, and what it takes to share a unit (in a cluster half of it), and for each part; and what every unit takes in a pair of
- * CTAs and in a cluster of eight, by 31 shapes with 8 and 16 query tokens. By 64/8 heads with 8 and 16 query tokens, an H200: 1 to 64
- * requests of 4,096 tokens and one of 32,768; FP8 by 1,368 times of more shapes with 2 to 16, NVFP4 and single rows by 31 shapes with 2 to 16. 64 rows
- * take 250 us with 16-bit KV, 168 with e4m3 and 203 with NVFP4, 128 rows 264, 242 and 269, at the card's limit of power.
+ * Wide tiles: what an SM needs for a token with 128 dims, with pages that are copied whole and with rows one by one; how much of that for one with
+ * 64; what a launch takes longer for its rows, and what it takes to share a unit (in a cluster half of it), and for each part; and what every unit
+ * takes in a pair of CTAs and in a cluster of eight, by 31 shapes with 8 and 16 query tokens. By 64/8 heads with 8 and 16 query tokens, an H200: 1 to
+ * 64 requests of 4,096 tokens and one of 32,768; FP8 by 1,368 times of more shapes with 2 to 16, NVFP4 and single rows by 31 shapes with 2 to 16; 32
+ * rows of 16 bits, and 64 dims, by 60 shapes with 2 to 16. 64 rows take 250 us with 16-bit KV, 168 with e4m3 and 203 with NVFP4, 128 rows 264, 242
+ * and 269, at the card's limit of power.
  */
 enum kv_width { KV_16_BITS, KV_8_BITS, KV_4_BITS };
 static const struct many_rows {
