@@ -191,8 +191,9 @@ __device__ __forceinline__ auto row_map(const gqa_decode_params &params, const A
 
 __device__ __forceinline__ auto rotated_rows(const gqa_decode_params &params, const AnnouncedPiece &announced,
                                              const Place &place) {
-    return tile::RotatedRows{params.query,    row_map(params, announced), announced.rows.place,
-                             place.first_row, announced.rows.live_rows,   params.schedule.position_stride.value};
+    using Map = decltype(row_map(params, announced));
+    return tile::RotatedRows<Map>{params.query,    row_map(params, announced), announced.rows.place,
+                                  place.first_row, announced.rows.live_rows,   params.schedule.position_stride.value};
 }
 
 /* As it lies in memory. Addresses anew for every piece: kept from piece to piece they would take registers from the loop over tiles. */

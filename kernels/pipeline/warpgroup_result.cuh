@@ -63,7 +63,7 @@ struct WarpgroupResult {
 
     /* In a cluster, in the place of the tiles, at a piece's end. */
     struct LentTiles {
-        ClusterExchange::Message messages[cluster_size];
+        typename ClusterExchange::Message messages[cluster_size];
         TeamExchange teams;
     };
 
