@@ -25,11 +25,9 @@ struct bench_args {
 static const struct option bench_options[] = {
     {"--set", SETS, OPTION_WORD, offsetof(struct bench_args, set), 0, 0,
      "a list of problems instead of one; other options hold for what a problem leaves open: standard (the shapes that libdecode "
-     "is "
-     "measured by, with a ragged batch cut from a real trace), e4m3 (the same with e4m3 KV), nvfp4 (beside e4m3), pages (of 1 "
-     "and "
-     "8 tokens), head_dims (256 and 64), options (soft cap, ALiBi, RoPE, batch invariance), drafts (several query tokens of a "
-     "request), single (one request without pages), mla, mla_sparse; all (one after the other)"},
+     "is measured by, with a ragged batch cut from a real trace), e4m3 (the same with e4m3 KV), nvfp4 (beside e4m3), pages (of 1 "
+     "and 8 tokens), head_dims (256 and 64), options (soft cap, ALiBi, RoPE, batch invariance), drafts (several query tokens of "
+     "a request), single (one request without pages), mla, mla_sparse; all (one after the other)"},
     {"--accuracy", NULL, OPTION_FLAG, offsetof(struct bench_args, accuracy), 0, 0,
      "also the error of the request that is compared with the float64 reference: largest and rms, over the rms of out"},
     {"--kernel", "GLOB", OPTION_TEXT, offsetof(struct bench_args, kernel), 0, 0, "force a kernel of that name"},
@@ -294,9 +292,9 @@ const struct command bench_command = {
                 "libdecode bench --batch 1 --len 4096 --cold-start\n"
                 "libdecode bench --set standard --programmatic\n"
                 "libdecode bench --regret --workers all --points points.tsv\n",
-    .notes = "TB/s counts K and V once, with the scales of NVFP4, 1 TB = 1e12 bytes. launch and bare, of the last row, are host "
-             "times of one call in "
-             "a row of 50, through libdecode_plan_launch and through cuLaunchKernelEx alone.",
+    .notes =
+        "TB/s counts K and V once, with the scales of NVFP4, 1 TB = 1e12 bytes. launch and bare, of the last row, are host times "
+        "of one call in a row of 50, through libdecode_plan_launch and through cuLaunchKernelEx alone.",
     COMMAND_GROUPS(groups),
     .run = run,
 };

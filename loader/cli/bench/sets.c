@@ -214,9 +214,10 @@ static bool read_words(struct set_problem *problem) {
     static const struct option_group groups[] = {{"The problem", problem_options}, {"Its place in the set", row_options}};
     static const struct command command = {.name = "bench", COMMAND_GROUPS(groups)};
     void *const targets[] = {&problem->args, problem};
-    char *argv[32], *rest = NULL;
+    enum { MOST_WORDS = 32 };
+    char *argv[MOST_WORDS], *rest = NULL;
     int argc = 0;
-    for (char *word = strtok_r(problem->words, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest))
+    for (char *word = strtok_r(problem->words, " ", &rest); word != NULL && argc < MOST_WORDS; word = strtok_r(NULL, " ", &rest))
         argv[argc++] = word;
     return options_parse(&command, targets, argc, argv, NULL);
 }
