@@ -3,6 +3,7 @@
 #include "axis.h"
 
 #include "contract_kv.h"
+#include "dtype.h"
 #include "text.h"
 
 typedef struct libdecode_launch_contract contract_t;

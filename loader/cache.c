@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "dtype.h"
 #include "element.h"
 
 struct cache cache_of_k(const struct problem *problem, const libdecode_tensors *tensors) {

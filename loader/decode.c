@@ -8,6 +8,7 @@
 
 #include "context.h"
 #include "device.h"
+#include "dtype.h"
 #include "launch.h"
 
 #define VERSION_TEXT_(major, minor, patch) #major "." #minor "." #patch

@@ -8,6 +8,7 @@
 
 #include "context.h"
 #include "device.h"
+#include "dtype.h"
 #include "element.h"
 #include "families/merge_states.h"
 #include "family.h"

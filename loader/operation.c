@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "problem.h"
+#include "dtype.h"
 #include "status.h"
 
 /* ---------------------------------------------------------------------------------------------------- the operations */

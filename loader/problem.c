@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "dtype.h"
 #include "status.h"
 
 /* One "must" of libdecode.h: what it names, what was given, what is accepted. */
@@ -26,54 +27,11 @@
 /* Elements that one axis may span: three axes of 16-bit elements then stay below 2^63 bytes. */
 #define MAX_SPAN ((int64_t)1 << 60)
 
-const char *dtype_name(libdecode_dtype dtype) {
-    switch (dtype) {
-    case LIBDECODE_DTYPE_BF16:
-        return "bf16";
-    case LIBDECODE_DTYPE_FP16:
-        return "fp16";
-    case LIBDECODE_DTYPE_E4M3:
-        return "e4m3";
-    case LIBDECODE_DTYPE_NVFP4:
-        return "nvfp4";
-    case LIBDECODE_DTYPE_FP32:
-        return "fp32";
-    case LIBDECODE_DTYPE_E5M2:
-        return "e5m2";
-    case LIBDECODE_DTYPE_DEFAULT:
-        break;
-    }
-    return "?";
-}
-
-int dtype_bits(libdecode_dtype dtype) {
-    switch (dtype) {
-    case LIBDECODE_DTYPE_FP32:
-        return 32;
-    case LIBDECODE_DTYPE_BF16:
-    case LIBDECODE_DTYPE_FP16:
-        return 16;
-    case LIBDECODE_DTYPE_E4M3:
-    case LIBDECODE_DTYPE_E5M2:
-        return 8;
-    case LIBDECODE_DTYPE_NVFP4:
-        return 4;
-    case LIBDECODE_DTYPE_DEFAULT:
-        break;
-    }
-    return 0;
-}
-
 static bool is_16_bit(libdecode_dtype dtype) { return dtype == LIBDECODE_DTYPE_BF16 || dtype == LIBDECODE_DTYPE_FP16; }
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static bool is_mla(const libdecode_problem *given) { return given->op == LIBDECODE_OP_MLA_DECODE; }
-
-size_t element_bytes(libdecode_dtype dtype, int64_t elements) {
-    int bits = dtype_bits(dtype);
-    return bits >= 8 ? (size_t)elements * (size_t)(bits / 8) : (size_t)elements / (size_t)(8 / bits);
-}
 
 /* -------------------------------------------------------------------------------------------------- scalar fields */
 

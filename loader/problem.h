@@ -54,11 +54,4 @@ static inline bool problem_is_contiguous(const libdecode_problem *problem) {
 /* Of a problem with token ids page_table_request_stride and page_table_width are 0. */
 static inline bool problem_is_sparse(const libdecode_problem *problem) { return problem->sparse_top_k > 0; }
 
-/* "bf16"; "?" for a number that is no dtype. Bits per element: 16, 8, 4. */
-const char *dtype_name(libdecode_dtype dtype);
-int dtype_bits(libdecode_dtype dtype);
-
-/* Of so many adjacent elements, that fill whole bytes. */
-size_t element_bytes(libdecode_dtype dtype, int64_t elements);
-
 #endif

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "cache.h"
+#include "dtype.h"
 #include "element.h"
 #include "status.h"
 

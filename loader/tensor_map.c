@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "dtype.h"
+
 /* Of cuda.h. */
 enum {
     TENSOR_MAP_UINT8 = 0,

@@ -79,6 +79,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dtype.h"
 #include "element.h"
 #include "host_reference.h"
 #include "options.h"

@@ -11,9 +11,9 @@
 #include "bench/bench_run.h"
 #include "command.h"
 #include "device.h"
+#include "dtype.h"
 #include "element.h"
 #include "host_reference.h"
-#include "problem.h"
 #include "report.h"
 #include "terminal.h"
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "command.h"
+#include "dtype.h"
 #include "glob.h"
-#include "problem.h"
 #include "problem_args.h"
 #include "report.h"
 #include "session.h"

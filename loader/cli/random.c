@@ -4,8 +4,8 @@
 
 #include <math.h>
 
+#include "dtype.h"
 #include "element.h"
-#include "problem.h"
 
 #define TWO_PI 6.283185307179586
 

@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "axis.h"
-#include "problem.h"
+#include "dtype.h"
 #include "target.h"
 
 static void json_string(const char *text) {

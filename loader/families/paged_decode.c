@@ -6,6 +6,7 @@
 #include "paged_decode.h"
 
 #include "contract_kv.h"
+#include "dtype.h"
 #include "family.h"
 #include "select.h"
 #include "text.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "contract_kv.h"
+#include "dtype.h"
 #include "family.h"
 #include "paged_decode.h"
 #include "select.h"

@@ -16,8 +16,8 @@
 #include <string.h>
 
 #include "compare.h"
+#include "dtype.h"
 #include "element.h"
-#include "problem.h"
 
 enum { DIM = 64, PAGE = 16 };
 static const float one = 1;

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "dtype.h"
 #include "element.h"
 #include "problem.h"
 #include "random.h"

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "arbitrary.h"
+#include "dtype.h"
 #include "problem.h"
 
 #define MAX_TENSOR_BYTES ((size_t)1 << 20)

@@ -8,8 +8,8 @@
 
 #include "abi.h"
 #include "bundle_fixture.h"
+#include "dtype.h"
 #include "glob.h"
-#include "problem.h"
 
 /* The build says where the grid stands. */
 #ifndef GRID_TOML

@@ -14,8 +14,9 @@
 
 #include "bundle_fixture.h"
 #include "contract.h"
-#include "judgement.h"
 #include "decode_fixture.h"
+#include "dtype.h"
+#include "judgement.h"
 #include "select.h"
 
 static struct libdecode_launch_contract contract_for(uint32_t kv_dtype, uint32_t head_dim, uint32_t min_page_size) {

@@ -324,17 +324,6 @@ static void what_follows_from_a_problem_is_derived_once(void **state) {
     assert_int_equal(expect_accepted(&problem).kv_token_bytes, 2 * (128 / 2 + 128 / 16));
 }
 
-static void dtypes_have_names_and_widths(void **state) {
-    (void)state;
-    assert_string_equal(dtype_name(LIBDECODE_DTYPE_NVFP4), "nvfp4");
-    assert_string_equal(dtype_name((libdecode_dtype)77), "?");
-    assert_int_equal(dtype_bits(LIBDECODE_DTYPE_BF16), 16);
-    assert_int_equal(dtype_bits(LIBDECODE_DTYPE_E4M3), 8);
-    assert_int_equal(dtype_bits(LIBDECODE_DTYPE_E5M2), 8);
-    assert_int_equal(dtype_bits(LIBDECODE_DTYPE_NVFP4), 4);
-    assert_int_equal(dtype_bits((libdecode_dtype)77), 0);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_field_out_of_range_is_named_with_value_and_what_is_accepted),
@@ -347,7 +336,6 @@ int main(void) {
         cmocka_unit_test(a_head_stride_of_lengths_gives_every_kv_head_its_own_sequence),
         cmocka_unit_test(everything_that_function_1_defines_is_accepted),
         cmocka_unit_test(what_follows_from_a_problem_is_derived_once),
-        cmocka_unit_test(dtypes_have_names_and_widths),
     };
     return cmocka_run_group_tests_name("problem", tests, NULL, NULL);
 }

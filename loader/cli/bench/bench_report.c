@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "problem.h"
+#include "dtype.h"
 #include "terminal.h"
 
 void bench_report_begin(struct bench_report *report, const libdecode_device *device) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dtype.h"
 #include "element.h"
 #include "kv_batch.h"
 #include "problem.h"

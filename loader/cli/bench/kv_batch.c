@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dtype.h"
 #include "element.h"
 #include "host_reference.h"
 #include "problem.h"

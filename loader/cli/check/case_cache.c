@@ -10,6 +10,7 @@
 
 #include "case_latent_rows.h"
 #include "case_offsets.h"
+#include "dtype.h"
 #include "element.h"
 #include "problem.h"
 

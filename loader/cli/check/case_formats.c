@@ -5,6 +5,7 @@
  */
 #include "case_formats.h"
 
+#include "dtype.h"
 #include "problem.h"
 
 #define NUM_DTYPES LIBDECODE_DTYPE_NVFP4

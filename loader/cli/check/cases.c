@@ -15,6 +15,7 @@
 #include "case_offsets.h"
 #include "case_query_tokens.h"
 #include "case_token_ids.h"
+#include "dtype.h"
 #include "element.h"
 #include "problem.h"
 #include "reference.h"

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dtype.h"
 #include "element.h"
 #include "options.h"
-#include "problem.h"
 #include "random.h"
 
 #define GAP_BYTES 4096

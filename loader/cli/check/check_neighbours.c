@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dtype.h"
 #include "element.h"
 #include "forced_workers.h"
 #include "options.h"

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "context.h"
+#include "dtype.h"
 #include "element.h"
 #include "family.h"
 #include "late_rows.h"

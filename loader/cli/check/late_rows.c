@@ -7,6 +7,7 @@
 
 #include "case_cache.h"
 #include "case_offsets.h"
+#include "dtype.h"
 #include "element.h"
 #include "options.h"
 #include "problem.h"
