@@ -439,9 +439,18 @@ static int64_t round_ns(const struct libdecode_launch_contract *contract, int64_
 }
 
 /* For `tokens` tokens of one KV head and pass, one CTA alone. */
-static int64_t cta_ns(const struct libdecode_launch_contract *contract, int64_t tokens, int64_t token_bytes) {
-    int64_t ps = token_ps(contract, token_bytes);
+static int64_t cta_ns(const struct workload *work, const struct libdecode_launch_contract *contract, int64_t tokens) {
+    const int64_t ps =
+        work->token_ps > 0 ? work->token_ps : token_ps(contract, work->computed_token_bytes) + work->further_token_ps;
     return product(tokens, ps) == INT64_MAX ? product(tokens / 1000, ps) : tokens * ps / 1000;
+}
+
+/* Results of fixed chunks do not depend on the batch, and so neither may the choice of their kernel: it goes by what an SM takes for a token. */
+static int64_t rank_ns(const struct workload *work, const struct libdecode_launch_contract *contract, int64_t predicted_ns) {
+    enum { TOKENS = 1 << 20 };
+    if (work->max_chunks == 0)
+        return predicted_ns;
+    return product(cta_ns(work, contract, TOKENS), work->row_passes) / contract->ctas_per_sm;
 }
 
 /* Clusters of this size that are resident at once where a CTA fills an SM. */
@@ -483,9 +492,7 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .unit_bytes = bytes / larger(product(work->num_sequences, work->row_passes), 1),
                            .memory_ns = reading_ns,
                            .from_second_cache = from_second_cache && !contract_copies_rows(contract),
-                           .cta_ns = work->token_ps > 0 ? product(unit_tokens, work->token_ps) / 1000
-                                                        : sum(cta_ns(contract, unit_tokens, work->computed_token_bytes),
-                                                              product(unit_tokens, work->further_token_ps) / 1000),
+                           .cta_ns = cta_ns(work, contract, unit_tokens),
                            .copy_permille = contract_copies_rows(contract) ? ROW_GATHER_PERMILLE : 1000,
                            .fixed_ns = LAUNCH_NS + work->further_ns + (work->unit_ns > 0 ? 0 : end_ns(contract)),
                            .part_ns = work->part_ns > 0 ? work->part_ns : part_ns(contract, work->unit_rows),
@@ -509,15 +516,16 @@ bool cost_estimate(const struct workload *work, const libdecode_device *device, 
     if (most < 1)
         return false;
     const struct launch launch = plan_launch(work, device, contract);
-    int64_t workers = best_workers(&launch, most);
+    const int64_t workers = best_workers(&launch, most), ns = predicted_ns(&launch, workers);
     /* As much for every number of workers and every cluster size, so that one workspace serves short requests and long ones. */
     size_t records = (size_t)device->sm_count * contract->ctas_per_sm * 2 * (size_t)larger(work->max_chunks, 1);
     *ret_cost = (struct cost){.row_passes = (int32_t)smaller(work->row_passes, INT32_MAX),
                               .num_workers = (int32_t)workers,
                               .min_tiles_per_worker = (int32_t)min_tiles(launch.cluster),
-                              .predicted_ns = predicted_ns(&launch, workers),
-                              .passes_share_rows = work->passes_share_rows,
-                              .reads_little = pass_ns(work, device) < SHORT_READING_NS,
+                              .predicted_ns = ns,
+                              .rank_ns = rank_ns(work, contract, ns),
+                              .passes_share_rows = work->passes_share_rows && work->max_chunks == 0,
+                              .reads_little = work->max_chunks == 0 && pass_ns(work, device) < SHORT_READING_NS,
                               .records_bytes = records * contract->record_bytes,
                               .scratch_bytes = records * contract->scratch_bytes};
     return true;

@@ -40,11 +40,16 @@ struct workload {
 
 struct cost {
     int32_t row_passes;     /* over the KV, */
-    bool passes_share_rows; /* which it gives once */
+    bool passes_share_rows; /* which it gives once, and so few of them are no end in themselves */
     int32_t num_workers;    /* clusters (CTAs where cluster_size is 1) */
     int32_t min_tiles_per_worker;
     int64_t predicted_ns; /* at max_seq_len */
     bool reads_little;    /* a pass over all KV is so short that several of narrower tiles may be the fastest */
+    /*
+     * By which kernels are ranked that are alike but for their time: predicted_ns. With fixed chunks what does not depend on the batch: the two above
+     * are false then, and this is of a token.
+     */
+    int64_t rank_ns;
     size_t records_bytes; /* of workspace: two records a CTA, its first and its last unit may be shared; or two units' chunks */
     size_t scratch_bytes; /* likewise */
 };

@@ -52,8 +52,8 @@ static bool tiles_decide(const struct judgement *a, const struct judgement *b) {
 /*
  * Fewer passes over the KV cache first, but for MLA, whose passes share rows; then the kernel that copies pages whole (one that takes any copies row by row what
  * comes faster so). Then the narrowest row tile that manages the passes (rows beyond the group are computed for nothing, and wide tiles leave room
- * for fewer CTAs), but for rank_tile and MLA, then the kernel with the fewest options, then the predicted time. A total order: that of bundles or records never
- * decides.
+ * for fewer CTAs), but for rank_tile and MLA, then the kernel with the fewest options, then the predicted time. Where results must not depend on the batch,
+ * neither does any of that: MLA is no exception, and the time is that of a token (cost.h). A total order: that of bundles or records never decides.
  */
 static bool beats(const struct judgement *a, const struct judgement *b) {
     bool a_preferred = a->verb == POLICY_PREFER, b_preferred = b->verb == POLICY_PREFER;
@@ -70,8 +70,8 @@ static bool beats(const struct judgement *a, const struct judgement *b) {
     int a_options = num_options(a->record), b_options = num_options(b->record);
     if (a_options != b_options)
         return a_options < b_options;
-    if (a->cost.predicted_ns != b->cost.predicted_ns)
-        return a->cost.predicted_ns < b->cost.predicted_ns;
+    if (a->cost.rank_ns != b->cost.rank_ns)
+        return a->cost.rank_ns < b->cost.rank_ns;
     if (a_tile != b_tile)
         return a_tile < b_tile;
     return strcmp(a->record->name, b->record->name) < 0;
@@ -152,6 +152,9 @@ static void word_loss(const struct judgement *chosen, const struct judgement *lo
         (void)snprintf(ret_reason, REASON_BYTES, "row tile %u, the choice does with %u in as many passes", tile, chosen_tile);
     else if (num_options(loser->record) != num_options(chosen->record))
         (void)snprintf(ret_reason, REASON_BYTES, "has options, none of which this problem asks for");
+    else if (chosen->cost.rank_ns != chosen->cost.predicted_ns)
+        (void)snprintf(ret_reason, REASON_BYTES,
+                       "slower for each token; the batch, on which results must not depend, decides nothing");
     else
         (void)snprintf(ret_reason, REASON_BYTES, "predicted %d.%d us, the choice %d.%d us",
                        microseconds(loser->cost.predicted_ns), tenths(loser->cost.predicted_ns),
