@@ -21,7 +21,8 @@
  * token: out = 0 and lse = -infinity (with a sink: the sink). Equal inputs give equal bits.
  *
  * At the edges
- *  - S below 0 counts as 0, S beyond the page table (or kv_capacity_tokens) as all that it has room for: nothing outside is read.
+ *  - S below 0 counts as 0, S beyond the page table (or kv_capacity_tokens) as all that it has room for: nothing outside is read. There is
+ *    room for 2^31 - 4096 tokens of a request at most, however wide the table.
  *  - S < q_len: the first q_len - S query tokens stand before the sequence. They see nothing, whatever a draft mask says (unless
  *    query_positions places them); bit c of the others' mask rows still means draft token c, so those bits are not looked at.
  *  - A sink of +infinity: out = 0, lse = +infinity. Of -infinity: as if there were none.
@@ -370,7 +371,7 @@ typedef struct libdecode_problem {
     int32_t v_head_dim;
     int64_t query_rope_token_stride, query_rope_head_stride; /* default [tokens, num_qo_heads, head_dim - v_head_dim] */
     /*
-     * With FEATURE_CONTIGUOUS_KV, >= 0: the KV tokens that each request has room for, any number. The cache is then
+     * With FEATURE_CONTIGUOUS_KV, 0 to 2^31 - 4096: the KV tokens that each request has room for, any number. The cache is then
      * [batch_size, num_kv_heads, kv_capacity_tokens, head_dim], or in NHD [batch_size, kv_capacity_tokens, num_kv_heads, head_dim]:
      * what is said of a page is so of a request, k_page_stride is its stride, and page_size, num_pages and page_table... stay 0.
      * Rows from a request's length on never influence the result; with a length beyond the capacity none behind it is read.

@@ -12,6 +12,8 @@
 /* The limits of a problem, whatever the kernels at hand do. */
 enum { PROBLEM_MAX_HEADS = 65535, PROBLEM_MAX_PAGE_SIZE = 1024 };
 enum { PROBLEM_MAX_HEAD_DIM = 576 }; /* of MLA; other operations have less, as problem.c says */
+/* Of a request: kernels count in 32 bits, and step over its end by whole tiles, of as many teams as there are. */
+enum { PROBLEM_MAX_TOKENS = INT32_MAX - 4095 };
 
 #define ROW_ALIGNMENT_BYTES 16
 
@@ -70,8 +72,8 @@ enum { PROBLEM_MAX_HEAD_DIM = 576 }; /* of MLA; other operations have less, as p
     OTHER(v_head_dim)                                                                                                            \
     OTHER(query_rope_token_stride)                                                                                               \
     OTHER(query_rope_head_stride)                                                                                                \
-    RANGE(kv_capacity_tokens, 0, INT32_MAX, "", "")                                                                              \
-    RANGE(sparse_top_k, 0, INT32_MAX, "", "")                                                                                    \
+    RANGE(kv_capacity_tokens, 0, PROBLEM_MAX_TOKENS, "", "")                                                                     \
+    RANGE(sparse_top_k, 0, PROBLEM_MAX_TOKENS, "", "")                                                                           \
     OTHER(sparse_token_ids_stride)                                                                                               \
     RANGE(kv_row_format, 0, 2, "", " (plain, FP8_SCALED_656, NVFP4_352)")                                                        \
     OTHER(reserved)

@@ -329,6 +329,38 @@ static libdecode_status check_kv_scales(libdecode_problem *given) {
     return LIBDECODE_OK;
 }
 
+/* Steps of one stride and of the other that lie less than a row apart, so that two rows share elements. Both are checked strides. */
+static bool rows_overlap(int64_t row, int64_t head_stride, int64_t heads, int64_t token_stride, int64_t tokens) {
+    if (tokens == 0)
+        return false;
+    if ((heads > 1 && head_stride < row) || (tokens > 1 && token_stride < row))
+        return true;
+    if (heads <= 1 || tokens <= 1 || token_stride >= heads * head_stride || head_stride >= tokens * token_stride)
+        return false;
+    for (int64_t head = 1; head < heads; head++) {
+        const int64_t at = head * head_stride, token = at / token_stride;
+        if ((token < tokens && at - token * token_stride < row) || (token + 1 < tokens && (token + 1) * token_stride - at < row))
+            return true;
+    }
+    return false;
+}
+
+/* Of results, where one would be written over another. */
+static libdecode_status check_apart(const libdecode_problem *given, const char *name, int64_t row, int64_t head_stride,
+                                    int64_t token_stride) {
+    int64_t tokens = (int64_t)given->batch_size * given->q_len;
+    if ((given->features & LIBDECODE_FEATURE_QUERY_OFFSETS) != 0) /* of a request alone: the next one begins anywhere */
+        tokens = given->q_len;
+    else if ((given->features & LIBDECODE_FEATURE_RAGGED_Q) != 0) /* nobody knows here how many there are */
+        tokens = smaller(tokens, 2);
+    REQUIRE(!rows_overlap(row, head_stride, given->num_qo_heads, token_stride, tokens),
+            "problem.%s_head_stride is %lld and %s_token_stride %lld: rows of %lld elements of %d heads and %lld tokens would be "
+            "written "
+            "over each other",
+            name, (long long)head_stride, name, (long long)token_stride, (long long)row, given->num_qo_heads, (long long)tokens);
+    return LIBDECODE_OK;
+}
+
 static libdecode_status check_row_strides(libdecode_problem *given) {
     int64_t tokens = (int64_t)given->batch_size * given->q_len;
     int64_t heads = given->num_qo_heads;
@@ -345,8 +377,10 @@ static libdecode_status check_row_strides(libdecode_problem *given) {
     }
     FORWARD(check_stride("out_head_stride", heads, given->v_head_dim, out, &given->out_head_stride));
     FORWARD(check_stride("out_token_stride", tokens, heads * given->out_head_stride, out, &given->out_token_stride));
+    FORWARD(check_apart(given, "out", given->v_head_dim, given->out_head_stride, given->out_token_stride));
     FORWARD(check_stride("lse_head_stride", heads, 1, not_aligned, &given->lse_head_stride));
-    return check_stride("lse_token_stride", tokens, heads * given->lse_head_stride, not_aligned, &given->lse_token_stride);
+    FORWARD(check_stride("lse_token_stride", tokens, heads * given->lse_head_stride, not_aligned, &given->lse_token_stride));
+    return check_apart(given, "lse", 1, given->lse_head_stride, given->lse_token_stride);
 }
 
 /* Entries of a row of the page table that belong to one request, head and tensor: rows nest, so the smallest distance. */
@@ -468,8 +502,8 @@ static void derive(struct problem *problem) {
     derive_rope(problem);
     problem->kv_token_bytes = token_bytes(given);
     problem->page_table_width = page_table_width(given);
-    problem->max_tokens = (int32_t)smaller(smaller(problem->page_table_width, INT32_MAX) * given->page_size, INT32_MAX);
-    if (problem_is_sparse(given))
+    problem->max_tokens = (int32_t)smaller(smaller(problem->page_table_width, INT32_MAX) * given->page_size, PROBLEM_MAX_TOKENS);
+    if (problem_is_sparse(given)) /* of which sparse_top_k at most are counted */
         problem->max_tokens = INT32_MAX;
     if (given->kv_capacity_tokens != 0)
         problem->max_tokens = given->kv_capacity_tokens;

@@ -105,7 +105,8 @@ static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(voi
         {FIELD(seq_lens_head_stride), -1, "or more"},
         {FIELD(total_kv_tokens), -1, "0 for not known"},
         {FIELD(kv_capacity_tokens), 4097, "at most 4096"},
-        {FIELD(kv_capacity_tokens), -1, "0 to 2147483647"},
+        {FIELD(kv_capacity_tokens), -1, "0 to 2147479552"},
+        {FIELD(kv_capacity_tokens), ((int64_t)1 << 31) - 4095, "0 to 2147479552"},
         {FIELD(v_head_dim), 1, "accepted is 128, 0 for that"},
         {FIELD(query_rope_token_stride), 8, "does not know"},
         {FIELD(query_rope_head_stride), 8, "does not know"},
@@ -305,6 +306,81 @@ static void everything_that_function_1_defines_is_accepted(void **state) {
     (void)expect_accepted(&empty);
 }
 
+static void rows_of_results_that_overlap_are_refused(void **state) {
+    (void)state;
+    /* 16 requests of 32 heads of 128 unless said */
+    static const struct {
+        int32_t batch_size, q_len, heads;
+        uint32_t features;
+        int64_t head_stride, token_stride;
+        bool overlap;
+    } cases[] = {{16, 1, 32, 0, 128, 32 * 128, false},
+                 {16, 1, 32, 0, 16 * 128, 128, false}, /* the tokens of a head side by side */
+                 {16, 1, 32, 0, 16 * 128, 0, false},   /* and by default */
+                 {16, 1, 32, 0, 16 * 128 - 8, 128, true},
+                 {16, 1, 32, 0, 120, 0, true},
+                 {16, 1, 32, 0, 8, 8192, true},
+                 {16, 1, 32, 0, 128, 128, true},
+                 {16, 1, 32, 0, 128, 32 * 128 - 8, true},
+                 {1, 1, 32, 0, 128, 8, false}, /* of one token no step is taken */
+                 {1, 2, 32, 0, 128, 8, true},
+                 {16, 1, 1, 0, 8, 128, false},
+                 {2, 1, 2, 0, 3 * 128, 2 * 128, false}, /* 0 and 3, between them 2 and 5 */
+                 {3, 1, 2, 0, 3 * 128, 2 * 128, false}, /* 0 2 4 and 3 5 7 */
+                 {3, 1, 3, 0, 3 * 128, 2 * 128, false},
+                 {4, 1, 3, 0, 3 * 128, 2 * 128, true}, /* twice 3 is thrice 2 */
+                 {0, 1, 32, 0, 8, 8, false},
+                 {16, 4, 32, LIBDECODE_FEATURE_RAGGED_Q, 20 * 128, 128, false}, /* 20 tokens in all, which nobody has said */
+                 {16, 4, 32, LIBDECODE_FEATURE_RAGGED_Q, 128, 120, true},
+                 {16, 1, 32, LIBDECODE_FEATURE_QUERY_OFFSETS, 128, 8, false},
+                 {16, 2, 32, LIBDECODE_FEATURE_QUERY_OFFSETS, 128, 128, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        libdecode_problem problem = llama3_8b();
+        problem.batch_size = cases[i].batch_size;
+        problem.q_len = cases[i].q_len;
+        problem.num_qo_heads = cases[i].heads;
+        problem.num_kv_heads = 1;
+        problem.features = cases[i].features;
+        problem.out_head_stride = cases[i].head_stride;
+        problem.out_token_stride = cases[i].token_stride;
+        if (cases[i].overlap)
+            expect_refused(&problem, "problem.out_head_stride", "over each other");
+        else
+            (void)expect_accepted(&problem);
+    }
+    libdecode_problem problem = llama3_8b();
+    problem.features = LIBDECODE_FEATURE_LSE;
+    problem.lse_token_stride = 1;
+    expect_refused(&problem, "problem.lse_head_stride is 1", "over each other");
+    problem.lse_head_stride = 16;
+    (void)expect_accepted(&problem);
+}
+
+/* Beyond, what kernels count in 32 bits would wrap at the end of the last tile. */
+static void no_request_has_room_for_more_tokens_than_kernels_count(void **state) {
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.page_size = 1024;
+    problem.page_table_request_stride = (1 << 21) - 5; /* 2^31 - 5120 */
+    assert_int_equal(expect_accepted(&problem).max_tokens, 2147478528);
+    for (int width = (1 << 21) - 4; width <= 1 << 22; width = width == 1 << 21 ? 1 << 22 : width + 1) {
+        problem.page_table_request_stride = width;
+        assert_int_equal(expect_accepted(&problem).max_tokens, 2147479552);
+    }
+    problem = (libdecode_problem){.struct_size = sizeof problem,
+                                  .op = LIBDECODE_OP_MLA_DECODE,
+                                  .query_dtype = LIBDECODE_DTYPE_BF16,
+                                  .batch_size = 1,
+                                  .num_qo_heads = 16,
+                                  .head_dim = 576,
+                                  .page_size = 64,
+                                  .sparse_top_k = 2147479552};
+    problem.num_pages = 1000;
+    (void)expect_accepted(&problem);
+    problem.sparse_top_k++;
+    expect_refused(&problem, "sparse_top_k", "0 to 2147479552");
+}
+
 static void what_follows_from_a_problem_is_derived_once(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
@@ -335,6 +411,8 @@ int main(void) {
         cmocka_unit_test(the_longest_sequence_follows_from_the_page_table),
         cmocka_unit_test(a_head_stride_of_lengths_gives_every_kv_head_its_own_sequence),
         cmocka_unit_test(everything_that_function_1_defines_is_accepted),
+        cmocka_unit_test(rows_of_results_that_overlap_are_refused),
+        cmocka_unit_test(no_request_has_room_for_more_tokens_than_kernels_count),
         cmocka_unit_test(what_follows_from_a_problem_is_derived_once),
     };
     return cmocka_run_group_tests_name("problem", tests, NULL, NULL);

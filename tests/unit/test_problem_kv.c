@@ -229,8 +229,8 @@ static void contiguous_kv_is_a_page_for_each_request(void **state) {
     assert_int_equal(checked.given.k_head_stride, 128);
     assert_int_equal(checked.given.k_token_stride, 8 * 128);
     assert_int_equal(checked.given.max_seq_len, 1237);
-    problem = contiguous(INT32_MAX);
-    assert_int_equal(expect_accepted(&problem).max_tokens, INT32_MAX);
+    problem = contiguous(PROBLEM_MAX_TOKENS);
+    assert_int_equal(expect_accepted(&problem).max_tokens, PROBLEM_MAX_TOKENS);
     problem = contiguous(0);
     assert_int_equal(expect_accepted(&problem).max_tokens, 0);
 }
