@@ -95,13 +95,14 @@ static void offers_strides(const contract_t *contract, char *text) {
 const struct axis axis_kv_strides = {"K and V strides", fits_strides, asks_strides, offers_strides};
 
 /*
- * Kernels number boxes over all units (request, KV head, pass) with 31 bits. No length exceeds the width of the page table.
+ * Kernels number boxes over all units (request, KV head, pass) with 31 bits. They take no length for more than a request has room for, and an
+ * empty unit for one box.
  */
 static int64_t most_boxes(const struct problem *problem, const contract_t *contract) {
     const libdecode_problem *given = &problem->given;
-    int64_t units, tokens = given->sparse_top_k, boxes;
+    const int64_t tokens = larger(is_sparse(problem) ? given->sparse_top_k : problem->max_tokens, 1);
+    int64_t units, boxes;
     if (__builtin_mul_overflow(requests(problem) * given->num_kv_heads, paged_row_passes(problem, contract), &units) ||
-        (!is_sparse(problem) && __builtin_mul_overflow(given->page_table_request_stride, given->page_size, &tokens)) ||
         __builtin_mul_overflow(quotient_up(tokens, paged_box_tokens(problem, contract)), units, &boxes))
         return INT64_MAX;
     return boxes;

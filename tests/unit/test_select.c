@@ -320,6 +320,20 @@ static void a_batch_beyond_what_a_kernel_can_count_is_refused(void **state) {
     (void)expect_choice(&problem, &device, &policy, &grid->table);
     problem.page_table_request_stride = 1 << 22;
     expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "size of the batch", "2^31", &problem, &device, &policy, &grid->table);
+    problem.kv_capacity_tokens = 1 << 20; /* no length is more, however wide the table */
+    problem.max_seq_len = 0;
+    (void)expect_choice(&problem, &device, &policy, &grid->table);
+    problem.kv_capacity_tokens = 0;
+    problem.page_table_head_stride = 1 << 20; /* a table for each head, the heads of a request side by side */
+    problem.page_table_request_stride = 8 << 20;
+    (void)expect_choice(&problem, &device, &policy, &grid->table);
+    problem = llama3_8b();
+    problem.features = LIBDECODE_FEATURE_CONTIGUOUS_KV;
+    problem.page_size = problem.max_seq_len = 0;
+    problem.page_table_request_stride = 0;
+    problem.batch_size = 1 << 28; /* of empty units, which count, too */
+    problem.kv_capacity_tokens = 0;
+    expect_refusal(LIBDECODE_ERROR_UNSUPPORTED, "size of the batch", "2^31", &problem, &device, &policy, &grid->table);
 }
 
 /* -------------------------------------------------------------------------------------------------------- policy */
