@@ -62,7 +62,7 @@ _Static_assert(sizeof(void *) == sizeof(void (*)(void)), "POSIX: dlsym's result 
 static struct driver table;
 static _Atomic(const struct driver *) loaded_driver;
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
-static bool handles_fork;
+static atomic_bool handles_forks;
 
 /* Whether the driver runs in this process, and whether this process is the child of one where it did. */
 static atomic_bool is_started, is_forked;
@@ -143,12 +143,19 @@ static libdecode_status load_driver(void) {
                     reason ? reason : "no reason given");
     }
     FORWARD(find_calls(&table));
-    /* A library that is never closed may leave a handler behind. */
-    if (!handles_fork && pthread_atfork(NULL, NULL, note_fork) != 0)
-        return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "pthread_atfork: no memory for the handler that detects a fork; free memory");
-    handles_fork = true;
     FORWARD(start_driver(&table));
     atomic_store_explicit(&loaded_driver, &table, memory_order_release);
+    return LIBDECODE_OK;
+}
+
+/*
+ * Before the lock, which a child would find held by nobody. A library that is never closed may leave a handler behind; two that do the same, too, where
+ * threads come at once.
+ */
+static libdecode_status handle_forks(void) {
+    if (!atomic_load_explicit(&handles_forks, memory_order_acquire) && pthread_atfork(NULL, NULL, note_fork) != 0)
+        return fail(LIBDECODE_ERROR_OUT_OF_MEMORY, "pthread_atfork: no memory for the handler that detects a fork; free memory");
+    atomic_store_explicit(&handles_forks, true, memory_order_release);
     return LIBDECODE_OK;
 }
 
@@ -157,6 +164,7 @@ libdecode_status driver_get(const struct driver **ret_driver) {
         return forked("");
     const struct driver *driver = atomic_load_explicit(&loaded_driver, memory_order_acquire);
     if (!driver) {
+        FORWARD(handle_forks());
         (void)pthread_mutex_lock(&load_lock);
         driver = atomic_load_explicit(&loaded_driver, memory_order_relaxed);
         libdecode_status status = driver ? LIBDECODE_OK : load_driver();

@@ -322,6 +322,11 @@ static int has_a_driver_of_its_own(void) {
     return 0;
 }
 
+static int has_a_driver_of_its_own_in_time(void) {
+    (void)alarm(20);
+    return has_a_driver_of_its_own();
+}
+
 static int sees_init_fail(void) {
     const struct driver *driver = NULL;
     CHECK(driver_get(&driver) == LIBDECODE_ERROR_CUDA && libdecode_error_cuda_result() == UNKNOWN_RESULT);
@@ -449,6 +454,18 @@ static int race_for_the_driver(const struct fake_cuda *fake) {
     return 0;
 }
 
+/* A thread is loading the driver, and holds what the child would wait for. */
+static int fork_while_the_driver_is_loaded(const struct fake_cuda *fake) {
+    pthread_t loader;
+    const struct driver *driver = NULL;
+    fake->delay_call("cuDriverGetVersion", 300000);
+    CHECK(pthread_create(&loader, NULL, get_driver, &driver) == 0);
+    (void)usleep(100000);
+    CHECK(exit_status_of_fork(has_a_driver_of_its_own_in_time) == 0);
+    CHECK(pthread_join(loader, NULL) == 0 && driver);
+    return 0;
+}
+
 static void every_call_is_found_and_the_driver_is_initialised_once(void **state) {
     (void)state;
     assert_int_equal(run_in_child(find_every_call), 0);
@@ -493,6 +510,11 @@ static void a_fork_before_the_first_driver_call_is_named_too(void **state) {
     assert_int_equal(run_in_child(fork_before_libdecode_comes_to_the_driver), 0);
 }
 
+static void a_fork_while_the_driver_is_loaded_leaves_no_lock_behind(void **state) {
+    (void)state;
+    assert_int_equal(run_in_child(fork_while_the_driver_is_loaded), 0);
+}
+
 static void threads_that_race_for_the_driver_get_the_same_one(void **state) {
     (void)state;
     assert_int_equal(run_in_child(race_for_the_driver), 0);
@@ -516,6 +538,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_failed_call_is_described_with_the_name_of_its_result),
         cmocka_unit_test(a_fork_of_a_process_that_used_the_driver_is_told_so),
         cmocka_unit_test(a_fork_before_the_first_driver_call_is_named_too),
+        cmocka_unit_test(a_fork_while_the_driver_is_loaded_leaves_no_lock_behind),
         cmocka_unit_test(threads_that_race_for_the_driver_get_the_same_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
