@@ -19,7 +19,7 @@ const char *libdecode_version(void) {
 }
 
 /* Everything about the current device, its resident clusters included. */
-static libdecode_status device_current(libdecode_context *context, libdecode_device *ret_device) {
+static libdecode_status device_current(libdecode_context *context, struct load_site site, libdecode_device *ret_device) {
     const struct driver *driver;
     const struct known_device *device;
     uint64_t context_id;
@@ -27,7 +27,7 @@ static libdecode_status device_current(libdecode_context *context, libdecode_dev
     FORWARD(device_context_id(driver, &context_id));
     FORWARD(device_cache_get(context->devices, driver, context_id, &device));
     *ret_device = device->facts;
-    residency_find(context->residency, driver, context->modules, &context->table, device, ret_device);
+    residency_find(context->residency, driver, context->modules, &context->table, device, site, ret_device);
     return LIBDECODE_OK;
 }
 
@@ -35,7 +35,7 @@ libdecode_status libdecode_device_current(libdecode_context *context, libdecode_
     libdecode_device device;
     libdecode_status status = require_pointer(context, "context");
     if (status == LIBDECODE_OK)
-        status = device_current(context, &device);
+        status = device_current(context, no_launch, &device);
     if (status == LIBDECODE_OK)
         status = write_caller_struct(ret_device, &device, sizeof device, "libdecode_device");
     return context_result(context, status);
@@ -58,8 +58,9 @@ static void log_plan(const libdecode_plan *plan) {
                 plan->device.compute_capability, plan->selection.reason);
 }
 
+/* `site`: where the GPU is asked for its facts, if there is no `device`. */
 static libdecode_status plan_create(libdecode_context *context, const libdecode_problem *problem, const libdecode_device *device,
-                                    libdecode_plan **ret_plan) {
+                                    struct load_site site, libdecode_plan **ret_plan) {
     struct problem checked;
     libdecode_device facts;
     struct selection selection;
@@ -67,7 +68,7 @@ static libdecode_status plan_create(libdecode_context *context, const libdecode_
     if (device)
         FORWARD(device_read(device, &facts));
     else
-        FORWARD(device_current(context, &facts));
+        FORWARD(device_current(context, site, &facts));
     libdecode_verdict_function report = log_enabled(&context->log, LIBDECODE_LOG_DEBUG) ? log_verdict : NULL;
     FORWARD(context_refusal(context,
                             select_kernel(&checked, &facts, &context->policy, &context->table, report, context, &selection)));
@@ -90,7 +91,7 @@ libdecode_status libdecode_plan_create(libdecode_context *context, const libdeco
     if (status == LIBDECODE_OK)
         status = require_pointer(ret_plan, "ret_plan");
     if (status == LIBDECODE_OK)
-        status = plan_create(context, problem, device, ret_plan);
+        status = plan_create(context, problem, device, no_launch, ret_plan);
     return context_result(context, status);
 }
 
@@ -152,8 +153,7 @@ static libdecode_status prepare(const libdecode_context *context, libdecode_plan
     for (size_t i = 0; i < num_plans; i++) {
         cuda_function function;
         FORWARD(check_device(plans[i], driver, context_id));
-        FORWARD(module_function(context->modules, driver, context_id, plans[i]->selection.record, NULL, context->policy.strict, 1,
-                                &function));
+        FORWARD(module_function(context->modules, driver, context_id, plans[i]->selection.record, no_launch, &function));
     }
     return LIBDECODE_OK;
 }
@@ -161,6 +161,10 @@ static libdecode_status prepare(const libdecode_context *context, libdecode_plan
 libdecode_status libdecode_prepare(libdecode_context *context, libdecode_plan *const *plans, size_t num_plans) {
     FORWARD(require_pointer(context, "context"));
     return context_result(context, prepare(context, plans, num_plans));
+}
+
+static struct load_site launch_on(const libdecode_context *context, libdecode_stream stream) {
+    return (struct load_site){.stream = stream, .strict = context->policy.strict};
 }
 
 /* Everything up to the launch is checked before anything is loaded. */
@@ -171,8 +175,8 @@ static libdecode_status launch(libdecode_plan *plan, const struct driver *driver
     FORWARD(workspace_check(tensors->workspace, tensors->workspace_bytes, selection->workspace.bytes));
     FORWARD(check_device(plan, driver, context_id));
     FORWARD(host_lens_check(driver, selection, tensors, stream));
-    FORWARD(module_function(plan->context->modules, driver, context_id, selection->record, stream, plan->context->policy.strict,
-                            0, &function));
+    FORWARD(module_function(plan->context->modules, driver, context_id, selection->record, launch_on(plan->context, stream),
+                            &function));
     return launch_kernel(driver, &plan->problem, selection, tensors, function, stream);
 }
 
@@ -212,7 +216,9 @@ static void round_hints(libdecode_problem *problem) {
     int64_t rounded = 1, stride = problem->position_stride > 0 ? problem->position_stride : 1;
     if (problem->total_kv_tokens > 0 && problem->total_kv_tokens < INT64_MAX / 2)
         problem->total_kv_tokens = round_up(problem->total_kv_tokens);
-    if (problem->max_seq_len <= 0 || (problem->page_table_request_stride == 0 && !problem_is_contiguous(problem)))
+    const bool has_width =
+        problem->page_table_request_stride != 0 || problem_is_contiguous(problem) || problem_is_sparse(problem);
+    if (problem->max_seq_len <= 0 || !has_width)
         return;
     while (rounded < problem->max_seq_len)
         rounded *= 2;
@@ -222,7 +228,7 @@ static void round_hints(libdecode_problem *problem) {
 
 /* The remembered plan of a problem, or a new one, which is remembered. */
 static libdecode_status find_plan(libdecode_context *context, const libdecode_problem *problem, uint64_t context_id,
-                                  struct plan_use *ret_use) {
+                                  struct load_site site, struct plan_use *ret_use) {
     libdecode_problem key;
     libdecode_plan *created = NULL;
     FORWARD(problem_read(problem, &key));
@@ -230,7 +236,7 @@ static libdecode_status find_plan(libdecode_context *context, const libdecode_pr
     FORWARD(plan_memo_find(context->memo, &key, context_id, ret_use));
     if (ret_use->plan)
         return LIBDECODE_OK;
-    FORWARD(plan_create(context, &key, NULL, &created));
+    FORWARD(plan_create(context, &key, NULL, site, &created));
     libdecode_status status = plan_memo_add(context->memo, &key, context_id, created, ret_use);
     if (status != LIBDECODE_OK)
         libdecode_plan_destroy(created);
@@ -245,7 +251,7 @@ static libdecode_status decode(libdecode_context *context, const libdecode_probl
     uint64_t context_id;
     FORWARD(driver_get(&driver));
     FORWARD(device_context_id(driver, &context_id));
-    FORWARD(find_plan(context, problem, context_id, &use));
+    FORWARD(find_plan(context, problem, context_id, launch_on(context, stream), &use));
     libdecode_status status = tensors_check(&use.plan->problem, tensors, &checked);
     if (status == LIBDECODE_OK && use.plan->problem.given.batch_size > 0)
         status = launch(use.plan, driver, context_id, &checked, stream);
@@ -266,7 +272,7 @@ static libdecode_status decode_workspace_bytes(libdecode_context *context, const
     FORWARD(require_pointer(ret_bytes, "ret_bytes"));
     FORWARD(driver_get(&driver));
     FORWARD(device_context_id(driver, &context_id));
-    FORWARD(find_plan(context, problem, context_id, &use));
+    FORWARD(find_plan(context, problem, context_id, no_launch, &use));
     *ret_bytes = use.plan->selection.workspace.bytes;
     plan_memo_release(&use);
     return LIBDECODE_OK;

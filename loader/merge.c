@@ -150,7 +150,8 @@ static libdecode_status merge_states(libdecode_context *context, const libdecode
     FORWARD(device_context_id(driver, &context_id));
     FORWARD(device_cache_get(context->devices, driver, context_id, &device));
     FORWARD(find_kernel(context, device, &record));
-    FORWARD(module_function(context->modules, driver, context_id, record, stream, context->policy.strict, 0, &function));
+    FORWARD(module_function(context->modules, driver, context_id, record,
+                            (struct load_site){.stream = stream, .strict = context->policy.strict}, &function));
     if (checked.num_tokens == 0)
         return LIBDECODE_OK;
     const uint32_t num_ctas = merge_states_fill(&checked, record->kernel->contract.threads, &params);

@@ -156,7 +156,9 @@ static libdecode_status get_slot(struct cold_load *load, uint64_t context_id) {
 
 static libdecode_status cold_in_capture(const struct cold_load *load, const char *reason) {
     return fail(LIBDECODE_ERROR_COLD_IN_CAPTURE,
-                "kernel %s is not loaded yet, and %s; call libdecode_prepare for its plan before the capture begins",
+                "kernel %s is not loaded yet, and %s; before the capture begins call libdecode_prepare for its plan, or "
+                "libdecode_decode once for what it "
+                "will be asked",
                 load->record->name, reason);
 }
 
@@ -182,13 +184,13 @@ static libdecode_status load_failed(const struct cold_load *load, cuda_result re
     return driver_fail(load->driver, result, call, what);
 }
 
-static libdecode_status check_capture(struct cold_load *load, libdecode_stream stream, int strict) {
+static libdecode_status check_capture(struct cold_load *load, struct load_site site) {
     int status = 0;
-    cuda_result result = load->driver->stream_is_capturing(stream, &status);
+    cuda_result result = load->driver->stream_is_capturing(site.stream, &status);
     if (result != CUDA_RESULT_SUCCESS)
         return load_failed(load, result, "cuStreamIsCapturing");
     load->capturing = status != 0;
-    if (load->capturing && strict)
+    if (load->capturing && site.strict)
         return cold_in_capture(load, "strict forbids to load it inside a stream capture");
     return LIBDECODE_OK;
 }
@@ -295,8 +297,7 @@ static void log_load(const struct cold_load *load) {
 }
 
 libdecode_status module_function(struct module_cache *cache, const struct driver *driver, uint64_t context_id,
-                                 const struct kernel_record *record, libdecode_stream stream, int strict, int preparing,
-                                 cuda_function *ret_function) {
+                                 const struct kernel_record *record, struct load_site site, cuda_function *ret_function) {
     if (find_function(cache, context_id, record->kernel, ret_function))
         return LIBDECODE_OK;
 
@@ -307,8 +308,8 @@ libdecode_status module_function(struct module_cache *cache, const struct driver
     (void)pthread_mutex_lock(&load.slot->lock);
     libdecode_status status = LIBDECODE_OK;
     if (!find_function(cache, context_id, record->kernel, ret_function)) {
-        if (!preparing)
-            status = check_capture(&load, stream, strict);
+        if (!site.preparing)
+            status = check_capture(&load, site);
         if (status == LIBDECODE_OK)
             status = load_locked(&load, ret_function);
         loaded = status == LIBDECODE_OK;

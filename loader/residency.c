@@ -79,10 +79,10 @@ static int32_t resident_clusters(const struct driver *driver, cuda_function func
 
 /* False if no kernel can be asked with. The attributes only allow more than the kernel's own launches need. */
 static bool ask(const struct driver *driver, struct module_cache *modules, const struct kernel_table *table,
-                const struct known_device *device, int32_t ret_clusters[NUM_SIZES]) {
+                const struct known_device *device, struct load_site site, int32_t ret_clusters[NUM_SIZES]) {
     cuda_function function;
     const struct kernel_record *record = kernel_with_clusters(table, &device->facts);
-    if (!record || module_function(modules, driver, device->context_id, record, NULL, 0, 1, &function) != LIBDECODE_OK)
+    if (!record || module_function(modules, driver, device->context_id, record, site, &function) != LIBDECODE_OK)
         return false;
     const struct libdecode_launch_contract *contract = &record->kernel->contract;
     uint32_t shared_bytes = filling_shared_bytes(contract, &device->facts);
@@ -114,7 +114,8 @@ static void remember(struct residency *residency, cuda_device device, const int3
 }
 
 void residency_find(struct residency *residency, const struct driver *driver, struct module_cache *modules,
-                    const struct kernel_table *table, const struct known_device *device, libdecode_device *ret_facts) {
+                    const struct kernel_table *table, const struct known_device *device, struct load_site site,
+                    libdecode_device *ret_facts) {
     int32_t asked[NUM_SIZES] = {0};
     const int32_t *clusters = asked;
     const struct residency_entry *entry = find(atomic_load_explicit(&residency->entries, memory_order_acquire), device->handle);
@@ -123,7 +124,7 @@ void residency_find(struct residency *residency, const struct driver *driver, st
     } else {
         struct error_state saved; /* that the kernel cannot be loaded is no error of this call */
         error_save(&saved);
-        if (ask(driver, modules, table, device, asked))
+        if (ask(driver, modules, table, device, site, asked))
             remember(residency, device->handle, asked);
         error_restore(&saved);
     }

@@ -19,9 +19,11 @@ void residency_destroy(struct residency *residency);
 
 /*
  * Fills in resident_clusters_2, _4, _8 and _16 of the facts, or leaves them 0: not known, where no kernel can be asked with or
- * the driver does not say. Never fails, touches no error. Asked once per GPU, then remembered: no lock, no allocation.
+ * the driver does not say, or where `site` forbids to load one. Never fails, touches no error. Asked once per GPU, then remembered: no lock, no
+ * allocation.
  */
 void residency_find(struct residency *residency, const struct driver *driver, struct module_cache *modules,
-                    const struct kernel_table *table, const struct known_device *device, libdecode_device *ret_facts);
+                    const struct kernel_table *table, const struct known_device *device, struct load_site site,
+                    libdecode_device *ret_facts);
 
 #endif

@@ -18,8 +18,7 @@ bool instrument_open(libdecode_context *context, const libdecode_device *device,
     const struct libdecode_launch_contract *contract = &record->kernel->contract;
     uint64_t context_id;
     if (driver_get(&instrument.driver) != LIBDECODE_OK || device_context_id(instrument.driver, &context_id) != LIBDECODE_OK ||
-        module_function(context->modules, instrument.driver, context_id, record, NULL, 0, 1, &instrument.function) !=
-            LIBDECODE_OK)
+        module_function(context->modules, instrument.driver, context_id, record, no_launch, &instrument.function) != LIBDECODE_OK)
         return complain("%s", libdecode_error_message());
     instrument.threads = contract->threads;
     instrument.shared_bytes = contract->dynamic_shared_bytes;

@@ -27,7 +27,11 @@ libdecode_status function_here(struct module_cache *of, const struct driver *by,
                                libdecode_stream on, int strict, int preparing, cuda_function *ret_function) {
     uint64_t context_id;
     libdecode_status status = device_context_id(by, &context_id);
-    return status != LIBDECODE_OK ? status : module_function(of, by, context_id, record, on, strict, preparing, ret_function);
+    return status != LIBDECODE_OK
+               ? status
+               : module_function(of, by, context_id, record,
+                                 (struct load_site){.stream = on, .strict = strict != 0, .preparing = preparing != 0},
+                                 ret_function);
 }
 
 static void catch_log(void *cookie, libdecode_log_level level, const char *message) {

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bundle_fixture.h"
 #include "decode_scene.h"
 #include "device.h"
 #include "watch.h"
@@ -277,6 +278,8 @@ static void a_cold_launch_in_a_capture_works_and_under_strict_says_what_to_do(vo
     libdecode_context *strict = open_grid(LIBDECODE_OPEN_STRICT, LIBDECODE_LOG_NONE, NULL);
     fake->set_capture(stream, 1);
     expect_error(libdecode_decode(strict, &problem, &tensors, stream), LIBDECODE_ERROR_COLD_IN_CAPTURE, "libdecode_prepare");
+    assert_non_null(strstr(libdecode_error_message(), "libdecode_decode once"));
+    assert_int_equal(fake->count("cuModuleLoadData"), 0); /* nor a kernel to ask the driver with how many clusters fit */
     assert_int_equal(fake->capture(stream), 1);
     expect_ok(libdecode_decode(context, &problem, &tensors, stream));
     assert_int_equal(fake->capture(stream), 1);
@@ -370,6 +373,51 @@ static void decode_remembers_its_plan(void **state) {
     assert_int_equal(log.lines[LIBDECODE_LOG_INFO], plans + 1);
     assert_non_null(strstr(log.last[LIBDECODE_LOG_INFO], "batch_decode, batch 17, heads 32/8"));
     libdecode_close(logging);
+}
+
+/* Token ids have no page table, whose width max_seq_len could be. */
+static void a_hint_that_changes_keeps_the_plan_of_sparse_attention(void **state) {
+    (void)state;
+    struct fixture_kernel kernel = {
+        .name = "sparse_mla_decode_kvbf16_d576_r16_c1_sm90", .target = 90, .contract = fixture_contract()};
+    kernel.contract.family = KERNEL_FAMILY_SPARSE_MLA_DECODE;
+    kernel.contract.parameter_bytes = sizeof(struct sparse_mla_decode_params);
+    kernel.contract.head_dim = 576;
+    kernel.contract.max_box_tokens = 32;
+    kernel.contract.min_page_size = 1;
+    kernel.contract.flags = CONTRACT_FLAG_ROW_GATHER;
+    size_t bytes;
+    uint8_t *data = fixture_bundle(&kernel, 1, &bytes);
+    const libdecode_memory_bundle memory = {data, bytes};
+    struct log log = {0};
+    libdecode_open_options options = LIBDECODE_OPEN_OPTIONS_INIT;
+    options.flags = LIBDECODE_OPEN_IGNORE_ENVIRONMENT | LIBDECODE_OPEN_BUNDLES_ONLY;
+    options.memory_bundles = &memory;
+    options.num_memory_bundles = 1;
+    options.log_level = LIBDECODE_LOG_INFO;
+    options.log = keep_log;
+    options.log_cookie = &log;
+    libdecode_context *sparse;
+    expect_ok(libdecode_open(&options, &sparse));
+    fake->set_parameter_bytes(sizeof(struct sparse_mla_decode_params));
+    libdecode_problem problem = {.struct_size = sizeof problem,
+                                 .op = LIBDECODE_OP_MLA_DECODE,
+                                 .query_dtype = LIBDECODE_DTYPE_BF16,
+                                 .batch_size = 3,
+                                 .num_qo_heads = 16,
+                                 .head_dim = 576,
+                                 .page_size = 64,
+                                 .num_pages = 1000,
+                                 .sparse_top_k = 2048};
+    libdecode_tensors tensors = some_tensors();
+    tensors.v_cache = NULL;
+    tensors.page_table = NULL;
+    tensors.sparse_token_ids = tensors.seq_lens;
+    for (problem.max_seq_len = 4096; problem.max_seq_len > 2048; problem.max_seq_len--)
+        expect_ok(libdecode_decode(sparse, &problem, &tensors, NULL));
+    assert_int_equal(log.lines[LIBDECODE_LOG_INFO], 1);
+    libdecode_close(sparse);
+    free(data);
 }
 
 static void the_sum_of_the_lengths_may_change_with_every_step_too(void **state) {
@@ -479,6 +527,7 @@ int main(void) {
         TEST(a_cold_launch_in_a_capture_works_and_under_strict_says_what_to_do),
         TEST(the_launch_path_neither_allocates_nor_reads_the_environment),
         TEST(decode_remembers_its_plan),
+        TEST(a_hint_that_changes_keeps_the_plan_of_sparse_attention),
         TEST(the_sum_of_the_lengths_may_change_with_every_step_too),
         TEST(thousands_of_problems_are_planned_once_each),
         TEST(plans_of_cuda_contexts_that_ended_are_given_up),
