@@ -48,6 +48,7 @@ static const struct {
                 {LIBDECODE_FEATURE_BATCH_INVARIANT, "batch_invariant"},
                 {LIBDECODE_FEATURE_CONTIGUOUS_KV, "contiguous_kv"},
                 {LIBDECODE_FEATURE_QUERY_ROPE, "query_rope"},
+                {LIBDECODE_FEATURE_SPARSE_TOP_K_LENS, "sparse_top_k_lens"},
                 {LIBDECODE_FEATURE_QUERY_OFFSETS, "query_offsets"},
                 {LIBDECODE_FEATURE_KV_OFFSETS, "kv_offsets"}};
 

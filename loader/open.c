@@ -51,7 +51,8 @@ static libdecode_status read_environment(const libdecode_open_options *options, 
         return LIBDECODE_OK;
     FORWARD(environment_read(ret_environment));
     const char *path = ret_environment->bundle_path;
-    if (ret_environment->bundle_only && (!path || path[strspn(path, ":")] == '\0'))
+    const bool looks_at_path = (options->flags & LIBDECODE_OPEN_BUNDLES_ONLY) == 0;
+    if (looks_at_path && ret_environment->bundle_only && (!path || path[strspn(path, ":")] == '\0'))
         return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
                     "environment variable LIBDECODE_BUNDLE_ONLY is 1 and LIBDECODE_BUNDLE_PATH is '%s', which "
                     "leaves no bundle; set the path, or unset it",

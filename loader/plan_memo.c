@@ -121,7 +121,8 @@ static struct plan_hold *take_hold(struct plan_memo *memo) {
     atomic_init(&hold->entry, NULL);
     atomic_init(&hold->is_taken, true);
     hold->next = head;
-    while (!atomic_compare_exchange_weak_explicit(&memo->holds, &hold->next, hold, memory_order_release, memory_order_acquire))
+    /* In the one order of hold_entry, too: a writer that walks the holds finds this one before what it announces. */
+    while (!atomic_compare_exchange_weak(&memo->holds, &hold->next, hold))
         continue;
     return hold;
 }

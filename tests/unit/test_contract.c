@@ -14,11 +14,27 @@
 #include <string.h>
 
 #include "abi.h"
+#include "axis.h"
 #include "bundle_fixture.h"
 #include "contract.h"
 #include "select_scene.h"
 
 #define LATER "gqa_decode_later_sm90"
+
+/* In refusals, and in what `libdecode list` prints. */
+static void every_feature_of_a_kernel_has_a_name_of_its_own(void **state) {
+    (void)state;
+    for (uint32_t bit = LIBDECODE_FEATURE_WINDOW; bit <= LIBDECODE_FEATURE_KV_OFFSETS; bit <<= 1) {
+        if (bit == LIBDECODE_FEATURE_HOST_SEQ_LENS) { /* the loader's own */
+            assert_null(feature_name(bit));
+            continue;
+        }
+        assert_non_null(feature_name(bit));
+        for (uint32_t other = LIBDECODE_FEATURE_WINDOW; other < bit; other <<= 1)
+            if (other != LIBDECODE_FEATURE_HOST_SEQ_LENS)
+                assert_string_not_equal(feature_name(bit), feature_name(other));
+    }
+}
 
 /* One word of a contract, and what the verdict says of it. */
 static const struct {
@@ -154,6 +170,7 @@ static void what_it_knows_has_a_family(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_feature_of_a_kernel_has_a_name_of_its_own),
         cmocka_unit_test(what_this_library_does_not_know_is_not_chosen_and_says_so),
         cmocka_unit_test(where_nothing_else_is_at_hand_the_error_says_why),
         cmocka_unit_test(what_it_knows_has_a_family),

@@ -239,6 +239,8 @@ static void the_environment_adds_bundles_on_top(void **state) {
     assert_int_equal(libdecode_bundle_count(context), 1);
     assert_string_equal(bundle_of(context, KERNEL), "memory");
     libdecode_close(context);
+    (void)unsetenv("LIBDECODE_BUNDLE_PATH"); /* nobody asks for it */
+    libdecode_close(opened(&options));
 }
 
 static void a_wrong_variable_is_an_error_unless_the_environment_is_ignored(void **state) {
