@@ -209,8 +209,8 @@ typedef struct libdecode_device {
     int32_t max_shared_bytes_per_block; /* opt-in limit */
     int32_t memory_bandwidth_gbps;      /* sustained read rate, GB/s = 1e9 bytes/s; 0: unknown */
     int32_t driver_version;             /* as cuDriverGetVersion, 13000 = 13.0; 0: not checked */
-    /* Clusters of 2, 4, 8, 16 CTAs that are resident at once where a CTA fills an SM; 0: not known. Fewer than sm_count over
-     * their size, since a cluster lies within one part of the GPU. */
+    /* Clusters of 2, 4, 8, 16 CTAs that are resident at once where a CTA fills an SM; 0: not known; -1: not one is. Fewer than sm_count
+     * over their size, since a cluster lies within one part of the GPU. */
     int32_t resident_clusters_2, resident_clusters_4, resident_clusters_8, resident_clusters_16;
 } libdecode_device;
 

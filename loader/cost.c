@@ -463,8 +463,8 @@ static int64_t resident_clusters(const libdecode_device *device, uint32_t cluste
                  {8, device->resident_clusters_8},
                  {16, device->resident_clusters_16}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (sizes[i].size == cluster_size && sizes[i].known > 0)
-            return sizes[i].known;
+        if (sizes[i].size == cluster_size && sizes[i].known != 0)
+            return larger(sizes[i].known, 0);
     int64_t sms = device->sm_count;
     if (cluster_size > 2) /* what clusters leave empty, on average, as SMs come in pairs */
         sms -= sms / SMS_PER_GPC * (cluster_size - 2) / 2;

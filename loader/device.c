@@ -136,10 +136,10 @@ libdecode_status device_read(const libdecode_device *device, libdecode_device *r
     FORWARD(check_range("memory_bandwidth_gbps", read.memory_bandwidth_gbps, 0, 1 << 24));
     FORWARD(check_range("driver_version", read.driver_version, 0, 1000000));
     /* A preset whose sm_count was changed must not keep clusters that no longer fit. */
-    FORWARD(check_range("resident_clusters_2", read.resident_clusters_2, 0, read.sm_count / 2));
-    FORWARD(check_range("resident_clusters_4", read.resident_clusters_4, 0, read.sm_count / 4));
-    FORWARD(check_range("resident_clusters_8", read.resident_clusters_8, 0, read.sm_count / 8));
-    FORWARD(check_range("resident_clusters_16", read.resident_clusters_16, 0, read.sm_count / 16));
+    FORWARD(check_range("resident_clusters_2", read.resident_clusters_2, -1, read.sm_count / 2));
+    FORWARD(check_range("resident_clusters_4", read.resident_clusters_4, -1, read.sm_count / 4));
+    FORWARD(check_range("resident_clusters_8", read.resident_clusters_8, -1, read.sm_count / 8));
+    FORWARD(check_range("resident_clusters_16", read.resident_clusters_16, -1, read.sm_count / 16));
     *ret_device = read;
     return LIBDECODE_OK;
 }

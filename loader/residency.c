@@ -56,7 +56,7 @@ static uint32_t filling_shared_bytes(const struct libdecode_launch_contract *con
     return contract->dynamic_shared_bytes > half ? contract->dynamic_shared_bytes : half;
 }
 
-/* 0 if the driver does not say. */
+/* 0 if the driver does not say, -1 if it says that none fits: in a part of a GPU, say. */
 static int32_t resident_clusters(const struct driver *driver, cuda_function function, uint32_t cluster_size, uint32_t threads,
                                  uint32_t shared_bytes, int32_t sm_count) {
     struct cuda_launch_attribute attribute = {.id = CUDA_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
@@ -74,6 +74,8 @@ static int32_t resident_clusters(const struct driver *driver, cuda_function func
     int count = 0;
     if (driver->occupancy_max_active_clusters(&count, function, &config) != CUDA_RESULT_SUCCESS)
         return 0;
+    if (count == 0)
+        return -1;
     return count > 0 && count <= sm_count / (int32_t)cluster_size ? count : 0;
 }
 

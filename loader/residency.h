@@ -18,7 +18,7 @@ libdecode_status residency_create(struct residency **ret_residency);
 void residency_destroy(struct residency *residency);
 
 /*
- * Fills in resident_clusters_2, _4, _8 and _16 of the facts, or leaves them 0: not known, where no kernel can be asked with or
+ * Fills in resident_clusters_2, _4, _8 and _16 of the facts, -1 where not one fits, or leaves them 0: not known, where no kernel can be asked with or
  * the driver does not say, or where `site` forbids to load one. Never fails, touches no error. Asked once per GPU, then remembered: no lock, no
  * allocation.
  */

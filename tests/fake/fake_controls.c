@@ -233,6 +233,10 @@ __attribute__((constructor)) static void start(void) { reset(); }
 
 static void set_device_count(int count) { LOCKED(state.num_devices = count); }
 static void set_device(int ordinal, int compute_capability) { LOCKED(describe_device(ordinal, compute_capability)); }
+static void set_resident_clusters(int ordinal, unsigned cluster_size, int count) {
+    LOCKED(state.devices[ordinal].resident_clusters[__builtin_ctz(cluster_size)] = count);
+}
+
 static void set_device_attribute(int ordinal, int attribute, int value) { LOCKED(set_attribute(ordinal, attribute, value)); }
 static void set_driver_version(int version) { LOCKED(state.driver_version = version); }
 static void context_set_current(cuda_context context) { LOCKED(set_current_context(context)); }
@@ -356,6 +360,7 @@ const struct fake_cuda *fake_cuda_controls(void) {
         .set_device_count = set_device_count,
         .set_device = set_device,
         .set_device_name = set_device_name,
+        .set_resident_clusters = set_resident_clusters,
         .set_device_attribute = set_device_attribute,
         .set_driver_version = set_driver_version,
         .context_create = context_create,

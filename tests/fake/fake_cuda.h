@@ -69,6 +69,7 @@ struct fake_cuda {
     void (*set_device_count)(int count);
     void (*set_device)(int ordinal, int compute_capability);
     void (*set_device_name)(int ordinal, const char *name);
+    void (*set_resident_clusters)(int ordinal, unsigned cluster_size, int count); /* of 1, 2, 4, 8, 16 CTAs, at once */
     void (*set_device_attribute)(int ordinal, int attribute, int value); /* one never set is refused with INVALID_VALUE */
     void (*set_driver_version)(int version);                             /* 12080 = 12.8 */
 

@@ -270,6 +270,8 @@ static void no_more_clusters_are_planned_than_the_device_says_fit(void **state) 
     contract = contract_of(16);
     assert_true(cost_estimate(&work, &device, &contract, &cost));
     assert_int_equal(cost.num_workers, 7);
+    device.resident_clusters_16 = -1; /* not one */
+    assert_false(cost_estimate(&work, &device, &contract, &cost));
     device.resident_clusters_16 = 0;
     device.sm_count = 15;
     assert_false(cost_estimate(&work, &device, &contract, &cost));

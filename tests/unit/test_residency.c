@@ -103,6 +103,25 @@ static void a_driver_that_does_not_say_leaves_it_not_known_and_no_error_behind(v
     assert_int_equal(fake->count("cuOccupancyMaxActiveClusters"), 4);
 }
 
+/* As in a part of a GPU whose SMs lie apart: no kernel in such clusters could be launched. */
+static void where_no_cluster_of_a_size_fits_no_kernel_has_them(void **state) {
+    (void)state;
+    for (unsigned size = 2; size <= 16; size *= 2)
+        fake->set_resident_clusters(0, size, size == 2 ? 9 : 0);
+    libdecode_device device = current(context);
+    expect_clusters(&device, 9, -1, -1, -1);
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    for (problem.batch_size = 1; problem.batch_size < 300; problem.batch_size *= 2) {
+        libdecode_plan *plan = plan_for(&problem, NULL);
+        libdecode_plan_info info = LIBDECODE_PLAN_INFO_INIT;
+        expect_ok(libdecode_plan_get_info(plan, &info));
+        assert_true(info.cluster_size <= 2);
+        expect_ok(libdecode_plan_launch(plan, &tensors, NULL));
+        libdecode_plan_destroy(plan);
+    }
+}
+
 static void it_is_asked_inside_a_capture_without_harm(void **state) {
     (void)state;
     libdecode_stream stream = (libdecode_stream)(uintptr_t)0x55;
@@ -120,6 +139,7 @@ int main(void) {
         TEST(the_kernel_that_is_asked_with_launches_as_before),
         TEST(without_a_kernel_that_uses_clusters_it_is_not_known),
         TEST(a_driver_that_does_not_say_leaves_it_not_known_and_no_error_behind),
+        TEST(where_no_cluster_of_a_size_fits_no_kernel_has_them),
         TEST(it_is_asked_inside_a_capture_without_harm),
     };
     return cmocka_run_group_tests_name("residency", tests, create_grid, destroy_grid);
