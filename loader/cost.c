@@ -9,7 +9,8 @@
  * divide each of them evenly, are therefore the only ones worth a look, beside as many as there is room for.
  * Fitted to 1,858 times of an H200 with random pages of 16 tokens of bf16, 75 shapes with forced numbers of workers for every
  * cluster size (tests/unit/h200_workers.tsv), and 1,949 of e4m3 (37 shapes, h200_workers_e4m3.tsv): the model's choice is the
- * fastest of them, within 2 % (e4m3: 4). Before and next: families/, select.c.
+ * fastest of them, within 2 % (e4m3: 4). 64 dims in clusters, and single rows, by 109 shapes of models that people run, whole or in parts
+ * (h200_rows.tsv). Before and next: families/, select.c.
  */
 #include "cost.h"
 
@@ -30,6 +31,8 @@ enum {
 
     /* Of the time to read boxes with as many consumer warps, what single rows take. */
     ROW_GATHER_PERMILLE = 940,
+    /* Of 16 bits and up to 128 dims, in place of that, of a token's time: half of the warps compute, and these wait for memory less. */
+    ROW_GATHER_TOKEN_PERMILLE = 700,
 
     /* Of that, clusters of eight where smaller ones take longer steps. */
     SHORT_STEPS_PERMILLE = 1200,
@@ -90,17 +93,18 @@ enum {
 };
 
 /*
- * What an SM needs for a token of one KV head, and for every byte of it; of that, with 16 rows; and at the end, where nothing is
- * left to read meanwhile, for a tile that has more tokens than those of the 16-bit formats. NVFP4: with pages between 16 and 64 tokens.
+ * What an SM needs for a token of one KV head, and for every byte of it; of that, with 16 rows, and in clusters with 64 dims, whose kernels
+ * have one CTA an SM where CTAs alone have two; and at the end, where nothing is left to read meanwhile, for a tile that has more tokens than
+ * those of the 16-bit formats. NVFP4: with pages between 16 and 64 tokens.
  */
 static const struct format {
     uint32_t kv_dtype;
-    int64_t token_ps, byte_fs, rows_16_permille, end_ns;
-} formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 1050, 0},
-               {KERNEL_DTYPE_FP16, 3200, 6500, 1050, 0},
-               {KERNEL_DTYPE_E4M3, 2900, 3900, 1850, 500},
-               {KERNEL_DTYPE_E5M2, 2900, 3900, 1850, 500}, /* as e4m3: not measured */
-               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1840, 1100}};
+    int64_t token_ps, byte_fs, rows_16_permille, narrow_cluster_permille, end_ns;
+} formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 1050, 1000, 0},
+               {KERNEL_DTYPE_FP16, 3200, 6500, 1050, 1000, 0},
+               {KERNEL_DTYPE_E4M3, 2900, 3900, 1850, 1250, 500},
+               {KERNEL_DTYPE_E5M2, 2900, 3900, 1850, 1250, 500}, /* as e4m3: not measured */
+               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1840, 1550, 1100}};
 
 /*
  * Wide tiles: what an SM needs for a token with 128 dims, with pages that are copied whole and with rows one by one; how much of that for one with
@@ -376,6 +380,11 @@ static bool takes_whole_tiles(const struct libdecode_launch_contract *contract) 
     return !contract_copies_rows(contract) && contract->min_page_size >= WHOLE_TILE_PAGE_SIZE;
 }
 
+static bool gathers_light_rows(const struct libdecode_launch_contract *contract) {
+    return contract_copies_rows(contract) && contract_has_16_bit_kv(contract) && contract->head_dim <= 128 &&
+           !many_rows_of(contract);
+}
+
 /* What a CTA needs for a token. */
 static int64_t token_ps(const struct libdecode_launch_contract *contract, int64_t token_bytes) {
     const struct many_rows *many = many_rows_of(contract);
@@ -388,8 +397,12 @@ static int64_t token_ps(const struct libdecode_launch_contract *contract, int64_
         ps = ps * SHORT_STEPS_PERMILLE / 1000;
     if (takes_whole_tiles(contract))
         ps = ps * WHOLE_TILE_PERMILLE / 1000;
+    if (gathers_light_rows(contract))
+        ps = ps * ROW_GATHER_TOKEN_PERMILLE / 1000;
     if (contract->row_tile > 8)
         ps = ps * format->rows_16_permille / 1000;
+    else if (contract->head_dim < 128 && contract->cluster_size > 1 && !contract_copies_rows(contract))
+        ps = ps * format->narrow_cluster_permille / 1000;
     return ps;
 }
 
@@ -493,7 +506,8 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .memory_ns = reading_ns,
                            .from_second_cache = from_second_cache && !contract_copies_rows(contract),
                            .cta_ns = cta_ns(work, contract, unit_tokens),
-                           .copy_permille = contract_copies_rows(contract) ? ROW_GATHER_PERMILLE : 1000,
+                           .copy_permille =
+                               contract_copies_rows(contract) && !gathers_light_rows(contract) ? ROW_GATHER_PERMILLE : 1000,
                            .fixed_ns = LAUNCH_NS + work->further_ns + (work->unit_ns > 0 ? 0 : end_ns(contract)),
                            .part_ns = work->part_ns > 0 ? work->part_ns : part_ns(contract, work->unit_rows),
                            .sm_pairs = device->sm_count / 2,

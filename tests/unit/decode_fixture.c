@@ -108,12 +108,13 @@ static struct libdecode_launch_contract contract_like(const char *dtype, uint32_
     uint32_t stage_tokens = (target == 120 ? 8192 : 16384) / row_bytes;
     contract.kv_dtype = kv_dtype_of(dtype)->number;
     contract.query_dtypes = kv_dtype_of(dtype)->query_dtypes;
-    contract.consumer_warps = target == 120 || gathers_rows || head_dim > 256 ? 4 : 8;
+    const bool two_on_sm = target != 120 && !gathers_rows && head_dim == 64 && row_tile == 8 && cluster_size == 1;
+    contract.consumer_warps = target == 120 || gathers_rows || head_dim > 256 || two_on_sm ? 4 : 8;
     /* A copying warp each for K and V, four where rows come one by one; one that hands out work, one for scales. */
     contract.threads =
         32 * (contract.consumer_warps + (gathers_rows ? 8 : 2) + 1 + (contract.kv_dtype == KERNEL_DTYPE_NVFP4 ? 1 : 0));
-    contract.dynamic_shared_bytes = target == 120 ? 98304 : 180224;
-    contract.ctas_per_sm = 1;
+    contract.dynamic_shared_bytes = target == 120 ? 98304 : two_on_sm ? 77824 : 180224;
+    contract.ctas_per_sm = two_on_sm ? 2 : 1;
     contract.cluster_size = cluster_size;
     contract.out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16;
     if (contract.query_dtypes != 1u << contract.kv_dtype)
