@@ -207,7 +207,8 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, Traits::ctas_per_s
     VARIANT_NAME(const __grid_constant__ merge_states_params params) {
     ptx::wait_for_preceding_kernel();
     const int lanes = 1 << params.log2_lanes, lane = threadIdx.x & (lanes - 1);
-    const uint32_t number = (blockIdx.x * Traits::threads + threadIdx.x) >> params.log2_lanes;
+    /* Rows are counted, not lanes: these may be 2^32 and more. */
+    const uint32_t number = blockIdx.x * (Traits::threads >> params.log2_lanes) + (threadIdx.x >> params.log2_lanes);
     if (number >= params.num_rows)
         return;
     if (params.dtype == KERNEL_DTYPE_BF16)
