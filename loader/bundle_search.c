@@ -64,6 +64,8 @@ void bundle_list_close(struct bundle_list *list) {
     for (size_t i = list->count; i > 0; i--)
         bundle_close(list->bundles[i - 1]);
     free(list->bundles);
+    for (size_t i = 0; i < list->num_passed_over; i++)
+        free(list->passed_over[i]);
     free(list->passed_over);
     for (size_t i = 0; i < list->num_places; i++)
         free(list->places[i].path);
@@ -117,16 +119,22 @@ static libdecode_status add_file(struct bundle_list *list, const char *path, con
 
 /* Keeps the present error message as the reason, for whoever misses a kernel later. */
 static libdecode_status pass_over(struct bundle_list *list) {
-    const char *before = list->passed_over ? list->passed_over : "";
-    size_t bytes = strlen(before) + strlen(libdecode_error_message()) + sizeof " (passed over: )";
-    char *reasons = malloc(bytes);
-    if (!reasons)
+    char **reasons = realloc(list->passed_over, (list->num_passed_over + 1) * sizeof *reasons);
+    char *reason = strdup(libdecode_error_message());
+    list->passed_over = reasons ? reasons : list->passed_over;
+    if (!reasons || !reason) {
+        free(reason);
         return out_of_memory("the names of files that are passed over");
-    (void)snprintf(reasons, bytes, "%s (passed over: %s)", before, libdecode_error_message());
-    log_message(list->log, LIBDECODE_LOG_WARN, "passed over: %s", libdecode_error_message());
-    free(list->passed_over);
-    list->passed_over = reasons;
+    }
+    list->passed_over[list->num_passed_over++] = reason;
+    log_message(list->log, LIBDECODE_LOG_WARN, "passed over: %s", reason);
     return LIBDECODE_OK;
+}
+
+libdecode_status name_passed_over(libdecode_status status, char *const *reasons, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        (void)fail(status, "%s (passed over: %s)", libdecode_error_message(), reasons[i]);
+    return status;
 }
 
 static int is_bundle_name(const struct dirent *entry) {
@@ -190,7 +198,7 @@ libdecode_status bundle_list_add_path(struct bundle_list *list, const char *path
     if (!is_there)
         return fail(LIBDECODE_ERROR_BUNDLE_NOT_FOUND, "%s: %s cannot be found (%s); name a *.bundle file or a folder of them",
                     source, path, strerror(error));
-    size_t count = list->count, others = list->passed_over ? strlen(list->passed_over) : 0;
+    size_t count = list->count, others = list->num_passed_over;
     if (!S_ISDIR(facts.st_mode))
         return count_place(list, count, add_file(list, path, source));
     libdecode_status first_reason;
@@ -198,7 +206,8 @@ libdecode_status bundle_list_add_path(struct bundle_list *list, const char *path
     if (list->count > count)
         return LIBDECODE_OK;
     if (first_reason != LIBDECODE_OK)
-        return fail(first_reason, "%s: folder %s holds no bundle that can be used%s", source, path, list->passed_over + others);
+        return name_passed_over(fail(first_reason, "%s: folder %s holds no bundle that can be used", source, path),
+                                list->passed_over + others, list->num_passed_over - others);
     return fail(LIBDECODE_ERROR_BUNDLE_NOT_FOUND, "%s: folder %s holds no *.bundle file; name one that does", source, path);
 }
 

@@ -25,7 +25,8 @@ struct bundle_list {
     const struct log_sink *log;
     struct bundle_place *places; /* in the order in which they were looked at */
     size_t num_places;
-    char *passed_over; /* " (passed over: REASON)" for each file that was found and cannot be used; NULL: none */
+    char **passed_over; /* the reason for each file that was found and cannot be used */
+    size_t num_passed_over;
 };
 
 /*
@@ -42,6 +43,9 @@ libdecode_status bundle_list_add_path(struct bundle_list *list, const char *path
 /* Paths with ':' between them; empty ones are skipped, as PATH="$MORE:/x" makes one. */
 libdecode_status bundle_list_add_paths(struct bundle_list *list, const char *paths, const char *source);
 libdecode_status bundle_list_add_memory(struct bundle_list *list, const void *data, size_t bytes, const char *name);
+
+/* Hands `status` on; behind its message it adds " (passed over: REASON)" for each of the reasons. */
+libdecode_status name_passed_over(libdecode_status status, char *const *reasons, size_t count);
 
 void bundle_list_close(struct bundle_list *list);
 

@@ -12,9 +12,9 @@ libdecode_status context_result(const libdecode_context *context, libdecode_stat
 }
 
 libdecode_status context_refusal(const libdecode_context *context, libdecode_status status) {
-    if (status / 100 != LIBDECODE_ERROR_UNSUPPORTED / 100 || !context->passed_over)
+    if (status / 100 != LIBDECODE_ERROR_UNSUPPORTED / 100)
         return status;
-    return fail(status, "%s%s", libdecode_error_message(), context->passed_over);
+    return name_passed_over(status, context->passed_over, context->num_passed_over);
 }
 
 libdecode_status require_pointer(const void *pointer, const char *name) {

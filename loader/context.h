@@ -21,7 +21,8 @@ struct libdecode_context {
     size_t num_bundles;
     struct bundle_place *places; /* this and what follows as in struct bundle_list */
     size_t num_places;
-    char *passed_over;
+    char **passed_over;
+    size_t num_passed_over;
     struct kernel_table table;
     struct policy policy;
     struct device_cache *devices;

@@ -109,6 +109,7 @@ static libdecode_status fill_context(libdecode_context *context, const libdecode
     context->places = list.places;
     context->num_places = list.num_places;
     context->passed_over = list.passed_over;
+    context->num_passed_over = list.num_passed_over;
     FORWARD(status);
     FORWARD(kernel_table_build(context->bundles, context->num_bundles, &context->table));
 
@@ -168,7 +169,8 @@ void libdecode_close(libdecode_context *context) {
                                .count = context->num_bundles,
                                .places = context->places,
                                .num_places = context->num_places,
-                               .passed_over = context->passed_over};
+                               .passed_over = context->passed_over,
+                               .num_passed_over = context->num_passed_over};
     bundle_list_close(&list);
     free(context);
 }

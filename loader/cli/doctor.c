@@ -65,8 +65,9 @@ static void show_device(struct diagnosis *diagnosis, struct gpu *gpu, int ordina
         advise(diagnosis, false, "GPU %d (%s) is sm_%d: libdecode has kernels for sm_90, sm_100, sm_103, sm_120 and sm_121",
                ordinal, facts.name, facts.compute_capability);
     else if (num_kernels == 0)
-        advise(diagnosis, true, "no bundle here serves GPU %d (%s): install the kernels for %s, or build with -Dgpu_archs=%s",
-               ordinal, facts.name, gpu_name(bit), gpu_name(bit));
+        advise(diagnosis, true, "no bundle here%s serves GPU %d (%s): install the kernels for %s, or build with -Dgpu_archs=%s",
+               context != NULL && context->num_passed_over > 0 ? " that can be used" : "", ordinal, facts.name, gpu_name(bit),
+               gpu_name(bit));
 }
 
 /* The newest driver that one of the bundles asks for. */
@@ -164,6 +165,26 @@ static void show_places(struct diagnosis *diagnosis, const libdecode_context *co
         json_end(diagnosis->json, ']');
 }
 
+/* What was found in those places and cannot be used. `context` may be NULL. */
+static void show_passed_over(struct diagnosis *diagnosis, const libdecode_context *context) {
+    const size_t count = context != NULL ? context->num_passed_over : 0;
+    if (diagnosis->json != NULL)
+        json_begin(diagnosis->json, "passed_over", '[');
+    for (size_t index = 0; index < count; index++) {
+        const char *reason = in_option_words(context->passed_over[index]);
+        if (diagnosis->json != NULL)
+            json_text(diagnosis->json, NULL, reason);
+        else
+            show("unusable   %s", reason);
+    }
+    if (diagnosis->json != NULL)
+        json_end(diagnosis->json, ']');
+    if (count == 1)
+        advise(diagnosis, true, "a bundle that cannot be used was passed over: replace it, or take it away");
+    if (count > 1)
+        advise(diagnosis, true, "%zu bundles that cannot be used were passed over: replace them, or take them away", count);
+}
+
 static void show_bundles(struct diagnosis *diagnosis, libdecode_context *context) {
     const size_t count = context != NULL ? libdecode_bundle_count(context) : 0;
     bool verified = false;
@@ -184,12 +205,15 @@ static void show_bundles(struct diagnosis *diagnosis, libdecode_context *context
             advise(diagnosis, true, "%s", libdecode_error_message());
     } else if (context != NULL) {
         advise(diagnosis, true,
-               "no bundle was found: install the kernels, or name a folder of *.bundle with --bundle or LIBDECODE_BUNDLE_PATH");
+               "no bundle%s was found: install the kernels, or name a folder of *.bundle with --bundle or LIBDECODE_BUNDLE_PATH",
+               context->num_passed_over > 0 ? " that can be used" : "");
     }
     if (diagnosis->json != NULL)
-        json_bool(diagnosis->json, "verified", verified);
+        json_bool(diagnosis->json, "verified", verified && context->num_passed_over == 0);
     else if (count > 0)
-        printf("verified   %s\n", verified ? "every image: length, SHA-256 and headers" : "no");
+        printf("verified   %s\n", !verified                      ? "no"
+                                  : context->num_passed_over > 0 ? "every image of what can be used: length, SHA-256 and headers"
+                                                                 : "every image: length, SHA-256 and headers");
     else
         printf("bundles    none\n");
 }
@@ -273,6 +297,7 @@ static int run(int argc, char **argv) {
         printf("libdecode  %s\n", libdecode_version());
     const bool has_gpu = show_driver(&diagnosis, opened ? context : NULL);
     show_places(&diagnosis, context);
+    show_passed_over(&diagnosis, context);
     show_bundles(&diagnosis, opened ? context : NULL);
     show_environment(&diagnosis);
     int result = conclude(&diagnosis, has_gpu);
@@ -290,7 +315,8 @@ const struct command doctor_command = {
     .operands = "",
     .description =
         "Looks at the driver, the GPUs, the bundles and the environment, and says what is missing and what to do. Every "
-        "image of every bundle is decompressed, hashed and audited.",
+        "image of every bundle is decompressed, hashed and audited. A bundle in a folder that cannot be used, which the library "
+        "passes over, is named with the reason, and counts as broken.",
     .examples = "",
     .notes = "Exit codes: 0 all is well, 1 something is broken, 77 no GPU, but nothing is broken.",
     COMMAND_GROUPS(groups),

@@ -272,6 +272,24 @@ class Doctor(CommandTest):
         text = run("doctor", "--bundle", "/nowhere", bundle=None, LIBDECODE_BUNDLE_ONLY="0").stdout
         self.assertIn("looked in  /nowhere (--bundle): not there\n", text)
 
+    def test_a_damaged_bundle_in_a_folder_is_told_and_not_well(self):
+        for damaged, its_own in (("libdecode-sm90.bundle", True), ("libdecode-sm120.bundle", False)):
+            with self.subTest(damaged), tempfile.TemporaryDirectory() as folder:
+                for name in ("libdecode-sm90.bundle", "libdecode-sm120.bundle"):
+                    data = (bundles / name).read_bytes()
+                    (pathlib.Path(folder) / name).write_bytes(data[:1000] if name == damaged else data)
+                report = self.json_of(run("doctor", "--json", gpu=True, bundle=folder), FAILED)
+                self.assertEqual((report["well"], report["verified"], len(report["bundles"])), (False, False, 1))
+                (reason,) = report["passed_over"]
+                self.assertRegex(reason, rf"{folder}/{damaged}: 1000 bytes long, its header says \d+;")
+                self.assertEqual(sum("a bundle that cannot be used was passed over" in line for line in report["advice"]), 1)
+                text = self.check_run(run("doctor", gpu=True, bundle=folder), FAILED).stdout
+                self.assertRegex(text, rf"\nunusable   LIBDECODE_BUNDLE_PATH: .*/{damaged}: 1000 bytes long")
+                self.assertNotIn("All is well", text)
+                self.assertEqual("no bundle here that can be used serves GPU 0" in text, its_own)
+                self.assertNotIn("no bundle here serves", text)
+        self.assertEqual(self.json_of(run("doctor", "--json", gpu=True))["passed_over"], [])
+
 
 class Explain(CommandTest):
     def test_gpus_that_answer_alike_stand_together(self):
