@@ -138,7 +138,10 @@ static void show_answer(struct answer *answers, size_t count, bool all) {
             show_others(first, all);
         return;
     }
-    printf("  %s%s%s\n", style(stdout, STYLE_GOOD), first->choice->kernel, style(stdout, STYLE_PLAIN));
+    const bool refused = first->status != LIBDECODE_OK; /* the best at hand, and yet not good enough */
+    if (refused)
+        print_wrapped(stdout, 4, "  refused: %s", in_option_words(first->error));
+    printf("  %s%s%s\n", style(stdout, refused ? STYLE_BAD : STYLE_GOOD), first->choice->kernel, style(stdout, STYLE_PLAIN));
     if (num_alike == 0)
         print_wrapped(stdout, 6, "    %s%s", first->choice->reason, mark(first));
     for (size_t index = 0; num_alike > 0 && index < count; index++) {

@@ -309,6 +309,16 @@ class Explain(CommandTest):
         text = self.check_run(run("explain", "--gpu", "all", "--kv", "nvfp4", "--head-dim", 512), FAILED).stdout
         self.assertIn("\nB200, B300\n", text)
 
+    def test_a_kernel_that_strict_refuses_is_shown_as_refused(self):
+        arguments = ["explain", "--gpu", "sm_90", "--q-len", "16"]
+        for strict in (False, True):
+            text = self.check_run(run(*arguments, bundle=FORMATS, LIBDECODE_STRICT=str(int(strict))), FAILED if strict else PASSED).stdout
+            self.assertIn("\n  gqa_decode_kvbf16_d128_r8_p16_c1_o1_sm90\n", text)
+            refused = r"\n  refused: strict: the best kernel at hand, gqa_decode_\w+, reads the KV cache 8 times"
+            (self.assertRegex if strict else self.assertNotRegex)(text, refused)
+            _, text = run_on_terminal(*arguments, bundle=FORMATS, columns=200, LIBDECODE_STRICT=str(int(strict)))
+            self.assertEqual("\033[32mgqa_decode_" in text, not strict)
+
     def test_predictions_for_gpus_that_were_never_measured_are_marked(self):
         measured = {gpu["gpu"]: gpu["measured"] for gpu in self.json_of(run("explain", "--gpu", "all", "--json"))["gpus"]}
         self.assertEqual(measured, {"H200": True, "B200": False, "B300": False, "RTX 5090": False, "DGX Spark": False})
