@@ -174,14 +174,21 @@ const struct axis axis_q_len = {"q_len", fits_q_len, asks_q_len, offers_q_len};
 /* What kernels do nothing for: launch.c does. */
 #define FEATURES_OF_LAUNCHES ((uint32_t)LIBDECODE_FEATURE_HOST_SEQ_LENS)
 
+static uint32_t missing_features(const struct problem *problem, const contract_t *contract) {
+    return problem->given.features & ~FEATURES_OF_LAUNCHES & ~contract->features;
+}
 static bool fits_features(const struct problem *problem, const contract_t *contract) {
-    return (problem->given.features & ~FEATURES_OF_LAUNCHES & ~contract->features) == 0;
+    return missing_features(problem, contract) == 0;
 }
 static void asks_features(const struct problem *problem, char *text) {
     name_features(problem->given.features & ~FEATURES_OF_LAUNCHES, text);
 }
 static void offers_features(const contract_t *contract, char *text) { name_features(contract->features, text); }
 const struct axis axis_features = {"features", fits_features, asks_features, offers_features};
+
+void name_missing_features(const struct problem *problem, const contract_t *contract, char *text) {
+    name_features(missing_features(problem, contract), text);
+}
 
 static bool is_only_for_rope(const contract_t *contract) { return (contract->flags & CONTRACT_FLAG_ONLY_ROPE) != 0; }
 static bool asks_for_rope(const struct problem *problem) { return (problem->given.features & LIBDECODE_FEATURE_ROPE) != 0; }

@@ -33,4 +33,7 @@ struct axis {
 extern const struct axis axis_query_dtype, axis_kv_dtype, axis_out_dtype, axis_head_dim, axis_page_size, axis_q_len,
     axis_features, axis_rotation;
 
+/* Appends "soft_cap+alibi" to a text of AXIS_TEXT_BYTES: those that the problem has and the kernel has not. */
+void name_missing_features(const struct problem *problem, const struct libdecode_launch_contract *contract, char *text);
+
 #endif

@@ -63,12 +63,18 @@ static void word_contract(const struct kernel_record *record, char ret_reason[RE
     (void)snprintf(ret_reason, REASON_BYTES, "%s: this libdecode does not know that", reason);
 }
 
-/* Of the first axis that fails. */
+/* Of the first axis that fails. Of features only what is missing: those of both sides are many, and nearly the same. */
 static void word_axis(const struct problem *problem, const struct judgement *judgement, char ret_reason[REASON_BYTES]) {
     char asked[AXIS_TEXT_BYTES] = "", offered[AXIS_TEXT_BYTES] = "";
     const struct axis *axis = judgement->record->family->axes[__builtin_ctz(judgement->failing_axes)];
+    const struct libdecode_launch_contract *contract = &judgement->record->kernel->contract;
+    if (axis == &axis_features) {
+        name_missing_features(problem, contract, asked);
+        (void)snprintf(ret_reason, REASON_BYTES, "lacks %s", asked);
+        return;
+    }
     axis->asks(problem, asked);
-    axis->offers(&judgement->record->kernel->contract, offered);
+    axis->offers(contract, offered);
     (void)snprintf(ret_reason, REASON_BYTES, "%s %.60s, the problem has %.60s", axis->name, offered, asked);
 }
 

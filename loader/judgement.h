@@ -51,7 +51,7 @@ void judge(const struct question *question, size_t index, struct judgement *ret_
 /* Bits of the family's axes that the contract does not cover. */
 uint32_t judge_axes(const struct family *family, const struct problem *problem, const struct libdecode_launch_contract *contract);
 
-/* Why the kernel cannot do it ("head_dim 128, the problem has 64"); "" if it is eligible. */
+/* Why the kernel cannot do it ("head_dim 128, the problem has 64", "lacks soft_cap"); "" if it is eligible. */
 void word_judgement(const struct question *question, const struct judgement *judgement, char ret_reason[REASON_BYTES]);
 
 #endif

@@ -158,6 +158,28 @@ static void formats_and_pages_that_are_not_at_hand_are_named(void **state) {
     }
 }
 
+/* The features of both sides, ten names and more, would hide it. */
+static void of_features_a_refusal_names_those_alone_that_are_missing(void **state) {
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    struct kernel_record record = *find_record("gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90");
+    uint32_t gpus = BUNDLE_GPU_SM90;
+    struct kernel_table table = table_over(&record, &gpus, 1);
+    libdecode_problem problem = llama3_8b();
+    problem.features = LIBDECODE_FEATURE_WINDOW | LIBDECODE_FEATURE_SINKS | LIBDECODE_FEATURE_LSE | LIBDECODE_FEATURE_RAGGED_Q |
+                       LIBDECODE_FEATURE_QUERY_POSITIONS | LIBDECODE_FEATURE_HOST_SEQ_LENS;
+    problem.window_left = 100;
+    (void)expect_choice(&problem, &device, &policy, &table);
+    problem.features |= LIBDECODE_FEATURE_SOFT_CAP;
+    problem.logits_soft_cap = 30;
+    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, "nearest is gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90: lacks soft_cap;", "",
+                   &problem, &device, &policy, &table);
+    problem.features |= LIBDECODE_FEATURE_ALIBI;
+    expect_refusal(LIBDECODE_ERROR_NOT_IN_BUNDLE, ": lacks soft_cap+alibi;", "", &problem, &device, &policy, &table);
+    forget_table(&table);
+}
+
 /* The grid has a page kind of its own for what boxes cannot be: no kernel of whole pages counts as one for every page. */
 static void a_variant_of_the_grid_does_what_its_kernel_does(void **state) {
     (void)state;
@@ -350,6 +372,7 @@ int main(void) {
         cmocka_unit_test(what_only_another_bundle_would_have_is_not_in_bundle),
         cmocka_unit_test(a_small_bundle_does_not_speak_for_the_grid),
         cmocka_unit_test(formats_and_pages_that_are_not_at_hand_are_named),
+        cmocka_unit_test(of_features_a_refusal_names_those_alone_that_are_missing),
         cmocka_unit_test(a_variant_of_the_grid_does_what_its_kernel_does),
         cmocka_unit_test(kernels_of_rope_alone_serve_nobody_else),
         cmocka_unit_test(the_nearest_kernel_is_one_of_this_gpu_where_there_is_one),
