@@ -88,13 +88,15 @@ static libdecode_status fail_without_match(const struct policy_rule *rule, const
     for (size_t i = 0; i < table->count; i++)
         candidates += applies(rule, op_of(&table->records[i]));
     if (candidates == 0)
-        return fail(LIBDECODE_ERROR_OVERRIDE,
-                    "%s, item %zu: '%s' matches no kernel, because the bundles at hand hold none; install one or "
-                    "name one with LIBDECODE_BUNDLE_PATH",
-                    source, item, rule->glob);
+        return fail(
+            LIBDECODE_ERROR_OVERRIDE,
+            "%s, item %zu: '%s' matches no kernel, because the bundles at hand hold none that policies choose among; install one "
+            "or name one with LIBDECODE_BUNDLE_PATH",
+            source, item, rule->glob);
     char nearest[sizeof "; nearest: " + NUM_NEAREST * (BUNDLE_MAX_NAME_BYTES + 2)];
     nearest_names(rule, table, nearest, sizeof nearest);
-    return fail(LIBDECODE_ERROR_OVERRIDE, "%s, item %zu: '%s' matches none of the %zu kernels at hand%s (all: libdecode list)",
+    return fail(LIBDECODE_ERROR_OVERRIDE,
+                "%s, item %zu: '%s' matches none of the %zu kernels at hand that policies choose among%s (all: libdecode list)",
                 source, item, rule->glob, candidates, nearest);
 }
 

@@ -285,9 +285,9 @@ static int run(int argc, char **argv) {
     libdecode_open_options options = {.struct_size = sizeof options};
     options.bundle_paths = session.bundles.items;
     options.num_bundle_paths = session.bundles.count;
-    options.kernel_policy = session.policy;
+    options.kernel_policy = ""; /* one that libdecode_open refuses must not hide the bundles */
     const bool opened = context_open(&options, &context) == LIBDECODE_OK;
-    if (!opened)
+    if (!opened || session_check_policy(&session, context) != LIBDECODE_OK)
         advise(&diagnosis, true, "%s", in_option_words(libdecode_error_message()));
     if (session.json)
         json_begin(&json, NULL, '{');

@@ -110,8 +110,10 @@ static int run(int argc, char **argv) {
     if (mask == 0)
         return EXIT_USAGE;
     libdecode_context *context;
-    if (!session_open(&session, NULL, &context))
+    if (!session_open(&session, session.policy == NULL ? "" : NULL, &context))
         return EXIT_FAILED;
+    if (session_check_policy(&session, context) != LIBDECODE_OK) /* whose message tells people to look here */
+        complain("%s", libdecode_error_message());
     int result = print_kernels(context, &args, &globs, mask, session.json);
     libdecode_close(context);
     return result;

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "context.h"
 #include "device.h"
+#include "env.h"
 #include "option_words.h"
 
 #define MAX_PRESETS 32
@@ -32,6 +34,16 @@ bool session_open(const struct session_args *args, const char *policy, libdecode
     if (libdecode_open(&options, ret_context) != LIBDECODE_OK)
         return complain("%s", in_option_words(libdecode_error_message()));
     return true;
+}
+
+libdecode_status session_check_policy(const struct session_args *args, const libdecode_context *context) {
+    struct environment environment;
+    struct policy policy;
+    FORWARD(environment_read(&environment));
+    const char *text = args->policy != NULL ? args->policy : environment.kernel_policy;
+    FORWARD(policy_parse(text, args->policy != NULL ? "--policy" : "LIBDECODE_KERNEL", false, &context->table, &policy));
+    policy_destroy(&policy);
+    return LIBDECODE_OK;
 }
 
 int session_open_gpu(const char *command, const struct session_args *args, struct gpu *ret_gpu) {

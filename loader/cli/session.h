@@ -19,8 +19,14 @@ struct session_args {
 extern const struct option bundle_options[]; /* --bundle, --policy, --json */
 extern const struct option device_options[]; /* --device */
 
-/* A context with the bundles and the policy asked for; `policy` instead of the given one if not NULL. Prints what is wrong. */
+/* A context with the bundles and the policy asked for; `policy` instead of the given one if not NULL ("": none). Prints what is wrong. */
 bool session_open(const struct session_args *args, const char *policy, libdecode_context **ret_context);
+
+/*
+ * Whether libdecode_open would take the policy of options and environment, for whoever opened a context without it, to show what there
+ * is. Errors: those of policy_parse.
+ */
+libdecode_status session_check_policy(const struct session_args *args, const libdecode_context *context);
 
 /* A GPU with its context current: EXIT_PASSED, EXIT_NO_GPU or EXIT_FAILED, after printing why. */
 int session_open_gpu(const char *command, const struct session_args *args, struct gpu *ret_gpu);

@@ -290,6 +290,24 @@ class Doctor(CommandTest):
                 self.assertNotIn("no bundle here serves", text)
         self.assertEqual(self.json_of(run("doctor", "--json", gpu=True))["passed_over"], [])
 
+    def test_a_policy_of_the_environment_that_matches_nothing_hides_no_kernel(self):
+        error = "LIBDECODE_KERNEL, item 1: 'nope*' matches none of the "
+        kernels = self.json_of(run("list", "--json"))
+        result = run("list", "--json", LIBDECODE_KERNEL="force=nope*")
+        self.assertEqual(self.json_of(result), kernels)
+        self.assertIn(error, result.stderr)
+        number = int(re.search(r"none of the (\d+) kernels at hand that policies choose among", result.stderr)[1])
+        self.assertEqual(number, sum(kernel["name"].startswith(("gqa_", "mla_", "sparse_")) for kernel in kernels))
+        self.assertLess(number, len(kernels))
+        for arguments, variables in (([], {"LIBDECODE_KERNEL": "force=nope*"}), (["--policy", "force=nope*"], {})):
+            report = self.json_of(run("doctor", "--json", *arguments, gpu=True, **variables), FAILED)
+            self.assertEqual((report["well"], report["verified"]), (False, True))
+            self.assertGreater(report["gpus"][0]["kernels"], 0)
+            (advice,) = report["advice"]
+            self.assertIn(f"{arguments[0] if arguments else 'LIBDECODE_KERNEL'}, item 1: 'nope*' matches none", advice)
+        self.check_run(run("doctor", gpu=True, LIBDECODE_KERNEL="deny=*_c8_*"), PASSED)
+        self.assertNotIn("item", self.check_run(run("list", LIBDECODE_KERNEL="deny=*_c8_*"), PASSED).stderr)
+
 
 class Explain(CommandTest):
     def test_gpus_that_answer_alike_stand_together(self):

@@ -127,8 +127,8 @@ static void a_glob_without_a_match_names_the_nearest_kernels(void **state) {
     (void)state;
     expect_error("deny=*_c8_*,force=gqa_decode_kvbf16_d128_r9_p16_c1_o0_sm90", "item 2", "nearest: " KERNEL);
     expect_error("force=gqa_decode_kvbf16_d129_r8_p16_c1_*", "'gqa_decode_kvbf16_d129_r8_p16_c1_*'", "nearest: " KERNEL);
-    char at_hand[64];
-    (void)snprintf(at_hand, sizeof at_hand, "none of the %zu kernels at hand", grid->table.count);
+    char at_hand[80];
+    (void)snprintf(at_hand, sizeof at_hand, "none of the %zu kernels at hand that policies choose among", grid->table.count);
     expect_error("force=*_sm91", at_hand, "nearest: gqa_decode_kvbf16_d128_r128_p16_c1_o0_sm90, ");
     struct kernel_table empty = {.count = 0};
     struct policy policy;
