@@ -331,7 +331,7 @@ static const char *announcement(const struct rule *rule) {
         return "out_dtype nvfp4";
     case RULE_PAGED:
     case RULE_PAGED_REQUIRED:
-        return "pages, which a problem without LIBDECODE_FEATURE_CONTIGUOUS_KV has";
+        return "a problem without LIBDECODE_FEATURE_CONTIGUOUS_KV";
     case RULE_DENSE:
         return "a problem without sparse_top_k";
     case RULE_SPARSE:
@@ -454,6 +454,10 @@ static libdecode_status refuse_pointers(const struct operation_rules *operation,
         if (pointer && operation->pointers[i].kind == RULE_DENSE && !is_known)
             return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
                         "tensors.%s is given with problem.sparse_top_k: token ids stand in its place, leave the pointer NULL",
+                        name);
+        if (pointer && operation->pointers[i].kind == RULE_PAGED_REQUIRED && !is_known)
+            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
+                        "tensors.%s is given with LIBDECODE_FEATURE_CONTIGUOUS_KV: there are no pages, leave the pointer NULL",
                         name);
         if (pointer && !is_known)
             return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,

@@ -113,6 +113,21 @@ static void a_pointer_that_the_operation_does_not_know_is_refused_by_name(void *
     expect(check_pointers(batch_decode(), &problem, &tensors), "tensors.v_cache is NULL", "every launch needs it");
 }
 
+static void a_page_table_belongs_to_pages(void **state) {
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    const void *page_table = tensors.page_table;
+    tensors.page_table = NULL;
+    expect(check_pointers(batch_decode(), &problem, &tensors),
+           "tensors.page_table is NULL: ", ": a problem without LIBDECODE_FEATURE_CONTIGUOUS_KV needs it");
+    problem.features = LIBDECODE_FEATURE_CONTIGUOUS_KV;
+    expect(check_pointers(batch_decode(), &problem, &tensors), NULL, NULL);
+    tensors.page_table = page_table;
+    expect(check_pointers(batch_decode(), &problem, &tensors),
+           "tensors.page_table is given with LIBDECODE_FEATURE_CONTIGUOUS_KV: ", ": there are no pages, leave the pointer NULL");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_operation_is_found_by_number_and_by_name),
@@ -120,6 +135,7 @@ int main(void) {
         cmocka_unit_test(a_required_field_must_be_given),
         cmocka_unit_test(a_field_of_a_feature_needs_the_feature),
         cmocka_unit_test(a_pointer_that_the_operation_does_not_know_is_refused_by_name),
+        cmocka_unit_test(a_page_table_belongs_to_pages),
     };
     return cmocka_run_group_tests_name("operation", tests, NULL, NULL);
 }
