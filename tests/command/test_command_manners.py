@@ -184,12 +184,17 @@ class Words(CommandTest):
             (["--soft-cap", "-1"], "--soft-cap is -1 with --soft-cap"), (["--skip-softmax", "-1"], "--skip-softmax is -1"),
             (["--rope-theta", "2"], "--rope-theta is 2 without --rope: give both, or neither"),
             (["--kv", "bf16", "--query", "fp16"], "--kv is bf16 with --query fp16"), (["--out", "nvfp4"], "--out is nvfp4"),
-            (["--sf-layout", "v_interleave4"], "--sf-layout"), (["--mla", "--head-dim", "128"], "--head-dim is 128 with --mla"),
+            (["--mla", "--head-dim", "128"], "--head-dim is 128 with --mla"),
             (["--mla", "--heads", "16/2"], "--heads (KV) is 2 with --mla"), (["--position-stride", "1048576"], "--position-stride is"),
             (["--layout", "dhn"], "--layout dhn: hnd or nhd is accepted"), (["--kv", "bf15"], "bf16, fp16, e4m3, fp8, e5m2 or nvfp4"),
             (["--contiguous", "--page", "16"], "--contiguous and --page"), (["--contiguous", "--mla"], "--contiguous and --mla"),
             (["--row-gap", "8", "--mla"], "--row-gap and --mla"), (["--kv-offsets", "--kv", "nvfp4"], "--kv-offsets with --kv nvfp4"),
             (["--kv-offsets", "--mla"], "mla_decode does not know"),
+            (["--kv-row", "scaled656", "--mla"], "--kv-row is scaled656 without --sparse-top-k: give both, or neither"),
+            (["--kv-row", "nvfp352"], "--kv-row is nvfp352: batch_decode does not know"),
+            (["--kv-row", "scaled656", "--mla", "--sparse-top-k", "8", "--head-dim", "320"], "--kv-row is scaled656 with --kv e4m3"),
+            (["--mla", "--sparse-top-k", "8", "--kv", "nvfp4"], "nvfp4 with --kv-row nvfp352"),
+            (["--sf-layout", "v_interleave4"], "--sf-layout is v_interleave4 without --kv nvfp4"),
         ]:
             with self.subTest(arguments):
                 error = self.check_run(run("explain", *arguments), USAGE).stderr
