@@ -126,6 +126,22 @@ class Bench(CommandTest):
                                  (["--regret", "--workers", "some"], "all, or numbers")]:
             self.assertIn(words, self.check_run(run("bench", *arguments, gpu=True), USAGE).stderr)
 
+    def test_a_cold_start_refuses_what_it_would_ignore(self):
+        for option in (["--csv"], ["--set", "standard"], ["--kernel", "*"], ["--all-kernels"], ["--programmatic"], ["--accuracy"], ["--quiet", 5]):
+            result = self.check_run(run("bench", *SMALL, "--cold-start", *option, gpu=True), USAGE)
+            self.assertIn("--cold-start excludes", result.stderr)
+            self.assertIn(f" {option[0]}", result.stderr)
+
+    def test_csv_has_the_error_where_accuracy_is_asked_for(self):
+        for option, columns in ([], set()), (["--accuracy"], {"largest_error", "rms_error"}):
+            (row,) = csv.DictReader(io.StringIO(self.check_run(run("bench", *SMALL, "--csv", *option, gpu=True), PASSED).stdout))
+            self.assertEqual({"largest_error", "rms_error"} & set(row), columns)
+            self.assertNotIn(None, row)
+            for column in columns:
+                self.assertTrue(0 < float(row[column]) < 0.1, row)
+        (row,) = csv.DictReader(io.StringIO(run("bench", *SMALL, "--csv", "--accuracy", "--no-check", gpu=True).stdout))
+        self.assertEqual((row["largest_error"], row["rms_error"]), ("", ""))
+
     def test_programmatic_launches_are_timed_beside_plain_ones_and_beside_held_sms(self):
         result = self.check_run(run("bench", *SMALL, "--programmatic", gpu=True), PASSED)
         self.assertRegex(result.stdout, r"programmatic \d+\.\d+ us \([+-]\d+\.\d %\), history final \d+\.\d+ us \([+-]\d+\.\d %\); "

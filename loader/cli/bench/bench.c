@@ -220,6 +220,10 @@ static bool usable(const struct bench_args *args, const struct problem_args *pro
         return complain("bench: --csv and --json exclude each other");
     if (args->regret && (args->set != NULL || args->all_kernels || args->cold_start || args->csv || session->json))
         return complain("bench: --regret excludes --set, --all-kernels, --cold-start, --csv and --json; --points writes a table");
+    if (args->cold_start && (args->set != NULL || args->kernel != NULL || args->all_kernels || args->programmatic ||
+                             args->accuracy || args->quiet_percent != 0 || args->csv))
+        return complain("bench: --cold-start excludes --set, --kernel (--policy forces one), --all-kernels, --programmatic, "
+                        "--accuracy, --quiet and --csv");
     if (args->plot != NULL && (args->regret || args->cold_start))
         return complain("bench: --plot draws neither what --regret nor what --cold-start measures");
     if (!args->regret &&

@@ -13,8 +13,9 @@ void bench_report_begin(struct bench_report *report, const libdecode_device *dev
     switch (report->form) {
     case BENCH_CSV:
         printf("label,batch_size,tokens,num_qo_heads,num_kv_heads,head_dim,kv_dtype,page_size,kv_bytes,kernel,us,fastest_us,"
-               "slowest_us,terabytes_per_second,ceiling_us,percent_of_ceiling,launch_us,bare_us%s,q_len,page_ceiling_us\n",
-               report->programmatic ? ",programmatic_us,history_final_us,held_us,held_programmatic_us" : "");
+               "slowest_us,terabytes_per_second,ceiling_us,percent_of_ceiling,launch_us,bare_us%s,q_len,page_ceiling_us%s\n",
+               report->programmatic ? ",programmatic_us,history_final_us,held_us,held_programmatic_us" : "",
+               report->accuracy ? ",largest_error,rms_error" : "");
         break;
     case BENCH_JSON:
         json_begin(&report->json, NULL, '{');
@@ -33,7 +34,7 @@ void bench_report_begin(struct bench_report *report, const libdecode_device *dev
     fflush(stdout);
 }
 
-static void print_csv(const struct bench_batch *batch, const char *label, const struct bench_result *result) {
+static void print_csv(const struct bench_batch *batch, const char *label, const struct bench_result *result, bool accuracy) {
     const libdecode_problem *problem = &batch->host.problem;
     printf("%s,%d,%lld,%d,%d,%d,%s,%d,%llu,%s,%.3f,%.3f,%.3f,%.4f,", label, problem->batch_size,
            (long long)batch->host.workload->total_tokens, problem->num_qo_heads, problem->num_kv_heads, problem->head_dim,
@@ -59,6 +60,10 @@ static void print_csv(const struct bench_batch *batch, const char *label, const 
     printf(",%d,", problem->q_len);
     if (result->has_page_ceiling)
         printf("%.3f", result->page_ceiling.median_us);
+    if (accuracy && batch->num_checked > 0)
+        printf(",%.3e,%.3e", result->accuracy.largest_error, result->accuracy.rms_error);
+    else if (accuracy)
+        printf(",,");
     putchar('\n');
 }
 
@@ -155,7 +160,7 @@ void bench_report_row(struct bench_report *report, const struct bench_batch *bat
                       const struct bench_result *result) {
     switch (report->form) {
     case BENCH_CSV:
-        print_csv(batch, label, result);
+        print_csv(batch, label, result, report->accuracy);
         break;
     case BENCH_JSON:
         print_json(&report->json, batch, report->set, label, description, result);
