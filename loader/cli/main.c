@@ -37,7 +37,8 @@ static bool has_help(int argc, char **argv) {
     return false;
 }
 
-int main(int argc, char **argv) {
+/* An exit code. */
+static int run(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "help";
     if (strcmp(name, "--version") == 0) {
         printf("libdecode %s\n", libdecode_version());
@@ -55,10 +56,13 @@ int main(int argc, char **argv) {
         help_command(command);
         return EXIT_PASSED;
     }
-    int result = command->run(argc - 2, argv + 2);
-    if (fflush(stdout) != 0) {
-        perror("libdecode: standard output");
-        return EXIT_FAILED;
-    }
-    return result;
+    return command->run(argc - 2, argv + 2);
+}
+
+int main(int argc, char **argv) {
+    int result = run(argc, argv);
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return result;
+    complain("standard output: not all of it could be written");
+    return EXIT_FAILED;
 }

@@ -4,10 +4,12 @@
 import csv
 import json
 import pathlib
+import subprocess
 import unittest
 
 from command_scene import (
-    COMMANDS, FAILED, GPUS, NO_GPU, PASSED, TRACE, USAGE, CommandTest, bundles, folder, run, setUpModule, tearDownModule)
+    COMMAND, COMMANDS, FAILED, GPUS, NO_GPU, PASSED, TRACE, USAGE, CommandTest, bundles, environment_of, folder, run, setUpModule,
+    tearDownModule)
 
 
 class CommandLine(CommandTest):
@@ -28,6 +30,15 @@ class CommandLine(CommandTest):
 
     def test_version_is_printed(self):
         self.assertRegex(self.check_run(run("--version"), PASSED).stdout, r"^libdecode \d+\.\d+\.\d+\n$")
+
+    def test_what_cannot_be_written_is_an_error(self):
+        for arguments in (["help"], ["help", "bench"], ["list", "--help"], ["--version"], ["list"], ["check", "--list-cases"],
+                          ["check", "--json"]):
+            with self.subTest(arguments), open("/dev/full", "wb") as full:
+                result = subprocess.run([COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+                                        env=environment_of(False, bundles, {}))
+                self.assertEqual(result.returncode, FAILED)
+                self.assertIn("standard output", result.stderr)
 
     def test_a_misspelt_command_gets_a_suggestion(self):
         self.assertIn("'bench'", self.check_run(run("benhc"), USAGE).stderr)
