@@ -116,7 +116,7 @@ static void show_others(const struct answer *answer, bool all) {
             print_wrapped(stdout, 8, "    %c %-44s %s", verdict->eligible ? '-' : 'x', verdict->kernel, verdict->reason);
     }
     if (!all && impossible > 0)
-        printf("    x %zu more cannot do this problem here (--all says why)\n", impossible);
+        print_wrapped(stdout, 8, "    x %zu more cannot do this problem here (--all says why)", impossible);
 }
 
 /* Of this GPU, and of those behind it that answer alike. */

@@ -136,6 +136,11 @@ class Text(CommandTest):
         self.assertLessEqual(self.longest_line(narrow), 65)
         self.assertEqual(wide.split(), narrow.split())
 
+    def test_the_number_of_those_that_cannot_is_as_narrow_as_the_rest(self):
+        text = run("explain", "--gpu", "sm_90", COLUMNS="50").stdout
+        self.assertIn("more cannot do this problem", text)
+        self.assertLessEqual(self.longest_line(text), 50)
+
     def test_text_is_as_wide_as_the_terminal(self):
         for columns in (64, 110):
             _, text = run_on_terminal("help", "check", columns=columns, NO_COLOR="1")
