@@ -253,6 +253,9 @@ class Words(CommandTest):
                 self.assertIsNone(report[name])
         self.assertEqual([self.json_of(run("check", "--json"), NO_GPU)[name] for name in ("passed", "failed", "kernels")], [0, 0, []])
         self.assertEqual([self.json_of(run("bench", "--json"), NO_GPU)[name] for name in ("results", "failed")], [[], 0])
+        cases = self.json_of(run("check", "--list-cases", "--json"))
+        self.assertEqual([case["name"] for case in cases], [line.split()[0] for line in run("check", "--list-cases").stdout.splitlines()])
+        self.assertEqual({case["quick"] for case in cases}, {False, True})
         for command in ("check", "bench"):
             self.assertIn("no bundle was found", self.json_of(run(command, "--json", gpu=True, bundle=None, LIBDECODE_BUNDLE_ONLY="0"), FAILED)["error"])
         self.assertIsNone(self.json_of(run("bench", *SMALL, "--json", gpu=True))["error"])

@@ -407,11 +407,28 @@ static int check_all(struct checker *checker, const struct session_args *session
     return complete && all_passed ? EXIT_PASSED : EXIT_FAILED;
 }
 
-static int list_cases(void) {
+/* `json` NULL: text. */
+static void list_case(struct json *json, const char *name, bool quick) {
+    if (json == NULL) {
+        printf("%s%s\n", name, quick ? "  (quick)" : "");
+        return;
+    }
+    json_begin(json, NULL, '{');
+    json_text(json, "name", name);
+    json_bool(json, "quick", quick);
+    json_end(json, '}');
+}
+
+static int list_cases(bool as_json) {
+    struct json json = {0};
+    if (as_json)
+        json_begin(&json, NULL, '[');
     for (size_t index = 0; index < num_test_cases; index++)
-        printf("%s%s\n", test_cases[index].name, (test_cases[index].flags & CASE_QUICK) != 0 ? "  (quick)" : "");
+        list_case(as_json ? &json : NULL, test_cases[index].name, (test_cases[index].flags & CASE_QUICK) != 0);
     for (size_t index = 0; index < num_merge_cases; index++)
-        printf("%s  (quick)\n", merge_cases[index].name);
+        list_case(as_json ? &json : NULL, merge_cases[index].name, true);
+    if (as_json)
+        json_end(&json, ']');
     return EXIT_PASSED;
 }
 
@@ -451,7 +468,7 @@ static int run(int argc, char **argv) {
     if (!options_parse(&check_command, targets, argc, argv, &globs) || name_missing_case(args.only) != EXIT_PASSED)
         return EXIT_USAGE;
     if (args.list)
-        return list_cases();
+        return list_cases(session.json);
     if (args.repeats < 0)
         args.repeats = args.quick ? QUICK_REPEATS : DEFAULT_REPEATS;
     if (args.neighbourhoods < 0)
