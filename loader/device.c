@@ -36,7 +36,7 @@ static const struct {
     const char *capability, *name;
     int32_t compute_capability, sm_count, memory_bandwidth_gbps;
     int32_t resident_clusters[4]; /* of 2, 4, 8, 16; seen on the GPU itself, or 0 */
-    bool is_measured;             /* times of it are what the cost model was fitted to */
+    bool is_fitted;               /* times of it are what the cost model was fitted to */
 } presets[] = {{"sm_90", "H200", 90, 132, 0, {66, 30, 15, 7}, true},
                {"sm_100", "B200", 100, 148, 0, {0}, false},
                {"sm_103", "B300", 103, 148, 0, {0}, false},
@@ -81,11 +81,11 @@ static size_t find_preset(const char *name) {
     return NUM_PRESETS;
 }
 
-bool device_is_measured(const libdecode_device *device) {
+bool device_is_fitted(const libdecode_device *device) {
     for (size_t i = 0; i < NUM_PRESETS; i++) {
         const char *found = strstr(device->name, presets[i].name);
         const size_t length = strlen(presets[i].name);
-        if (presets[i].is_measured && presets[i].compute_capability == device->compute_capability &&
+        if (presets[i].is_fitted && presets[i].compute_capability == device->compute_capability &&
             presets[i].sm_count == device->sm_count && found && (found == device->name || found[-1] == ' ') &&
             (found[length] == '\0' || found[length] == ' '))
             return true;

@@ -24,7 +24,7 @@ libdecode_status device_compare(const libdecode_device *planned, const libdecode
 enum { DEVICE_NUM_CAPABILITIES = 5 };
 const char *device_preset_name(size_t index);
 
-/* Whether the cost model was fitted to times of such a GPU. What it predicts for another one was computed, and never seen. */
-bool device_is_measured(const libdecode_device *device);
+/* Whether the cost model was fitted to times of such a GPU. What it predicts for another one follows from its data sheet. */
+bool device_is_fitted(const libdecode_device *device);
 
 #endif

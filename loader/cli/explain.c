@@ -105,7 +105,7 @@ static bool alike(const struct answer *left, const struct answer *right) {
 
 /* --------------------------------------------------------------------------------------------------------------- text */
 
-static const char *mark(const struct answer *answer) { return device_is_measured(&answer->device) ? "" : " [never measured]"; }
+static const char *mark(const struct answer *answer) { return device_is_fitted(&answer->device) ? "" : " [fitted to an H200]"; }
 
 static void show_others(const struct answer *answer, bool all) {
     size_t impossible = 0;
@@ -155,18 +155,17 @@ static void show_answer(struct answer *answers, size_t count, bool all) {
 }
 
 static void show_answers(struct answer *answers, size_t count, bool all) {
-    bool is_measured = true;
+    bool is_fitted = true;
     for (size_t index = 0; index < count; index++) {
-        is_measured = is_measured && (answers[index].choice == NULL || device_is_measured(&answers[index].device));
+        is_fitted = is_fitted && (answers[index].choice == NULL || device_is_fitted(&answers[index].device));
         if (!answers[index].is_shown)
             show_answer(&answers[index], count - index, all);
     }
-    if (!is_measured) {
+    if (!is_fitted) {
         putchar('\n');
-        print_wrapped(
-            stdout, 0,
-            "[never measured]: what is predicted follows from the data sheet of that GPU, by a model that was fitted to "
-            "times of an H200.");
+        print_wrapped(stdout, 0,
+                      "[fitted to an H200]: the model that predicts was fitted to times of an H200 only; of that GPU it knows "
+                      "the data sheet.");
     }
 }
 
@@ -177,7 +176,7 @@ static void print_answer(struct json *json, const struct answer *answer) {
     json_begin(json, NULL, '{');
     json_text(json, "gpu", answer->device.name);
     json_integer(json, "compute_capability", answer->device.compute_capability);
-    json_bool(json, "measured", device_is_measured(&answer->device));
+    json_bool(json, "model_fitted", device_is_fitted(&answer->device));
     json_begin(json, "candidates", '[');
     for (size_t index = 0; index < answer->count; index++) {
         const struct kept_verdict *verdict = &answer->verdicts[index];

@@ -327,7 +327,7 @@ class Explain(CommandTest):
         text = run("explain", "--gpu", "all").stdout
         self.assertEqual(re.findall(r"^\S.*$", text, re.MULTILINE)[1:4], ["H200", "B200, B300", "RTX 5090, DGX Spark"])
         for name in ("RTX 5090", "DGX Spark"):
-            self.assertRegex(text, rf"\n    {name}: predicted \d+\.\d us .* \[never measured\]\n")
+            self.assertRegex(text, rf"\n    {name}: predicted \d+\.\d us .* \[fitted to an H200\]\n")
         self.assertEqual(text.count("_r8_p16_c2_o0_sm120"), 1)
         # another choice for one of the two
         text = run("explain", "--gpu", "all", "--batch", 1, "--len", 8000, "--heads", "32/8").stdout
@@ -350,11 +350,13 @@ class Explain(CommandTest):
             _, text = run_on_terminal(*arguments, bundle=FORMATS, columns=200, LIBDECODE_STRICT=str(int(strict)))
             self.assertEqual("\033[32mgqa_decode_" in text, not strict)
 
-    def test_predictions_for_gpus_that_were_never_measured_are_marked(self):
-        measured = {gpu["gpu"]: gpu["measured"] for gpu in self.json_of(run("explain", "--gpu", "all", "--json"))["gpus"]}
-        self.assertEqual(measured, {"H200": True, "B200": False, "B300": False, "RTX 5090": False, "DGX Spark": False})
+    def test_predictions_for_gpus_that_the_model_was_not_fitted_to_are_marked(self):
+        fitted = {gpu["gpu"]: gpu["model_fitted"] for gpu in self.json_of(run("explain", "--gpu", "all", "--json"))["gpus"]}
+        self.assertEqual(fitted, {"H200": True, "B200": False, "B300": False, "RTX 5090": False, "DGX Spark": False})
         for name, mark in (("H200", False), ("H100", True), ("GH200", True)):
-            self.assertEqual("[never measured]" in run("explain", "--gpu", name).stdout, mark)
+            text = run("explain", "--gpu", name).stdout
+            self.assertEqual("[fitted to an H200]\n" in text and "\n[fitted to an H200]: " in text, mark)
+            self.assertNotIn("measured", text)
 
 
 class Contiguous(CommandTest):

@@ -190,7 +190,7 @@ static void gpus_are_known_by_their_names(void **state) {
         assert_int_equal(device.compute_capability, rows[i].compute_capability);
         assert_int_equal(device.sm_count, rows[i].sm_count);
         assert_int_equal(device.memory_bandwidth_gbps, rows[i].memory_bandwidth_gbps);
-        assert_int_equal(device_is_measured(&device), strcmp(rows[i].name, "H200") == 0);
+        assert_int_equal(device_is_fitted(&device), strcmp(rows[i].name, "H200") == 0);
     }
     size_t count = 0;
     for (; device_preset_name(count); count++)
@@ -201,9 +201,9 @@ static void gpus_are_known_by_their_names(void **state) {
     for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++)
         expect_error(libdecode_device_preset(strangers[i], &device), LIBDECODE_ERROR_INVALID_ARGUMENT, "names of GPUs like H200");
     strcpy(device.name, "NVIDIA H200");
-    assert_true(device_is_measured(&device));
+    assert_true(device_is_fitted(&device));
     strcpy(device.name, "NVIDIA GH200 480GB");
-    assert_false(device_is_measured(&device));
+    assert_false(device_is_fitted(&device));
 }
 
 static void a_device_filled_in_by_hand_is_checked(void **state) {
