@@ -16,7 +16,9 @@
 #define MAX_NAME_BYTES 64 /* of a name that may be a slip of the pen */
 
 const struct environment_variable environment_variables[] = {
-    {"LIBDECODE_KERNEL", "force=GLOB, prefer=GLOB, deny=GLOB, separated by commas"},
+    {"LIBDECODE_KERNEL",
+     "[op:]force=GLOB, prefer=GLOB or deny=GLOB, several with commas between them: of them the last that matches a "
+     "kernel decides about it; op is batch_decode or mla_decode, without it a rule is for both"},
     {"LIBDECODE_BUNDLE_PATH", "more bundles: files or folders, separated by colons"},
     {"LIBDECODE_BUNDLE_ONLY", "1: only those"},
     {"LIBDECODE_LOG", "error, warn, info or debug, on standard error"},

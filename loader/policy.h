@@ -4,7 +4,7 @@
  *
  *     policy = item {"," item}        item = [op ":"] verb "=" glob        verb = "force" | "prefer" | "deny"
  *
- * op is "batch_decode"; without one, a rule holds for every op. '*' and '?' of a glob match as in a shell. The last rule
+ * op is "batch_decode" or "mla_decode"; without one, a rule holds for every op. '*' and '?' of a glob match as in a shell. The last rule
  * that matches a kernel decides about it. "force": only such kernels may run; "prefer": they win over all others whenever one
  * of them can run; "deny": they never run.
  */

@@ -89,7 +89,7 @@ void help_overview(void) {
         snprintf(code, sizeof code, "%d", exit_codes[index].code);
         print_entry(CODE_COLUMN, code, exit_codes[index].meaning);
     }
-    print_heading("Environment (all of it can also be said by options)");
+    print_heading("Environment");
     for (const struct environment_variable *variable = environment_variables; variable->name != NULL; variable++)
         print_entry(NAME_COLUMN, variable->name, variable->meaning);
 }

@@ -128,8 +128,9 @@ const struct command list_command = {
     .description =
         "Shows every kernel of the bundles at hand, those of a GLOB if one is given. A name says everything: "
         "gqa_decode_kvbf16_d128_r8_p16_c1_o0_sm90 is the family gqa_decode, bf16 KV, head_dim 128, 8 query rows to a pass, pages "
-        "of 16 tokens and more, clusters of 1, none of the options that few launches ask for (o1: soft cap, ALiBi, RoPE, "
-        "skip-softmax), compiled for the sm_90 family. It is also the kernel's symbol in profilers.",
+        "of 16 tokens and more, clusters of 1, none of the options that few launches ask for (o1: soft cap, ALiBi, skip-softmax "
+        "and RoPE; o2: offsets of requests; o3: as o1 without RoPE; o4: RoPE, and nothing but RoPE), compiled for the sm_90 "
+        "family. It is also the kernel's symbol in profilers.",
     .examples = "libdecode list --gpu sm_121 --kv bf16\n"
                 "libdecode list '*_d64_*' --json\n",
     .notes = "",

@@ -16,7 +16,8 @@ const struct option bundle_options[] = {
     {"--bundle", "PATH", OPTION_TEXTS, offsetof(struct session_args, bundles), 0, 0,
      "a bundle, or a folder of bundles, over those that are found anyway; may be given several times"},
     {"--policy", "RULES", OPTION_TEXT, offsetof(struct session_args, policy), 0, 0,
-     "as LIBDECODE_KERNEL, and instead of it: force=GLOB, prefer=GLOB, deny=GLOB, separated by commas"},
+     "as LIBDECODE_KERNEL, and instead of it: [op:]force=GLOB, prefer=GLOB or deny=GLOB, several with commas between them: of "
+     "them the last that matches a kernel decides about it"},
     {"--json", NULL, OPTION_FLAG, offsetof(struct session_args, json), 0, 0, "JSON on standard output"},
     {0},
 };

@@ -80,6 +80,15 @@ class Manual(CommandTest):
         for word in ("77", "LIBDECODE_BUNDLE_PATH", "NO_COLOR", "COLUMNS"):
             self.assertIn(word, self.page("libdecode"))
 
+    def test_pages_and_help_tell_what_options_of_a_name_are_and_how_policies_read(self):
+        for text in (run("help", "list").stdout, self.page("libdecode-list")):
+            for word in ("o1: ", "o2: ", "o3: ", "o4: "):
+                self.assertIn(word, text)
+        for text in (run("help").stdout, self.page("libdecode"), run("help", "explain").stdout, self.page("libdecode-explain")):
+            self.assertIn("[op:]force=GLOB", text)
+            self.assertIn("the last that matches a kernel decides", text)
+        self.assertNotIn("can also be said by options", run("help").stdout)  # three of them cannot
+
     @unittest.skipIf(MANDOC is None, "no mandoc")
     def test_pages_are_clean(self):
         for page in sorted(MANUAL.glob("*.1")):
