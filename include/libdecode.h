@@ -194,7 +194,10 @@ typedef struct libdecode_open_options {
  */
 LIBDECODE_API libdecode_status libdecode_open(const libdecode_open_options *options, libdecode_context **ret_context);
 
-/* Unloads every module and frees the context; destroy its plans before. NULL is allowed. */
+/*
+ * Unloads every module and frees the context; destroy its plans before. No launch may be in flight then, and no CUDA graph that has
+ * captured one may be replayed afterwards: its kernels are gone with the modules. NULL is allowed.
+ */
 LIBDECODE_API void libdecode_close(libdecode_context *context);
 
 /* ------------------------------------------------------------------------------------------------------------- device */
@@ -214,12 +217,16 @@ typedef struct libdecode_device {
     int32_t resident_clusters_2, resident_clusters_4, resident_clusters_8, resident_clusters_16;
 } libdecode_device;
 
-/* The device of the calling thread's current CUDA context. Errors: NO_DRIVER, DRIVER_TOO_OLD, NO_DEVICE, CUDA, FORKED. */
+/*
+ * The device of the calling thread's current CUDA context. The first call on a GPU may load one kernel into that context, to ask the
+ * driver how many clusters fit; so may libdecode_plan_create with device NULL, and libdecode_decode_workspace_bytes.
+ * Errors: INVALID_ARGUMENT, STRUCT_SIZE, NO_DRIVER, DRIVER_TOO_OLD, NO_DEVICE, CUDA, FORKED, OUT_OF_MEMORY.
+ */
 LIBDECODE_API libdecode_status libdecode_device_current(libdecode_context *context, libdecode_device *ret_device);
 
 /* Typical facts for "sm_90" (H200), "sm_100" (B200), "sm_103" (B300), "sm_120" (RTX 5090), "sm_121" (DGX Spark), or of a GPU by its
  * name: also "H100", "H100 NVL", "H100 PCIe", "H20", "GH200", "GB200", "GB300", "RTX 5080", "RTX PRO 6000", "GB10".
- * Error: INVALID_ARGUMENT. */
+ * Errors: INVALID_ARGUMENT, STRUCT_SIZE. */
 LIBDECODE_API libdecode_status libdecode_device_preset(const char *name, libdecode_device *ret_device);
 
 /* ------------------------------------------------------------------------------------------------------------ problem */
@@ -520,7 +527,8 @@ LIBDECODE_API libdecode_status libdecode_workspace_init(libdecode_context *conte
 
 /*
  * Loads what the plans need into the current CUDA context, so that launches find it ready; call it before capturing.
- * Errors: WRONG_DEVICE, BUNDLE_DAMAGED (an image fails its hash or audit), IO, 4xx, FORKED, OUT_OF_MEMORY.
+ * Errors: INVALID_ARGUMENT, WRONG_DEVICE, BUNDLE_DAMAGED (an image fails its hash or audit), IO, 4xx, COLD_IN_CAPTURE (a capture has
+ * begun already), FORKED, OUT_OF_MEMORY.
  */
 LIBDECODE_API libdecode_status libdecode_prepare(libdecode_context *context, libdecode_plan *const *plans, size_t num_plans);
 
@@ -528,23 +536,27 @@ LIBDECODE_API libdecode_status libdecode_prepare(libdecode_context *context, lib
  * Enqueues one kernel; with FEATURE_HOST_SEQ_LENS a copy before it and a memset behind it. After the first launch (or libdecode_prepare)
  * it neither allocates, locks, reads files, logs nor synchronises, and may be captured. Lengths, page table, positions and device scales are read on the device when the
  * kernel runs; the host scalars are those of this call.
- * Errors: INVALID_ARGUMENT, STRUCT_SIZE, WORKSPACE_TOO_SMALL, WRONG_DEVICE, COLD_IN_CAPTURE, 3xx, 4xx, FORKED.
+ * Errors: INVALID_ARGUMENT, STRUCT_SIZE, WORKSPACE_TOO_SMALL, WRONG_DEVICE, COLD_IN_CAPTURE, 3xx, 4xx, FORKED, OUT_OF_MEMORY.
  */
 LIBDECODE_API libdecode_status libdecode_plan_launch(libdecode_plan *plan, const libdecode_tensors *tensors,
                                                      libdecode_stream stream);
 
 /*
  * libdecode_plan_create (for the current device) and libdecode_plan_launch in one; the plan is remembered in the context,
- * so later calls with an equal problem cost a hash and a comparison more than libdecode_plan_launch, and take no lock. Both hints
- * are rounded up before, so that a growing batch keeps its plan: max_seq_len to a power of two, where the page table has its
- * width given; total_kv_tokens to a quarter of one. Thousands of problems are remembered; beyond that the plans of CUDA contexts
- * that have ended make room, then the one that was used longest ago.
+ * so later calls with an equal problem cost a hash and a comparison more than libdecode_plan_launch, and take no lock; they allocate
+ * only where more threads are in this call at once than ever before. Both hints are rounded up before, so that a growing batch keeps its
+ * plan: max_seq_len to a power of two, where the page table has its width given; total_kv_tokens to a quarter of one. Thousands of
+ * problems are remembered; beyond that the plans of CUDA contexts that have ended make room, then the one that was used longest ago.
  * Errors: those of the two.
  */
 LIBDECODE_API libdecode_status libdecode_decode(libdecode_context *context, const libdecode_problem *problem,
                                                 const libdecode_tensors *tensors, libdecode_stream stream);
 
-/* Workspace that libdecode_decode needs for this problem on the current device. Errors: as libdecode_plan_create. */
+/*
+ * Workspace that libdecode_decode needs for this problem on the current device. It changes with shapes, the batch among them, and with
+ * hints, and may become smaller: for one that serves all of an engine's calls take the largest over all of them.
+ * Errors: as libdecode_plan_create.
+ */
 LIBDECODE_API libdecode_status libdecode_decode_workspace_bytes(libdecode_context *context, const libdecode_problem *problem,
                                                                 size_t *ret_bytes);
 
@@ -622,7 +634,7 @@ typedef struct libdecode_kernel_info {
     libdecode_dtype kv_dtype;
     int32_t head_dim, row_tile, cluster_size, threads, shared_bytes, registers;
     uint32_t gpus;     /* bit 0: sm_90, 1: sm_100, 2: sm_103, 3: sm_120, 4: sm_121 */
-    uint32_t features; /* LIBDECODE_FEATURE_* that it can do */
+    uint32_t features; /* LIBDECODE_FEATURE_* that it can do; never HOST_SEQ_LENS, which a launch does with any kernel */
     uint32_t reserved0;
     uint64_t image_bytes, compressed_bytes;
     uint8_t image_sha256[32];
