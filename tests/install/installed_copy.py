@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -37,6 +38,18 @@ def install(folder, *options):
     if result.returncode != 0:
         raise AssertionError(result.stdout + result.stderr)
     return folder / PREFIX.relative_to("/")
+
+
+def names_in(archive):
+    """What a static library defines for who links it."""
+    result = run("nm", "--extern-only", "--defined-only", "--format=posix", archive)
+    if result.returncode != 0:
+        raise AssertionError(result.stdout + result.stderr)
+    return {line.split()[0] for line in result.stdout.splitlines() if " " in line}
+
+
+def functions_of(header):
+    return set(re.findall(r"^LIBDECODE_API [^(]*?(\w+)\(", header.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 class InstalledCopy(unittest.TestCase):
