@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of the Debian and RPM packages against the tree: test_packages.py SOURCE_ROOT PROJECT_VERSION SOVERSION."""
+"""The rules of the Debian and RPM packages, and of the cross build, against the tree: test_packages.py SOURCE_ROOT PROJECT_VERSION SOVERSION."""
 
 import os
 import pathlib
@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from installed_copy import TAGS
@@ -82,6 +83,12 @@ class PackagesTest(unittest.TestCase):
         targets = {line.split("\t")[1] for line in grid.splitlines()}
         self.assertEqual({f"libdecode-kernels-{target}" for target in targets},
                          {package for package in PACKAGES if package.startswith("libdecode-kernels-")})
+
+    def test_a_cross_build_takes_libraries_of_this_machine_and_leaves_no_way_to_them(self):
+        values = dict(re.findall(r"^(\w+) = (.*)$", text_of("packaging/arm64.ini"), re.MULTILINE))
+        self.assertRegex(values["c_link_args"], "'-Wl,-rpath-link,' [+] libraries")
+        self.assertNotIn("-rpath,", values["c_link_args"])
+        self.assertRegex(values["exe_wrapper"], "'LD_LIBRARY_PATH=' [+] libraries")
 
     @unittest.skipIf(shutil.which("shellcheck") is None, "no shellcheck on PATH")
     def test_the_script_that_builds_them_is_sound(self):
