@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The families' .toml grids in, one line per kernel variant out; or with --manifest what one bundle is made of, with --table
-what the loader knows of all variants.
+"""The families' .toml grids in, one line per kernel variant out; or with --manifest what one bundle is made of, with --served which
+GPUs the variants serve, with --table what the loader knows of all variants.
 
 Meson runs this at configure time and turns every line into one nvcc rule; gen/pack.c reads the manifests. Python 3.11 or
 newer, standard library only.
@@ -35,7 +35,7 @@ class Target(NamedTuple):
     gpus: tuple[str, ...]
 
 
-# One image serves every GPU of its family: compiled for the family's lowest member, with the family's features.
+# One image serves every GPU of its family, whichever was asked for: compiled for the family's lowest member, with the family's features.
 TARGETS = {
     "sm90": Target(90, "arch=compute_90a,code=sm_90a", ("sm_90",)),
     "sm100": Target(100, "arch=compute_100f,code=sm_100f", ("sm_100", "sm_103")),
@@ -260,8 +260,13 @@ def choose(variants: list[Variant], gpus: list[str], globs: list[str]) -> list[V
     return [variant for variant in served if any(fnmatch.fnmatchcase(variant.name, glob) for glob in globs)]
 
 
-def manifest(target: str, variants: list[Variant], gpus: list[str]) -> str:
-    served = ",".join(gpu for gpu in TARGETS[target].gpus if gpu in gpus)
+def served_by(variants: list[Variant]) -> list[str]:
+    targets = {variant.target for variant in variants}
+    return [gpu for name, target in TARGETS.items() if name in targets for gpu in target.gpus]
+
+
+def manifest(target: str, variants: list[Variant]) -> str:
+    served = ",".join(TARGETS[target].gpus)
     lines = [f"target\t{TARGETS[target].sm}"]
     for variant in (variant for variant in variants if variant.target == target):
         lines += [f"image\t{variant.name}.fatbin", f"kernel\t{variant.name}\t{served}\t{variant.may_spill}"]
@@ -282,6 +287,7 @@ def main() -> int:
     parser.add_argument("--variants", default="*", help="comma list of globs over variant names")
     parser.add_argument("--abi", type=pathlib.Path, required=True, help="kernels/abi.h, which owns the enumerators")
     parser.add_argument("--manifest", choices=TARGETS, metavar="TARGET", help="print the manifest of this target's bundle")
+    parser.add_argument("--served", action="store_true", help="print the GPUs that the variants serve")
     parser.add_argument("--table", action="store_true", help="print the variants as initializers of loader/grid.h")
     parser.add_argument("families", nargs="+", type=pathlib.Path, metavar="FAMILY.toml")
     arguments = parser.parse_args()
@@ -299,7 +305,10 @@ def main() -> int:
         print(f"grid: {error}", file=sys.stderr)
         return 1
     if arguments.manifest:
-        print(manifest(arguments.manifest, chosen, gpus), end="")
+        print(manifest(arguments.manifest, chosen), end="")
+        return 0
+    if arguments.served:
+        print(",".join(served_by(chosen)))
         return 0
     if arguments.table:
         print("\n".join(variant.initializer for variant in chosen))

@@ -107,11 +107,18 @@ class GridTest(unittest.TestCase):
 
     # ---- options
 
-    def test_one_gpu_of_a_family_still_builds_the_family_image_and_is_named_alone(self):
+    def test_one_gpu_of_a_family_builds_the_family_image_which_serves_them_all(self):
         text = FAMILY + SIMPLE_GRID.replace('"sm90"', '"sm90", "sm100"')
         self.assertEqual(self.names(text, options=["--gpu-archs", "sm_103"]), ["tiny_kvbf16_d64_sm100"])
         manifest = self.grid(text, options=["--gpu-archs", "sm_103", "--manifest", "sm100"]).stdout
-        self.assertIn("kernel\ttiny_kvbf16_d64_sm100\tsm_103\t\n", manifest)
+        self.assertIn("kernel\ttiny_kvbf16_d64_sm100\tsm_100,sm_103\t\n", manifest)
+
+    def test_the_gpus_that_the_images_serve_are_told(self):
+        text = FAMILY + SIMPLE_GRID.replace('"sm90"', '"sm120", "sm90", "sm100"')
+        for options, served in ((["--gpu-archs", "sm_90"], "sm_90"), (["--gpu-archs", "sm_121,sm_90"], "sm_90,sm_120,sm_121"),
+                                (["--variants", "*_sm100"], "sm_100,sm_103"), ([], "sm_90,sm_100,sm_103,sm_120,sm_121")):
+            with self.subTest(options):
+                self.assertEqual(self.grid(text, options=[*options, "--served"]).stdout, served + "\n")
 
     def test_variants_are_chosen_by_a_comma_list_of_globs(self):
         text = FAMILY + SIMPLE_GRID.replace("[64]", "[64, 128, 256]")
