@@ -90,6 +90,20 @@ class PackagesTest(unittest.TestCase):
         self.assertNotIn("-rpath,", values["c_link_args"])
         self.assertRegex(values["exe_wrapper"], "'LD_LIBRARY_PATH=' [+] libraries")
 
+    @unittest.skipIf(shutil.which("make") is None, "no make on PATH")
+    def test_zsh_of_debian_finds_the_completion(self):
+        with tempfile.TemporaryDirectory() as folder:
+            zsh = pathlib.Path(folder) / "debian/libdecode-tools/usr/share/zsh"
+            move = ["make", "-C", folder, "-f", DEBIAN / "rules", "execute_after_dh_auto_install"]
+            (zsh / "site-functions").mkdir(parents=True)
+            (zsh / "site-functions/_libdecode").touch()
+            for _ in range(2):  # also where there is nothing to move
+                result = subprocess.run(move, capture_output=True, text=True, check=False)
+                self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual([path.relative_to(zsh) for path in zsh.rglob("*") if not path.is_dir()],
+                             [pathlib.Path("vendor-completions/_libdecode")])
+            self.assertFalse((zsh / "site-functions").exists())
+
     @unittest.skipIf(shutil.which("shellcheck") is None, "no shellcheck on PATH")
     def test_the_script_that_builds_them_is_sound(self):
         result = subprocess.run(["shellcheck", ROOT / "packaging/run"], capture_output=True, text=True, check=False)
