@@ -48,6 +48,7 @@ class SubprojectTest(unittest.TestCase):
         self.assertEqual(installed, [pathlib.Path("none/bin/program")])
         said = self.do(staged / "none/bin/program")
         self.assertRegex(said, r"^\d+\.\d+\.\d+ 0\n$")
+        self.assertEqual({path.name for path in self.build.rglob("*.a")}, {"libdecode.a", "libdecode_internal.a"}) # no command's
 
     def test_link_time_optimization_leaves_no_name_of_ours_in_the_archive(self):
         self.configure(CFLAGS="-flto")
