@@ -75,6 +75,14 @@ class SourcesTest(unittest.TestCase):
         for path, text in files(*CODE, ".py", ".toml", ".map"):
             self.assertIn("SPDX-License-Identifier: Apache-2.0", "\n".join(text.splitlines()[:2]), path)
 
+    def test_headings_of_a_document_differ(self):
+        documents = [*sorted(ROOT.glob("*.md")), *(ROOT / path for path, _ in files(".md"))]
+        self.assertGreater(len(documents), 5)
+        for path in documents:
+            prose = re.sub(r"(?ms)^```.*?^```", "", path.read_text(encoding="utf-8"))
+            headings = collections.Counter(re.findall(r"^#+ (.*)$", prose, re.MULTILINE))
+            self.assertEqual([heading for heading, count in headings.items() if count > 1], [], path)
+
     def test_no_tabs_and_no_space_at_the_end_of_a_line(self):
         for path, text in files(*CODE, ".py", ".toml", ".build"):
             self.assertEqual(lines_with(r"\t|\s$", path, text), [])
