@@ -3,37 +3,24 @@
  * test_schedule.cpp: the schedule of the kernels and what it says of a unit's rows, run on the processor for random batches and
  * compared with the definitions in libdecode.h, token by token: every box of every unit falls to one worker, all who share a unit
  * say so, and each row sees what its query token sees. With fixed chunks a request is cut alike in every batch, and each chunk has a
- * record that no other chunk has at the same time. Of sparse attention every query token has the columns that it uses.
+ * record that no other chunk has at the same time.
  */
 #include "played/device.cuh"
 
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <random>
 #include <tuple>
 
 #include "abi.h"
+#include "drawn.cuh"
 #include "pipeline/describe_rows.cuh"
 #include "pipeline/split_schedule.cuh"
 #include "tile/unit_rows.cuh"
 
 namespace {
 
-constexpr int row_tile = 8, most_workers = 12;
 using Rows = tile::UnitRows<row_tile>;
-
-std::mt19937 generator;
-int below(int end) { return static_cast<int>(generator() % static_cast<unsigned>(end)); }
-
-#define REQUIRE(condition)                                                                                                       \
-    do {                                                                                                                         \
-        if (!(condition)) {                                                                                                      \
-            std::printf("%s:%d: batch %d: not so: %s\n", __FILE__, __LINE__, batch_number, #condition);                          \
-            std::exit(1);                                                                                                        \
-        }                                                                                                                        \
-    } while (false)
-int batch_number;
 
 /* A batch, and the parameter block that describes it. */
 struct Batch {
@@ -79,21 +66,6 @@ struct Batch {
     }
 };
 
-libdecode_divisor divisor(int value) { return {static_cast<uint32_t>(value), UINT32_MAX / static_cast<uint32_t>(value)}; }
-
-int drawn_length(int q_len) {
-    switch (below(6)) {
-    case 0:
-        return below(q_len + 2);
-    case 1:
-        return 16 * below(20);
-    case 2:
-        return -1 - below(3);
-    default:
-        return below(700);
-    }
-}
-
 void draw_query_tokens(Batch &batch, int requests) {
     batch.params.q_len = below(3) == 0 ? 1 : 1 + below(below(4) == 0 ? 64 : 12);
     if (below(2) == 0) {
@@ -107,13 +79,6 @@ void draw_query_tokens(Batch &batch, int requests) {
         batch.draft_mask.push_back(static_cast<uint16_t>(generator() & generator())); /* a quarter of the bits: some see little */
     for (int request = 0; has_positions && request < requests; request++)
         batch.query_positions.push_back(below(2000) - 100);
-}
-
-/* Some fill several of the windows in which sequences are counted, and some more windows than a warp has lanes. */
-int drawn_requests() {
-    if (batch_number % 25 == 8)
-        return (batch_number % 2 == 0 ? 65 : 2049) + below(300);
-    return 1 + below(below(5) == 0 ? 90 : 12);
 }
 
 Batch drawn_batch() {
@@ -491,93 +456,6 @@ void check_request(const Batch &batch) {
     }
 }
 
-/* Sparse attention: what each query token of each request uses of its row of ids. */
-struct QueryTokenBatch {
-    int heads, head_shift, workers_of_a_head;
-    std::vector<int32_t> seq_lens, cum_seq_lens_q, top_k_lens;
-    schedule_params params;
-
-    /* As libdecode.h has it. */
-    int columns(int request, int token) const {
-        const int first = cum_seq_lens_q.empty() ? request * params.q_len : cum_seq_lens_q[static_cast<size_t>(request)];
-        const int count = cum_seq_lens_q.empty() ? params.q_len : cum_seq_lens_q[static_cast<size_t>(request) + 1] - first;
-        if (token >= count)
-            return 0;
-        const int length = seq_lens[static_cast<size_t>(request)];
-        const int tokens = length < 0 ? 0 : length > params.max_tokens ? params.max_tokens : length;
-        const int used = top_k_lens.empty() ? tokens - count + token + 1 : top_k_lens[static_cast<size_t>(first + token)];
-        return used < 0 ? 0 : used > params.top_k ? params.top_k : used;
-    }
-};
-
-QueryTokenBatch drawn_query_tokens() {
-    QueryTokenBatch batch = {};
-    const int requests = drawn_requests();
-    schedule_params &params = batch.params;
-    params.q_len = 1 + below(5);
-    batch.heads = 1 << below(3);
-    while (batch.heads % (2 << batch.head_shift) == 0 && below(2) == 0)
-        batch.head_shift++;
-    batch.workers_of_a_head = 1 + below(most_workers >> batch.head_shift);
-    for (int request = 0; request < requests; request++)
-        batch.seq_lens.push_back(drawn_length(params.q_len));
-    if (below(3) == 0) {
-        batch.cum_seq_lens_q.push_back(0);
-        for (int request = 0; request < requests; request++)
-            batch.cum_seq_lens_q.push_back(batch.cum_seq_lens_q.back() + below(params.q_len + 1));
-    }
-    const bool has_lens = below(3) == 0;
-    for (int token = 0; has_lens && token < requests * params.q_len; token++)
-        batch.top_k_lens.push_back(below(400) - 20);
-    params.rare = SCHEDULE_EXACT_RANGES;
-    params.seq_lens_request_stride = 1;
-    params.batch_size = requests;
-    params.heads_per_sequence = batch.heads;
-    params.sequences_per_request = divisor(params.q_len);
-    params.heads_per_worker = divisor(batch.heads >> batch.head_shift);
-    params.num_workers = divisor(batch.workers_of_a_head);
-    params.min_boxes_per_worker = static_cast<uint32_t>(1 + below(8));
-    params.box_tokens = 16;
-    params.row_passes = 1 + below(3);
-    params.max_tokens = 640;
-    params.window_reach = INT32_MAX;
-    params.head_shift = batch.head_shift;
-    params.group_size = divisor(row_tile * params.row_passes);
-    params.position_stride = divisor(1);
-    params.row_tile = row_tile;
-    params.top_k = 1 + below(300);
-    return batch;
-}
-
-/* All pieces of all workers in order: of every head of every query token, in every pass, the columns that it uses, once. */
-void check_query_tokens(const QueryTokenBatch &batch) {
-    const pipeline::Sequences sequences(batch.params);
-    std::map<std::tuple<int, int, int>, int> next_box; /* of request, token and head, pass */
-    for (int worker = 0; worker < batch.workers_of_a_head << batch.head_shift; worker++) {
-        played::run_grid(1, 1, played::lanes, 0, 1, [&] {
-            pipeline::SparseSchedule<1> schedule(batch.params, sequences, static_cast<uint32_t>(worker), 0);
-            schedule.issue_length_loads();
-            schedule.begin();
-            for (pipeline::Piece piece = schedule.next(); !piece.end_of_work; piece = schedule.next()) {
-                if (played::lane() != 0)
-                    continue;
-                const int columns = batch.columns(piece.request, piece.kv_head / batch.heads);
-                REQUIRE(piece.request < batch.params.batch_size && piece.kv_head < batch.params.q_len * batch.heads);
-                REQUIRE(piece.row_pass < batch.params.row_passes);
-                REQUIRE(piece.first_token == 0 && piece.end_token == columns);
-                int &next = next_box.emplace(std::make_tuple(piece.request, piece.kv_head, piece.row_pass), 0).first->second;
-                REQUIRE(piece.first_box == next && piece.end_box <= (columns + 15) / 16);
-                REQUIRE(piece.end_box > next || columns == 0);
-                next = piece.end_box;
-            }
-        });
-    }
-    REQUIRE(next_box.size() ==
-            static_cast<size_t>(batch.params.batch_size * batch.params.q_len * batch.heads * batch.params.row_passes));
-    for (const auto &[unit, boxes] : next_box)
-        REQUIRE(boxes == (batch.columns(std::get<0>(unit), std::get<1>(unit) / batch.heads) + 15) / 16);
-}
-
 } // namespace
 
 int main(int argc, char **argv) {
@@ -601,14 +479,6 @@ int main(int argc, char **argv) {
         point_to_arrays(request);
         check_request(request);
     }
-    for (; batch_number < batches * 3; batch_number++) {
-        generator.seed(static_cast<unsigned>(batch_number));
-        QueryTokenBatch tokens = drawn_query_tokens();
-        tokens.params.seq_lens = tokens.seq_lens.data();
-        tokens.params.cum_seq_lens_q = tokens.cum_seq_lens_q.empty() ? nullptr : tokens.cum_seq_lens_q.data();
-        tokens.params.top_k_lens = tokens.top_k_lens.empty() ? nullptr : tokens.top_k_lens.data();
-        check_query_tokens(tokens);
-    }
-    std::printf("%d batches, as many requests, as many of sparse attention\n", batches);
+    std::printf("%d batches, as many requests\n", batches);
     return 0;
 }
