@@ -7,6 +7,7 @@
 
 #include "bundle_scene.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -367,6 +368,114 @@ static void no_bundles_make_an_empty_table(void **state) {
     kernel_table_destroy(&table);
 }
 
+static void an_older_version_is_named_like_a_newer_one(void **state) {
+    (void)state;
+    uint8_t *other = copy_of(honest, honest_bytes);
+    fixture_header(other)->version = BUNDLE_VERSION - 1;
+    fixture_seal(other, honest_bytes);
+    assert_int_equal(open_and_read(other, honest_bytes), LIBDECODE_ERROR_BUNDLE_VERSION);
+    assert_message_has("format version 1, this libdecode reads 2");
+    fixture_header(other)->version = BUNDLE_VERSION;
+    fixture_header(other)->kernel_abi = LIBDECODE_KERNEL_ABI - 1;
+    fixture_seal(other, honest_bytes);
+    assert_int_equal(open_and_read(other, honest_bytes), LIBDECODE_ERROR_BUNDLE_VERSION);
+    assert_message_has("use the bundles that belong to it");
+    free(other);
+}
+
+/* The lowest that is free. */
+static int next_descriptor(void) {
+    const int file = open("/dev/null", O_RDONLY);
+    assert_true(file >= 0);
+    assert_int_equal(close(file), 0);
+    return file;
+}
+
+static void a_bundle_that_is_refused_or_closed_leaves_no_descriptor(void **state) {
+    (void)state;
+    struct bundle *bundle = NULL;
+    const int before = next_descriptor();
+    assert_int_equal(bundle_open_file(folder, &bundle), LIBDECODE_ERROR_BUNDLE_NOT_FOUND);
+    fixture_write_file(path, honest, honest_bytes / 2);
+    assert_int_equal(bundle_open_file(path, &bundle), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+    fixture_write_file(path, honest, honest_bytes);
+    assert_int_equal(bundle_open_file(path, &bundle), LIBDECODE_OK);
+    bundle_close(bundle);
+    assert_int_equal(next_descriptor(), before);
+}
+
+static void a_file_in_a_file_is_not_found(void **state) {
+    (void)state;
+    struct bundle *bundle = NULL;
+    assert_int_equal(bundle_open_file("/dev/null/no.bundle", &bundle), LIBDECODE_ERROR_BUNDLE_NOT_FOUND);
+}
+
+/* The driver may read a little too far: zeros, whatever the memory held before. */
+static void zeros_follow_an_image(void **state) {
+    (void)state;
+    struct bundle *bundle = NULL;
+    void *bytes = NULL;
+    assert_int_equal(bundle_open_memory(honest, honest_bytes, "memory", &bundle), LIBDECODE_OK);
+    for (int round = 0; round < 2; round++) { /* the second into memory that the first has left full */
+        const size_t image_bytes = (size_t)bundle_images(bundle)[0].image_bytes;
+        assert_int_equal(bundle_read_image(bundle, 0, &bytes), LIBDECODE_OK);
+        for (size_t i = image_bytes; i < image_bytes + 64; i++)
+            assert_int_equal(((const uint8_t *)bytes)[i], 0);
+        memset(bytes, 0xa5, image_bytes + 64);
+        free(bytes);
+    }
+    bundle_close(bundle);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- short reads */
+
+/* As network file systems read, and what a signal interrupts. glibc calls pread64 where a program is built with 64-bit offsets. */
+static bool reads_in_pieces;
+ssize_t __real_pread64(int file, void *buffer, size_t bytes, off_t offset);
+ssize_t __wrap_pread64(int file, void *buffer, size_t bytes, off_t offset);
+ssize_t __wrap_pread64(int file, void *buffer, size_t bytes, off_t offset) {
+    static unsigned calls;
+    if (reads_in_pieces && ++calls % 2 == 0) {
+        errno = EINTR;
+        return -1;
+    }
+    return __real_pread64(file, buffer, reads_in_pieces && bytes > 100 ? 100 : bytes, offset);
+}
+
+static void reads_may_be_interrupted_and_short(void **state) {
+    (void)state;
+    struct bundle *bundle = NULL;
+    fixture_write_file(path, honest, honest_bytes);
+    reads_in_pieces = true;
+    assert_int_equal(bundle_open_file(path, &bundle), LIBDECODE_OK);
+    assert_is_honest(bundle);
+    assert_int_equal(read_all(bundle), LIBDECODE_OK);
+    reads_in_pieces = false;
+    bundle_close(bundle);
+}
+
+/* The GPU that two newer bundles share between them is left to neither of the older ones. */
+static void a_kernel_is_hidden_by_all_newer_bundles_together(void **state) {
+    (void)state;
+    static const uint32_t gpus[] = {BUNDLE_GPU_SM100, BUNDLE_GPU_SM103, BUNDLE_GPU_SM100};
+    struct bundle *bundles[3];
+    struct kernel_table table;
+    for (size_t i = 0; i < 3; i++) {
+        const struct overlay_bundle overlay = {.kernels = {{.name = "alpha_sm100", .target = 100, .gpus = gpus[i]}},
+                                               .num_kernels = 1};
+        bundles[i] = open_overlay(&overlay);
+    }
+    assert_int_equal(kernel_table_build(bundles, 3, &table), LIBDECODE_OK);
+    assert_int_equal(table.count, 2); /* the first one's is hidden by the third one's */
+    assert_int_equal(table.gpus[0], BUNDLE_GPU_SM100);
+    assert_ptr_equal(table.records[0].bundle, bundles[2]);
+    assert_int_equal(table.gpus[1], BUNDLE_GPU_SM103);
+    assert_ptr_equal(table.records[1].bundle, bundles[1]);
+    kernel_table_destroy(&table);
+    for (size_t i = 0; i < 3; i++)
+        bundle_close(bundles[i]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bundle_in_memory_gives_its_tables_and_the_images_that_went_in),
@@ -384,6 +493,12 @@ int main(void) {
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(a_newer_bundle_hides_an_older_kernel_only_where_it_serves_the_same_gpu),
         cmocka_unit_test(no_bundles_make_an_empty_table),
+        cmocka_unit_test(an_older_version_is_named_like_a_newer_one),
+        cmocka_unit_test(a_bundle_that_is_refused_or_closed_leaves_no_descriptor),
+        cmocka_unit_test(a_file_in_a_file_is_not_found),
+        cmocka_unit_test(zeros_follow_an_image),
+        cmocka_unit_test(reads_may_be_interrupted_and_short),
+        cmocka_unit_test(a_kernel_is_hidden_by_all_newer_bundles_together),
     };
     return cmocka_run_group_tests(tests, make_honest, remove_honest);
 }

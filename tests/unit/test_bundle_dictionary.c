@@ -288,6 +288,20 @@ static void every_allocation_may_fail(void **state) {
     assert_int_equal(fail_each_allocation(read_file_again), 6 + 4 * NUM_IMAGES);
 }
 
+/* Between a dictionary whose length is no multiple of eight and the first frame stand zeros. */
+static void what_lies_behind_the_dictionary_is_looked_at(void **state) {
+    (void)state;
+    struct fixture_dictionary odd = dictionary;
+    size_t bytes;
+    if (odd.num_bytes % 8 == 0)
+        odd.num_bytes -= 3;
+    uint8_t *bundle = fixture_bundle_with(&odd, scene_kernels, NUM_KERNELS, &bytes);
+    assert_int_equal(open_and_read(bundle, bytes), LIBDECODE_OK);
+    fixture_dictionary_of(bundle)[odd.num_bytes] = 1;
+    assert_damaged(bundle, bytes, "behind its dictionary is not zero");
+    free(bundle);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(images_come_back_from_a_file_and_from_memory),
@@ -302,6 +316,7 @@ int main(void) {
         cmocka_unit_test(every_flipped_bit_under_right_hashes_leaves_the_reader_alive),
         cmocka_unit_test(a_frame_without_the_dictionary_is_refused),
         cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(what_lies_behind_the_dictionary_is_looked_at),
     };
     return cmocka_run_group_tests(tests, make_honest, remove_honest);
 }

@@ -424,6 +424,84 @@ static void every_flipped_byte_of_an_image_under_a_right_hash_leaves_the_reader_
     free(bytes);
 }
 
+/* All numbers of the header agree with each other, but not with the length: nothing behind the end is read, of a file or of memory. */
+static void tables_that_are_longer_than_the_bundle_are_not_read(void **state) {
+    (void)state;
+    uint8_t *hostile = copy_of(honest, honest_bytes);
+    struct bundle_header *header = fixture_header(hostile);
+    const uint64_t more = BUNDLE_MAX_STRINGS_BYTES - header->strings_bytes;
+    header->strings_bytes += more;
+    header->tables_bytes += more;
+    assert_int_equal(open_and_read(hostile, honest_bytes), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+    assert_message_has("tables of");
+    free(hostile);
+}
+
+/* The last frame but one ends the bundle, less than eight bytes before the offset that the last one must have. */
+static void a_frame_behind_the_end_of_the_bundle_is_not_read(void **state) {
+    (void)state;
+    uint8_t *hostile = copy_of(honest, honest_bytes);
+    struct bundle_image *last = &fixture_images(hostile)[NUM_IMAGES - 1], *before = last - 1;
+    const size_t bytes = (size_t)last->offset - 3;
+    struct bundle *bundle = NULL;
+    before->frame_bytes = bytes - before->offset;
+    fixture_header(hostile)->file_bytes = bytes;
+    fixture_seal(hostile, bytes);
+    assert_int_equal(bundle_open_memory(hostile, bytes, "memory", &bundle), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+    assert_message_has("is not where it must be");
+    free(hostile);
+}
+
+static void characters_beside_letters_and_digits_are_none_of_a_name(void **state) {
+    (void)state;
+    static const char beside[] = {'/', ':', '`', '{', '^'};
+    for (size_t index = 0; index < sizeof beside; index++) {
+        uint8_t *hostile = copy_of(honest, honest_bytes);
+        fixture_strings(hostile)[fixture_kernels(hostile)[0].name + 2] = beside[index];
+        fixture_seal(hostile, honest_bytes);
+        assert_int_equal(open_and_read(hostile, honest_bytes), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+        assert_message_has("hold other than lower case, digits and underscores");
+        free(hostile);
+    }
+}
+
+static void an_image_may_not_hold_fewer_kernels_than_the_table_says(void **state) {
+    (void)state;
+    const struct fixture_kernel kernels[] = {{.name = "alpha_sm90", .target = 90}, {.name = "zeta_sm90", .target = 90}};
+    struct fixture_image_bytes image = {.target = 90, .num_kernels = 2};
+    size_t bytes;
+    uint8_t *of_one = fixture_image(kernels, 1, &image.num_bytes);
+    image.bytes = of_one;
+    uint8_t *bundle = fixture_assemble(kernels, 2, &image, 1, &bytes);
+    assert_int_equal(open_and_read(bundle, bytes), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+    assert_message_has("it holds 1 kernels, the table says 2");
+    free(bundle);
+    free(of_one);
+}
+
+/* What the driver copies for a launch is as long as the code says, not as its launch contract does. */
+static void code_that_takes_other_parameters_than_its_contract_says_is_refused(void **state) {
+    (void)state;
+    struct fixture_image_bytes image = {.target = 90, .num_kernels = 1};
+    const uint8_t head[] = {4, 0x17, 12, 0}; /* .nv.info: one parameter */
+    uint8_t *bytes = fixture_image(scene_kernels, 1, &image.num_bytes);
+    size_t at = 0, num_altered = 0;
+    for (; at + 16 <= image.num_bytes; at++) {
+        uint32_t words[3];
+        memcpy(words, bytes + at + sizeof head, sizeof words);
+        if (memcmp(bytes + at, head, sizeof head) != 0 || words[2] >> 18 != sizeof(struct gqa_decode_params))
+            continue;
+        words[2] += 8u << 18;
+        memcpy(bytes + at + sizeof head, words, sizeof words);
+        num_altered++;
+    }
+    assert_int_equal(num_altered, 1);
+    image.bytes = bytes;
+    assert_int_equal(read_with(&image), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+    assert_message_has("bytes of parameters and 96 registers, the table says");
+    free(bytes);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_false_fact_under_a_right_root_hash_is_noticed),
@@ -436,6 +514,11 @@ int main(void) {
         cmocka_unit_test(many_kernels_of_one_image_are_read_in_one_pass),
         cmocka_unit_test(an_image_must_be_what_the_table_says_of_it),
         cmocka_unit_test(every_flipped_byte_of_an_image_under_a_right_hash_leaves_the_reader_alive),
+        cmocka_unit_test(tables_that_are_longer_than_the_bundle_are_not_read),
+        cmocka_unit_test(a_frame_behind_the_end_of_the_bundle_is_not_read),
+        cmocka_unit_test(characters_beside_letters_and_digits_are_none_of_a_name),
+        cmocka_unit_test(an_image_may_not_hold_fewer_kernels_than_the_table_says),
+        cmocka_unit_test(code_that_takes_other_parameters_than_its_contract_says_is_refused),
     };
     return cmocka_run_group_tests(tests, make_honest, remove_honest);
 }

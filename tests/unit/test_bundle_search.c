@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -381,6 +382,110 @@ static void every_allocation_for_a_list_of_paths_may_fail(void **state) {
     }
 }
 
+/* One that holds nothing is an error, whatever the places before it held; and so is told of it alone. */
+static void every_folder_that_is_named_must_hold_a_bundle(void **state) {
+    (void)state;
+    const struct log_sink log = {.level = LIBDECODE_LOG_NONE};
+    struct bundle_list list = {.log = &log};
+    char paths[512];
+    const char *odd = odd_folder();
+    make_folders(in_folder("nothing"));
+    (void)snprintf(paths, sizeof paths, "%s:%s", odd, in_folder("nothing"));
+    assert_int_equal(bundle_list_add_paths(&list, paths, "test"), LIBDECODE_ERROR_BUNDLE_NOT_FOUND);
+    assert_text_has(libdecode_error_message(), "nothing holds no *.bundle file");
+    bundle_list_close(&list);
+
+    uint8_t *other = malloc(data_bytes);
+    assert_non_null(other);
+    memcpy(other, data, data_bytes);
+    fixture_header(other)->version = BUNDLE_VERSION + 1;
+    make_folders(in_folder("bad"));
+    fixture_write_file(in_folder("bad/a.bundle"), other, data_bytes);
+    fixture_write_file(in_folder("bad/b.bundle"), damaged, data_bytes);
+    free(other);
+    (void)snprintf(paths, sizeof paths, "%s:%s", odd, in_folder("bad"));
+    assert_int_equal(bundle_list_add_paths(&list, paths, "test"), LIBDECODE_ERROR_BUNDLE_VERSION); /* the first one's */
+    assert_text_has(libdecode_error_message(), "bad holds no bundle that can be used (passed over: ");
+    assert_text_has(libdecode_error_message(), "bad/b.bundle: ");
+    assert_null(strstr(libdecode_error_message(), "odd/"));
+    bundle_list_close(&list);
+}
+
+static void each_place_has_its_own_number_of_bundles(void **state) {
+    (void)state;
+    const struct log_sink log = {.level = LIBDECODE_LOG_NONE};
+    struct bundle_list list = {.log = &log};
+    char paths[512];
+    const char *odd = odd_folder();
+    make_folders(in_folder("two"));
+    fixture_write_file(in_folder("two/a.bundle"), data, data_bytes);
+    fixture_write_file(in_folder("two/b.bundle"), wider, wider_bytes);
+    (void)snprintf(paths, sizeof paths, "%s:%s", in_folder("two"), odd);
+    assert_int_equal(bundle_list_add_embedded(&list), LIBDECODE_OK);
+    assert_int_equal(bundle_list_add_paths(&list, paths, "test"), LIBDECODE_OK);
+    assert_int_equal(list.num_places, 3);
+    assert_false(list.places[0].is_there);
+    assert_int_equal(list.places[0].num_bundles, 0);
+    assert_int_equal(list.places[1].num_bundles, 2);
+    assert_int_equal(list.places[2].num_bundles, 1);
+    bundle_list_close(&list);
+}
+
+static void a_pinned_root_hash_is_looked_at_to_its_last_byte(void **state) {
+    (void)state;
+    struct log log = {0};
+    uint8_t pinned[1][32];
+    fixture_write_file(in_folder("pin.bundle"), data, data_bytes);
+    const char *path = in_folder("pin.bundle");
+    libdecode_open_options options = named(&path, &log);
+    libdecode_context *context = NULL;
+    memcpy(pinned[0], fixture_header(data)->root_hash, sizeof pinned[0]);
+    pinned[0][31] ^= 1;
+    options.root_hashes = (const uint8_t(*)[32])pinned;
+    options.num_root_hashes = 1;
+    const int before = dup(0);
+    assert_int_equal(libdecode_open(&options, &context), LIBDECODE_ERROR_BUNDLE_DAMAGED);
+    assert_text_has(libdecode_error_message(), "its root hash");
+    const int after = dup(0); /* the file is closed again */
+    assert_int_equal(after, before + 1);
+    (void)close(before);
+    (void)close(after);
+}
+
+/* The bundles of the build are those of another installation, perhaps of another version. */
+static void a_moved_installation_is_looked_into_alone(void **state) {
+    (void)state;
+    const struct log_sink log = {.level = LIBDECODE_LOG_NONE};
+    struct bundle_list list = {.log = &log};
+    move_installation();
+    (void)snprintf(own_path, sizeof own_path, "%s", in_folder("moved/a/b/c/d/libdecode.so.0"));
+    assert_int_equal(bundle_list_add_installed(&list), LIBDECODE_OK);
+    assert_int_equal(list.num_places, 1);
+    assert_int_equal(list.places[0].num_bundles, 1);
+    bundle_list_close(&list);
+}
+
+/* Here since there is no descriptor left to read it by; root may read every folder. */
+static void an_installed_folder_that_cannot_be_read_is_passed_over(void **state) {
+    (void)state;
+    const struct log_sink log = {.level = LIBDECODE_LOG_NONE};
+    struct bundle_list list = {.log = &log};
+    struct rlimit before, none;
+    move_installation();
+    (void)snprintf(own_path, sizeof own_path, "%s", in_folder("moved/a/b/c/d/libdecode.so.0"));
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const libdecode_status status = bundle_list_add_installed(&list);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, LIBDECODE_OK);
+    assert_int_equal(list.count, 0);
+    assert_int_equal(list.num_passed_over, 1);
+    assert_text_has(list.passed_over[0], "cannot be read");
+    bundle_list_close(&list);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup(name, reset)
     const struct CMUnitTest tests[] = {
@@ -394,6 +499,11 @@ int main(void) {
         TEST(a_named_file_or_folder_that_cannot_be_used_is_an_error),
         TEST(every_allocation_of_a_search_may_fail),
         TEST(every_allocation_for_a_list_of_paths_may_fail),
+        TEST(every_folder_that_is_named_must_hold_a_bundle),
+        TEST(each_place_has_its_own_number_of_bundles),
+        TEST(a_pinned_root_hash_is_looked_at_to_its_last_byte),
+        TEST(a_moved_installation_is_looked_into_alone),
+        TEST(an_installed_folder_that_cannot_be_read_is_passed_over),
     };
     return cmocka_run_group_tests_name("bundle_search", tests, begin, end);
 }

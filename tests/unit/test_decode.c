@@ -145,99 +145,6 @@ static void a_plan_of_another_context_is_refused(void **state) {
     libdecode_close(other);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- devices */
-
-static void the_current_device_is_described_by_its_attributes(void **state) {
-    (void)state;
-    libdecode_device device = {.struct_size = sizeof device}, h200 = preset("sm_90");
-    fake->set_device_name(0, "Some H200");
-    expect_ok(libdecode_device_current(context, &device));
-    assert_string_equal(device.name, "Some H200");
-    assert_int_equal(device.compute_capability, 90);
-    assert_int_equal(device.sm_count, h200.sm_count);
-    assert_int_equal(device.shared_bytes_per_sm, h200.shared_bytes_per_sm);
-    assert_int_equal(device.max_shared_bytes_per_block, h200.max_shared_bytes_per_block);
-    assert_int_equal(device.driver_version, 13000);
-    assert_in_range(device.memory_bandwidth_gbps, h200.memory_bandwidth_gbps - 50, h200.memory_bandwidth_gbps + 50);
-    assert_int_equal(device.resident_clusters_2, h200.resident_clusters_2);
-    assert_int_equal(device.resident_clusters_4, h200.resident_clusters_4);
-    assert_int_equal(device.resident_clusters_8, h200.resident_clusters_8);
-    assert_int_equal(device.resident_clusters_16, h200.resident_clusters_16);
-    fake->set_device_attribute(0, 36, 0); /* a GPU that does not know its memory clock; a context keeps its device */
-    fake->context_set_current(fake->context_create(0));
-    expect_ok(libdecode_device_current(context, &device));
-    assert_int_equal(device.memory_bandwidth_gbps, 0);
-    fake->context_set_current(NULL);
-    expect_error(libdecode_device_current(context, &device), LIBDECODE_ERROR_NO_DEVICE, "no current CUDA context");
-}
-
-static void gpus_are_known_by_their_names(void **state) {
-    (void)state;
-    static const struct {
-        const char *given, *name;
-        int32_t compute_capability, sm_count, memory_bandwidth_gbps;
-    } rows[] = {{"sm_90", "H200", 90, 132, 4670},
-                {"H200", "H200", 90, 132, 4670},
-                {"h100", "H100", 90, 132, 3182},
-                {"H100-PCIe", "H100 PCIe", 90, 114, 1937},
-                {"GB300", "GB300", 103, 148, 7600},
-                {"rtx 5090", "RTX 5090", 120, 170, 1702},
-                {"RTX_PRO_6000", "RTX PRO 6000", 120, 188, 1702},
-                {"dgx spark", "DGX Spark", 121, 48, 259}};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        libdecode_device device = preset(rows[i].given);
-        assert_string_equal(device.name, rows[i].name);
-        assert_int_equal(device.compute_capability, rows[i].compute_capability);
-        assert_int_equal(device.sm_count, rows[i].sm_count);
-        assert_int_equal(device.memory_bandwidth_gbps, rows[i].memory_bandwidth_gbps);
-        assert_int_equal(device_is_fitted(&device), strcmp(rows[i].name, "H200") == 0);
-    }
-    size_t count = 0;
-    for (; device_preset_name(count); count++)
-        (void)preset(device_preset_name(count));
-    assert_true(count > DEVICE_NUM_CAPABILITIES);
-    libdecode_device device = preset("H200");
-    static const char *const strangers[] = {"H2000", "", "200", "sm-90", "H200x", "H 2 0 0 1"};
-    for (size_t i = 0; i < sizeof strangers / sizeof strangers[0]; i++)
-        expect_error(libdecode_device_preset(strangers[i], &device), LIBDECODE_ERROR_INVALID_ARGUMENT, "names of GPUs like H200");
-    strcpy(device.name, "NVIDIA H200");
-    assert_true(device_is_fitted(&device));
-    strcpy(device.name, "NVIDIA GH200 480GB");
-    assert_false(device_is_fitted(&device));
-}
-
-static void a_device_filled_in_by_hand_is_checked(void **state) {
-    (void)state;
-    libdecode_problem problem = llama3_8b();
-    libdecode_plan *plan = NULL;
-    const libdecode_status invalid = LIBDECODE_ERROR_INVALID_ARGUMENT;
-    libdecode_device device = preset("sm_90");
-    expect_error(libdecode_device_preset("sm_80", &device), invalid, "'sm_80'");
-    device.sm_count = 0;
-    expect_error(libdecode_plan_create(context, &problem, &device, &plan), invalid, "device.sm_count is 0");
-    device = preset("sm_90");
-    device.compute_capability = 0;
-    expect_error(libdecode_plan_create(context, &problem, &device, &plan), invalid, "device.compute_capability is 0");
-    device = preset("sm_90");
-    device.shared_bytes_per_sm = -1;
-    expect_error(libdecode_plan_create(context, &problem, &device, &plan), invalid, "device.shared_bytes_per_sm is -1");
-    device = preset("sm_90");
-    device.max_shared_bytes_per_block = 0;
-    expect_error(libdecode_plan_create(context, &problem, &device, &plan), invalid, "device.max_shared_bytes_per_block is 0");
-    device = preset("sm_90");
-    device.memory_bandwidth_gbps = -1;
-    expect_error(libdecode_plan_create(context, &problem, &device, &plan), invalid, "device.memory_bandwidth_gbps is -1");
-    device = preset("sm_90");
-    device.driver_version = -1;
-    expect_error(libdecode_plan_create(context, &problem, &device, &plan), invalid, "device.driver_version is -1");
-    device = preset("sm_90");
-    memset(device.name, 'x', sizeof device.name);
-    expect_error(libdecode_plan_create(context, &problem, &device, &plan), invalid, "device.name does not end");
-    device.struct_size = 0;
-    expect_error(libdecode_plan_create(context, &problem, &device, &plan), LIBDECODE_ERROR_STRUCT_SIZE, "libdecode_device");
-    assert_null(plan);
-}
-
 /* --------------------------------------------------------------------------------------------------------- launches */
 
 static void a_workspace_is_made_ready_by_one_memset(void **state) {
@@ -512,6 +419,99 @@ static void many_threads_share_a_context(void **state) {
     assert_true(fake->count("cuModuleLoadData") <= 5); /* each kernel once: one for each cluster size, one that is asked with */
 }
 
+/* Where max_seq_len says more than how long sequences are expected to be, it is taken as it is. */
+static void max_seq_len_is_rounded_only_where_it_is_a_hint(void **state) {
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    const libdecode_tensors tensors = some_tensors();
+    struct gqa_decode_params params;
+    fake->forget_calls();
+    problem.max_seq_len = 1000; /* and with no stride given the width of the page table: 63 pages, not the 64 of 1024 tokens */
+    expect_ok(libdecode_decode(context, &problem, &tensors, NULL));
+    memcpy(&params, fake->last("cuLaunchKernelEx")->parameters, sizeof params);
+    assert_int_equal(params.schedule.page_table_request_stride, 63);
+
+    problem.page_table_request_stride = 1 << 20;
+    problem.max_seq_len = (1 << 29) + 1; /* of 2^30 tokens the last position would be beyond 2^31 */
+    problem.position_stride = 2;
+    problem.position_offset = 1;
+    expect_ok(libdecode_decode(context, &problem, &tensors, NULL));
+    problem.position_stride = 1;
+    problem.max_seq_len = (1 << 30) - 5;
+    problem.position_offset = (1 << 30) + 1;
+    expect_ok(libdecode_decode(context, &problem, &tensors, NULL));
+}
+
+/* Contiguous KV has no page table whose width it could be. */
+static void a_growing_batch_of_contiguous_kv_keeps_its_plan(void **state) {
+    (void)state;
+    struct log log = {0};
+    libdecode_context *logging = open_grid(0, LIBDECODE_LOG_INFO, &log);
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    problem.features = LIBDECODE_FEATURE_CONTIGUOUS_KV;
+    problem.page_size = 0;
+    problem.kv_capacity_tokens = 8192;
+    tensors.page_table = NULL;
+    for (int length = 4096; length > 4000; length--) {
+        problem.max_seq_len = length;
+        expect_ok(libdecode_decode(logging, &problem, &tensors, NULL));
+    }
+    assert_int_equal(log.lines[LIBDECODE_LOG_INFO], 1);
+    libdecode_close(logging);
+}
+
+/* What it is for: kernels are there before a capture begins, on whatever stream. */
+static void preparing_is_allowed_whatever_a_stream_does(void **state) {
+    (void)state;
+    libdecode_context *strict = open_grid(LIBDECODE_OPEN_STRICT, LIBDECODE_LOG_NONE, NULL);
+    const libdecode_problem problem = llama3_8b();
+    libdecode_plan *plan = NULL;
+    expect_ok(libdecode_plan_create(strict, &problem, NULL, &plan));
+    fake->forget_calls();
+    fake->set_capture(NULL, 1);
+    expect_ok(libdecode_prepare(strict, &plan, 1));
+    fake->set_capture(NULL, 0);
+    assert_int_equal(fake->count("cuStreamIsCapturing"), 0);
+    libdecode_plan_destroy(plan);
+    libdecode_close(strict);
+}
+
+static void a_plan_tells_its_passes_and_its_prediction(void **state) {
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    const libdecode_device device = preset("sm_90");
+    libdecode_plan_info info = {.struct_size = sizeof info};
+    libdecode_plan *plan = NULL;
+    problem.num_qo_heads = 400;
+    problem.num_kv_heads = 1;
+    expect_ok(libdecode_plan_create(context, &problem, &device, &plan));
+    expect_ok(libdecode_plan_get_info(plan, &info));
+    int passes = 0, microseconds = 0;
+    assert_int_equal(sscanf(info.reason, "predicted %d.%*d us at 4096 tokens a request: %d passes", &microseconds, &passes), 2);
+    assert_true(passes > 1);
+    assert_int_equal(info.row_passes, passes);
+    assert_int_equal(info.predicted_ns / 1000, microseconds);
+    libdecode_plan_destroy(plan);
+}
+
+/* Each gives back what it held the plan by, as a launch does. */
+static void asking_for_the_workspace_again_allocates_nothing(void **state) {
+    (void)state;
+    const libdecode_problem problem = llama3_8b();
+    size_t bytes = 0, again = 0;
+    expect_ok(libdecode_decode_workspace_bytes(context, &problem, &bytes));
+    expect_ok(libdecode_decode_workspace_bytes(context, &problem, &bytes));
+    const size_t per_record = allocations_per_record();
+    fake->forget_calls();
+    watch_begin();
+    const libdecode_status status = libdecode_decode_workspace_bytes(context, &problem, &again);
+    const struct watch_counts counts = watch_end();
+    expect_ok(status);
+    assert_int_equal(again, bytes);
+    assert_int_equal(counts.allocations, per_record * fake->calls());
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
@@ -520,8 +520,6 @@ int main(void) {
         TEST(a_plan_notices_that_the_context_changed_to_another_gpu),
         TEST(null_arguments_are_named),
         TEST(a_plan_of_another_context_is_refused),
-        TEST(the_current_device_is_described_by_its_attributes),
-        TEST(a_device_filled_in_by_hand_is_checked),
         TEST(a_workspace_is_made_ready_by_one_memset),
         TEST(prepare_loads_once_and_launches_load_no_more),
         TEST(a_cold_launch_in_a_capture_works_and_under_strict_says_what_to_do),
@@ -532,7 +530,11 @@ int main(void) {
         TEST(thousands_of_problems_are_planned_once_each),
         TEST(plans_of_cuda_contexts_that_ended_are_given_up),
         TEST(many_threads_share_a_context),
-        TEST(gpus_are_known_by_their_names),
+        TEST(max_seq_len_is_rounded_only_where_it_is_a_hint),
+        TEST(a_growing_batch_of_contiguous_kv_keeps_its_plan),
+        TEST(preparing_is_allowed_whatever_a_stream_does),
+        TEST(a_plan_tells_its_passes_and_its_prediction),
+        TEST(asking_for_the_workspace_again_allocates_nothing),
     };
     return cmocka_run_group_tests_name("decode", tests, create_grid, destroy_grid);
 }

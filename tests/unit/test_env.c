@@ -165,6 +165,55 @@ static void every_variable_has_a_meaning(void **state) {
     assert_int_equal(count, sizeof names / sizeof names[0]);
 }
 
+/* One byte more would not leave room for the end of the name. */
+static void a_name_of_64_characters_is_too_long_to_be_a_slip(void **state) {
+    (void)state;
+    char name[66] = "LIBDECODE_";
+    memset(name + strlen(name), 'A', 64 - strlen(name));
+    for (size_t length = 64; length >= 63; length--) {
+        struct told told = {.count = 0};
+        name[length] = '\0';
+        (void)setenv(name, "1", 1);
+        environment_unknown(tell, &told);
+        (void)unsetenv(name);
+        assert_int_equal(told.count, length < 64);
+    }
+}
+
+extern char **environ;
+
+static void no_environment_at_all_is_an_empty_one(void **state) {
+    (void)state;
+    struct told told = {.count = 0};
+    char **before = environ;
+    environ = NULL; /* as clearenv leaves it */
+    environment_unknown(tell, &told);
+    environ = before;
+    assert_int_equal(told.count, 0);
+}
+
+/* secure_getenv answers nothing in a setuid program, which this one is when it likes. */
+static bool is_setuid;
+char *__real_secure_getenv(const char *name);
+char *__wrap_secure_getenv(const char *name);
+char *__wrap_secure_getenv(const char *name) { return is_setuid ? NULL : __real_secure_getenv(name); }
+
+static void a_setuid_program_is_not_steered(void **state) {
+    (void)state;
+    struct environment read;
+    for (size_t index = 0; index < sizeof names / sizeof names[0]; index++)
+        (void)setenv(names[index], strcmp(names[index], "LIBDECODE_LOG") == 0 ? "debug" : "1", 1);
+    is_setuid = true;
+    const libdecode_status status = environment_read(&read);
+    is_setuid = false;
+    assert_int_equal(status, LIBDECODE_OK);
+    assert_null(read.kernel_policy);
+    assert_null(read.bundle_path);
+    assert_false(read.bundle_only);
+    assert_false(read.strict);
+    assert_int_equal(read.log_level, LIBDECODE_LOG_DEFAULT);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(an_empty_environment_leaves_every_default, clear),
@@ -176,6 +225,9 @@ int main(void) {
         cmocka_unit_test_setup(what_is_read_is_not_told, clear),
         cmocka_unit_test_setup(every_variable_has_a_meaning, clear),
         cmocka_unit_test_setup(any_other_value_is_an_error_that_names_variable_value_and_what_is_accepted, clear),
+        cmocka_unit_test_setup(a_name_of_64_characters_is_too_long_to_be_a_slip, clear),
+        cmocka_unit_test_setup(no_environment_at_all_is_an_empty_one, clear),
+        cmocka_unit_test_setup(a_setuid_program_is_not_steered, clear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_gqa_decode.c: which problems kernels of each KV dtype, head_dim and kind of page fit, and what the parameter block and the
- * maps of those say that only some launches have: rows narrower than the kernel's, results with scales.
+ * test_gqa_decode.c: what the parameter block and the maps of launches say: rows narrower than the kernel's, results with scales, and how
+ * work is divided. (test_gqa_contract.c: which problems fit.)
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,112 +12,8 @@
 
 #include <string.h>
 
-#include "bundle_fixture.h"
-#include "contract.h"
-#include "decode_fixture.h"
-#include "dtype.h"
-#include "judgement.h"
+#include "gqa_scene.h"
 #include "select.h"
-
-static struct libdecode_launch_contract contract_for(uint32_t kv_dtype, uint32_t head_dim, uint32_t min_page_size) {
-    struct libdecode_launch_contract contract = fixture_contract();
-    bool is_16_bit = kv_dtype == KERNEL_DTYPE_BF16 || kv_dtype == KERNEL_DTYPE_FP16;
-    contract.threads = min_page_size == 1 ? 416 : 352;
-    contract.consumer_warps = min_page_size == 1 ? 4 : 8;
-    contract.ctas_per_sm = 1;
-    contract.kv_dtype = kv_dtype;
-    contract.query_dtypes =
-        is_16_bit ? 1u << kv_dtype : 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3;
-    contract.out_dtypes = 1u << KERNEL_DTYPE_BF16 | 1u << KERNEL_DTYPE_FP16 | 1u << KERNEL_DTYPE_E4M3 | 1u << KERNEL_DTYPE_NVFP4;
-    contract.head_dim = head_dim;
-    contract.tile_tokens = 16384 * 8 / (head_dim * (uint32_t)dtype_bits((libdecode_dtype)kv_dtype));
-    contract.tile_tokens = contract.tile_tokens < 128 ? contract.tile_tokens : 128;
-    contract.max_box_tokens = min_page_size == 1 ? 16 : contract.tile_tokens;
-    contract.min_page_size = min_page_size;
-    contract.flags = min_page_size == 1 ? CONTRACT_FLAG_ROW_GATHER : 0;
-    return contract;
-}
-
-static libdecode_problem problem_for(libdecode_dtype kv_dtype, int32_t head_dim, int32_t page_size) {
-    libdecode_problem problem = llama3_8b();
-    bool is_16_bit = kv_dtype == LIBDECODE_DTYPE_BF16 || kv_dtype == LIBDECODE_DTYPE_FP16;
-    problem.query_dtype = is_16_bit ? kv_dtype : LIBDECODE_DTYPE_E4M3;
-    problem.kv_dtype = kv_dtype;
-    problem.out_dtype = LIBDECODE_DTYPE_BF16;
-    problem.head_dim = head_dim;
-    problem.page_size = page_size;
-    return problem;
-}
-
-static struct problem checked(const libdecode_problem *problem) {
-    struct problem result;
-    if (problem_check(problem, &result) != LIBDECODE_OK)
-        fail_msg("refused: %s", libdecode_error_message());
-    return result;
-}
-
-/* "" if it fits. */
-static const char *misfit(const libdecode_problem *given, const struct libdecode_launch_contract *contract) {
-    const struct problem problem = checked(given);
-    uint32_t failing = judge_axes(&family_gqa_decode, &problem, contract);
-    return failing == 0 ? "" : family_gqa_decode.axes[__builtin_ctz(failing)]->name;
-}
-
-static void every_kv_dtype_is_served_in_every_head_dim_and_kind_of_page(void **state) {
-    (void)state;
-    static const uint32_t head_dims[] = {64, 128, 256, 512}, page_sizes[] = {1, 16};
-    static const uint32_t dtypes[] = {KERNEL_DTYPE_BF16, KERNEL_DTYPE_FP16, KERNEL_DTYPE_E4M3, KERNEL_DTYPE_NVFP4,
-                                      KERNEL_DTYPE_E5M2};
-    for (size_t dtype = 0; dtype < sizeof dtypes / sizeof dtypes[0]; dtype++) {
-        for (size_t i = 0; i < 4 * 2; i++) {
-            char reason[FAMILY_REASON_BYTES];
-            struct libdecode_launch_contract contract = contract_for(dtypes[dtype], head_dims[i / 2], page_sizes[i % 2]);
-            assert_true(contract_is_sane(&contract));
-            assert_ptr_equal(contract_family(&contract, reason), &family_gqa_decode);
-            assert_string_equal(reason, "");
-        }
-    }
-}
-
-static void a_head_dim_runs_on_the_next_wider_kernel_and_no_other(void **state) {
-    (void)state;
-    static const struct {
-        int32_t head_dim;
-        uint32_t kernel;
-    } cases[] = {{16, 64},   {48, 64},   {64, 64},   {80, 128},  {96, 128},  {112, 128},
-                 {128, 128}, {144, 256}, {192, 256}, {256, 256}, {272, 512}, {512, 512}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        for (uint32_t kernel = 64; kernel <= 512; kernel *= 2) {
-            libdecode_problem problem = problem_for(LIBDECODE_DTYPE_E4M3, cases[i].head_dim, 16);
-            struct libdecode_launch_contract contract = contract_for(KERNEL_DTYPE_E4M3, kernel, 16);
-            assert_string_equal(misfit(&problem, &contract), kernel == cases[i].kernel ? "" : "head_dim");
-        }
-    }
-}
-
-static void boxes_take_powers_of_two_from_16_and_rows_take_every_page(void **state) {
-    (void)state;
-    struct libdecode_launch_contract boxes = contract_for(KERNEL_DTYPE_BF16, 128, 16);
-    struct libdecode_launch_contract rows = contract_for(KERNEL_DTYPE_BF16, 128, 1);
-    for (int32_t page_size = 1; page_size <= 1024; page_size++) {
-        libdecode_problem problem = problem_for(LIBDECODE_DTYPE_BF16, 128, page_size);
-        bool fits_boxes = page_size >= 16 && (page_size & (page_size - 1)) == 0;
-        assert_string_equal(misfit(&problem, &boxes), fits_boxes ? "" : "page_size");
-        assert_string_equal(misfit(&problem, &rows), "");
-    }
-}
-
-static void what_has_too_many_boxes_does_not_fit(void **state) {
-    (void)state;
-    libdecode_problem problem = problem_for(LIBDECODE_DTYPE_E4M3, 128, 16);
-    struct libdecode_launch_contract boxes = contract_for(KERNEL_DTYPE_E4M3, 128, 16);
-    problem.page_table_request_stride = ((int64_t)1 << 31) / (16 * 8);
-    assert_string_equal(misfit(&problem, &boxes), "size of the batch");
-    problem.page_table_request_stride--;
-    assert_string_equal(misfit(&problem, &boxes), "");
-}
-
-/* ------------------------------------------------------------------------------------------------------------- launch */
 
 static struct kernel_arguments arguments;
 
@@ -539,12 +435,93 @@ static void a_narrow_row_is_read_as_it_is_and_computed_like_a_wide_one(void **st
     assert_true(predicted_on(&few, &narrow, &contract) * 100 > predicted_on(&few, &wide, &contract) * 98);
 }
 
+/* Every stride of K, V and their scales is another one. */
+static void rows_and_scales_of_k_and_v_have_strides_of_their_own(void **state) {
+    (void)state;
+    libdecode_problem problem = problem_for(LIBDECODE_DTYPE_NVFP4, 128, 16);
+    problem.k_token_stride = 128, problem.k_head_stride = 16 * 128 + 32, problem.k_page_stride = 9 * 16 * 128 + 64;
+    problem.v_token_stride = 160, problem.v_head_stride = 16 * 160 + 96, problem.v_page_stride = 9 * 16 * 160 + 128;
+    problem.k_sf_token_stride = 8, problem.k_sf_head_stride = 16 * 8 + 8, problem.k_sf_page_stride = 9 * 16 * 8 + 24;
+    problem.v_sf_token_stride = 16, problem.v_sf_head_stride = 16 * 16 + 40, problem.v_sf_page_stride = 9 * 16 * 16 + 56;
+    const struct libdecode_launch_contract contract = contract_for(KERNEL_DTYPE_NVFP4, 128, 1);
+    const libdecode_tensors tensors = some_tensors();
+    const struct gqa_decode_params *params = fill(&problem, &contract);
+    expect_rows(&params->k_rows, tensors.k_cache, problem.k_page_stride / 2, problem.k_head_stride / 2, 64);
+    expect_rows(&params->v_rows, tensors.v_cache, problem.v_page_stride / 2, problem.v_head_stride / 2, 80);
+    expect_rows(&params->k_scales, (const void *)(uintptr_t)0x20400, problem.k_sf_page_stride, problem.k_sf_head_stride, 8);
+    expect_rows(&params->v_scales, (const void *)(uintptr_t)0x20500, problem.v_sf_page_stride, problem.v_sf_head_stride, 16);
+}
+
+/* K's scales may be blocks where V's are none. */
+static void scales_are_blocks_only_where_those_of_v_are_too(void **state) {
+    (void)state;
+    static const struct {
+        int64_t v_page_stride, v_head_stride, v_token_stride;
+        int32_t blocks;
+    } cases[] = {{0, 0, 0, 1}, {0, 0, 16, 0}, {0, 136, 0, 0}, {8 * 128 + 8, 0, 0, 0}, {8 * 144, 144, 8, 1}};
+    const struct libdecode_launch_contract contract = contract_for(KERNEL_DTYPE_NVFP4, 128, 16);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        libdecode_problem problem = problem_for(LIBDECODE_DTYPE_NVFP4, 128, 16);
+        problem.v_sf_page_stride = cases[i].v_page_stride != 0 ? cases[i].v_page_stride : 8 * 16 * 16;
+        problem.v_sf_head_stride = cases[i].v_head_stride != 0 ? cases[i].v_head_stride : 16 * 16;
+        problem.v_sf_token_stride = cases[i].v_token_stride;
+        assert_int_equal(fill(&problem, &contract)->scale_blocks, cases[i].blocks);
+    }
+}
+
+/* A box that goes beyond the room of a request would take the next one's scales. */
+static void scales_of_contiguous_kv_are_blocks_where_its_room_is_whole_boxes(void **state) {
+    (void)state;
+    struct libdecode_launch_contract contract = contract_for(KERNEL_DTYPE_NVFP4, 128, 16);
+    contract.features |= CONTRACT_FEATURE_CONTIGUOUS_KV;
+    for (int32_t further = 0; further <= 16; further += 8) {
+        libdecode_problem problem = problem_for(LIBDECODE_DTYPE_NVFP4, 128, 0);
+        problem.features = LIBDECODE_FEATURE_CONTIGUOUS_KV;
+        problem.kv_capacity_tokens = 4 * (int32_t)contract.max_box_tokens + further;
+        assert_int_equal(fill(&problem, &contract)->scale_blocks, further == 0);
+    }
+    libdecode_problem paged = problem_for(LIBDECODE_DTYPE_NVFP4, 128, 16); /* pages are whole boxes, or a box is a page */
+    assert_int_equal(fill(&paged, &contract)->scale_blocks, 1);
+}
+
+/* There a box is as long as a kernel likes, and crosses no page; strides of V may be too long, too. */
+static void boxes_of_contiguous_kv_are_whole_whatever_its_room(void **state) {
+    (void)state;
+    struct libdecode_launch_contract contract = contract_for(KERNEL_DTYPE_BF16, 128, 16);
+    contract.features |= CONTRACT_FEATURE_CONTIGUOUS_KV;
+    libdecode_problem problem = problem_for(LIBDECODE_DTYPE_BF16, 128, 0);
+    problem.features = LIBDECODE_FEATURE_CONTIGUOUS_KV;
+    problem.kv_capacity_tokens = 40;
+    const struct gqa_decode_params *params = fill(&problem, &contract);
+    assert_int_equal(params->schedule.box_tokens, contract.max_box_tokens);
+    assert_int_equal(arguments.maps[0].map.box[1], contract.max_box_tokens);
+    assert_int_equal(params->schedule.page_size.value, 1u << 31);
+    problem = problem_for(LIBDECODE_DTYPE_BF16, 128, 16);
+    problem.num_pages = 4;
+    problem.v_page_stride = (int64_t)1 << 39;
+    assert_string_equal(misfit(&problem, &contract), "K and V strides");
+    problem.v_page_stride -= 8;
+    assert_string_equal(misfit(&problem, &contract), "");
+}
+
+/* As many units as clusters, but two passes of four heads each: a pass is no head. */
+static void units_of_several_passes_are_counted(void **state) {
+    (void)state;
+    struct libdecode_launch_contract contract = contract_for(KERNEL_DTYPE_BF16, 128, 16);
+    libdecode_problem problem = problem_for(LIBDECODE_DTYPE_BF16, 128, 16);
+    contract.cluster_size = 8;
+    contract.row_tile = 8;
+    contract.max_q_len = 4;
+    problem.batch_size = 1;
+    problem.num_kv_heads = 4;
+    problem.q_len = 2; /* 16 rows of each KV head */
+    assert_int_equal(fill_for(&problem, &contract, 8)->schedule.rare, 0);
+    problem.q_len = 1;
+    assert_int_equal(fill_for(&problem, &contract, 4)->schedule.rare, SCHEDULE_ONE_REQUEST);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kv_dtype_is_served_in_every_head_dim_and_kind_of_page),
-        cmocka_unit_test(a_head_dim_runs_on_the_next_wider_kernel_and_no_other),
-        cmocka_unit_test(boxes_take_powers_of_two_from_16_and_rows_take_every_page),
-        cmocka_unit_test(what_has_too_many_boxes_does_not_fit),
         cmocka_unit_test(the_block_says_what_query_and_result_are),
         cmocka_unit_test(narrow_rows_are_told_and_copied_line_by_line_where_the_last_is_not_whole),
         cmocka_unit_test(a_kernel_that_gathers_rows_gets_addresses_and_no_maps),
@@ -561,6 +538,11 @@ int main(void) {
         cmocka_unit_test(a_batch_invariant_problem_is_cut_by_what_its_requests_have_in_common),
         cmocka_unit_test(narrower_formats_are_faster_by_less_than_their_bytes),
         cmocka_unit_test(a_narrow_row_is_read_as_it_is_and_computed_like_a_wide_one),
+        cmocka_unit_test(rows_and_scales_of_k_and_v_have_strides_of_their_own),
+        cmocka_unit_test(scales_are_blocks_only_where_those_of_v_are_too),
+        cmocka_unit_test(scales_of_contiguous_kv_are_blocks_where_its_room_is_whole_boxes),
+        cmocka_unit_test(boxes_of_contiguous_kv_are_whole_whatever_its_room),
+        cmocka_unit_test(units_of_several_passes_are_counted),
     };
     return cmocka_run_group_tests_name("gqa_decode", tests, NULL, NULL);
 }

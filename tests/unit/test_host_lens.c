@@ -190,6 +190,20 @@ static void without_lengths_every_request_has_its_capacity(void **state) {
     libdecode_plan_destroy(plan);
 }
 
+/* There is nothing to copy, so nothing that a replay would read. */
+static void without_lengths_a_launch_may_be_captured(void **state) {
+    (void)state;
+    libdecode_problem problem = with_host_lens();
+    problem.kv_capacity_tokens = 4090;
+    libdecode_plan *plan = plan_of(&problem);
+    libdecode_tensors tensors = tensors_for(plan);
+    tensors.seq_lens = NULL;
+    fake->set_capture(stream, 1);
+    expect_ok(libdecode_plan_launch(plan, &tensors, stream));
+    fake->set_capture(stream, 0);
+    libdecode_plan_destroy(plan);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_launch_copies_the_lengths_and_clears_them_behind_the_kernel),
@@ -198,6 +212,7 @@ int main(void) {
         cmocka_unit_test(a_captured_stream_is_refused_before_anything_is_enqueued),
         cmocka_unit_test(every_driver_call_may_fail),
         cmocka_unit_test(without_lengths_every_request_has_its_capacity),
+        cmocka_unit_test(without_lengths_a_launch_may_be_captured),
     };
     return cmocka_run_group_tests_name("host_lens", tests, begin_group, end_group);
 }

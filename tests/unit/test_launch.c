@@ -348,6 +348,51 @@ static void a_workspace_that_is_missing_unaligned_or_small_is_refused(void **sta
     libdecode_plan_destroy(plan);
 }
 
+static void clusters_of_every_size_get_their_attribute(void **state) {
+    (void)state;
+    static const char *const force[] = {"force=*_d128_r8_p16_c2_*", "force=*_d128_r8_p16_c4_*", "force=*_d128_r8_p16_c8_*"};
+    for (uint32_t i = 0; i < sizeof force / sizeof force[0]; i++) {
+        struct gqa_decode_params params;
+        libdecode_plan_info info;
+        const struct fake_cuda_call *call = launch_forced(force[i], 0, &params, &info);
+        assert_int_equal(info.cluster_size, 2u << i);
+        assert_int_equal(call->config.num_attributes, 1);
+        assert_int_equal(call->launch_attributes[0].id, 4);
+        assert_int_equal(call->launch_attributes[0].value.cluster.x, 2u << i);
+        assert_int_equal(call->config.grid_x, (uint32_t)info.workers << (i + 1));
+    }
+}
+
+/* Either alone makes ranges that differ by request. */
+static void ragged_queries_and_positions_each_ask_for_exact_ranges(void **state) {
+    (void)state;
+    const int32_t *const some = (const int32_t *)(uintptr_t)0x10300;
+    struct gqa_decode_params params;
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    problem.q_len = 4;
+    problem.features = LIBDECODE_FEATURE_RAGGED_Q;
+    tensors.cum_seq_lens_q = some;
+    (void)launch(&problem, &tensors, NULL, &params);
+    assert_int_equal(params.schedule.rare, SCHEDULE_EXACT_RANGES);
+    problem.features = LIBDECODE_FEATURE_QUERY_POSITIONS;
+    tensors.cum_seq_lens_q = NULL;
+    tensors.query_positions = some;
+    (void)launch(&problem, &tensors, NULL, &params);
+    assert_int_equal(params.schedule.rare, SCHEDULE_EXACT_RANGES);
+}
+
+static void a_soft_cap_stays_finite_in_base_two(void **state) {
+    (void)state;
+    struct gqa_decode_params params;
+    libdecode_problem problem = llama3_8b();
+    const libdecode_tensors tensors = some_tensors();
+    problem.features = LIBDECODE_FEATURE_SOFT_CAP;
+    problem.logits_soft_cap = 3e38f;
+    (void)launch(&problem, &tensors, NULL, &params);
+    assert_true(isfinite(params.query.soft_cap * 1.44269504f));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_of_the_parameter_block_comes_from_its_source),
@@ -359,6 +404,9 @@ int main(void) {
         cmocka_unit_test(a_programmatic_launch_gets_its_attribute),
         cmocka_unit_test(an_empty_batch_launches_nothing),
         cmocka_unit_test(a_workspace_that_is_missing_unaligned_or_small_is_refused),
+        cmocka_unit_test(clusters_of_every_size_get_their_attribute),
+        cmocka_unit_test(ragged_queries_and_positions_each_ask_for_exact_ranges),
+        cmocka_unit_test(a_soft_cap_stays_finite_in_base_two),
     };
     return cmocka_run_group_tests_name("launch", tests, begin_group, end_group);
 }

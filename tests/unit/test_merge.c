@@ -18,6 +18,7 @@
 #include "bundle_fixture.h"
 #include "decode_fixture.h"
 #include "element.h"
+#include "families/merge_states.h"
 #include "family.h"
 #include "fake_cuda.h"
 
@@ -317,7 +318,7 @@ static void test_what_makes_no_sense_is_refused_by_name(void **state) {
 static const struct fake_cuda *fake;
 
 /* A context whose one bundle holds a kernel of merge_states, or of something else. */
-static libdecode_context *open_with(uint32_t family, uint32_t parameter_bytes, uint8_t **ret_data) {
+static libdecode_context *open_with_flags(uint32_t flags, uint32_t family, uint32_t parameter_bytes, uint8_t **ret_data) {
     struct fixture_kernel kernel = {.name = "merge_states_sm90", .target = 90, .contract = fixture_contract()};
     size_t bytes;
     libdecode_context *context;
@@ -329,12 +330,16 @@ static libdecode_context *open_with(uint32_t family, uint32_t parameter_bytes, u
     *ret_data = fixture_bundle(&kernel, 1, &bytes);
     const libdecode_memory_bundle bundle = {*ret_data, bytes};
     const libdecode_open_options options = {.struct_size = sizeof options,
-                                            .flags = LIBDECODE_OPEN_IGNORE_ENVIRONMENT | LIBDECODE_OPEN_BUNDLES_ONLY,
+                                            .flags = flags | LIBDECODE_OPEN_IGNORE_ENVIRONMENT | LIBDECODE_OPEN_BUNDLES_ONLY,
                                             .memory_bundles = &bundle,
                                             .num_memory_bundles = 1};
     if (libdecode_open(&options, &context) != LIBDECODE_OK)
         fail_msg("%s", libdecode_error_message());
     return context;
+}
+
+static libdecode_context *open_with(uint32_t family, uint32_t parameter_bytes, uint8_t **ret_data) {
+    return open_with_flags(0, family, parameter_bytes, ret_data);
 }
 
 static void test_one_kernel_is_launched(void **state) {
@@ -413,6 +418,128 @@ static int no_misuse(void **state) {
     return fake->misuses() == 0 ? 0 : -1;
 }
 
+/* Rows are as aligned as their own dtype asks, of the partial results and of the merged one. */
+static void test_strides_of_the_result_are_those_of_its_dtype(void **state) {
+    (void)state;
+    struct scene scene;
+    set_scene(&scene, 1, (const float[]){1}, (const float[]){0});
+    scene.states.out_dtype = LIBDECODE_DTYPE_BF16;
+    REFUSED(out_head_stride, 12); /* 24 bytes */
+    REFUSED(out_token_stride, 12);
+    scene.states.out_head_stride = scene.states.out_token_stride = 16;
+    merge(&scene);
+}
+
+static void test_the_largest_sizes_are_accepted_and_no_tokens_need_no_tensors(void **state) {
+    (void)state;
+    struct scene scene;
+    set_scene(&scene, 1, (const float[]){1}, (const float[]){0});
+    scene.states.num_tokens = 0;
+    scene.states.num_heads = 65535;
+    scene.states.head_dim = 1024;
+    scene.states.partial_out = scene.states.out = NULL;
+    scene.states.partial_lse = scene.states.lse = NULL;
+    merge(&scene);
+}
+
+/* Two heads, so a state's lse are two apart: of the second token the states begin at the second. */
+static void test_ragged_states_have_the_lse_of_their_heads(void **state) {
+    (void)state;
+    struct scene scene;
+    static const int32_t offsets[] = {0, 1, 3};
+    set_scene(&scene, 6, (const float[]){1, 2, 3, 4, 5, 6}, (const float[]){0, 1, 2, 3, 2, 5});
+    scene.states.state_offsets = offsets;
+    scene.states.num_states = 0;
+    scene.states.num_tokens = 2;
+    scene.states.num_heads = 2;
+    merge(&scene);
+    assert_row(&scene, 0, 1, 0);
+    assert_row(&scene, 1, 2, 1);
+    assert_row(&scene, 2, 4, 3);                        /* 3 and 5 with 2 each */
+    assert_row(&scene, 3, (4 + 4 * 6) / 5.0, log2(40)); /* 4 with 3, 6 with 5 */
+}
+
+static void test_of_nan_alone_the_result_is_nan(void **state) {
+    (void)state;
+    struct scene scene;
+    set_scene(&scene, 2, (const float[]){1, 2}, (const float[]){NAN, -INFINITY});
+    merge(&scene);
+    assert_true(isnan(scene.lse[0]));
+    for (int d = 0; d < DIM; d++)
+        assert_true(isnan(scene.out[0][d]));
+}
+
+static void test_every_field_of_the_block_comes_from_its_source(void **state) {
+    (void)state;
+    static const int32_t offsets[8] = {0};
+    static const uint8_t mask[8] = {1};
+    static const struct {
+        int32_t head_dim, log2_lanes;
+    } lanes[] = {{8, 0}, {16, 1}, {64, 3}, {72, 4}, {128, 4}, {256, 5}, {512, 5}, {1024, 5}}; /* a warp at most */
+    struct scene scene;
+    struct merge_states_params params;
+    set_scene(&scene, 2, (const float[]){1, 2}, (const float[]){0, 0});
+    scene.states.dtype = LIBDECODE_DTYPE_BF16;
+    scene.states.out_dtype = LIBDECODE_DTYPE_FP32;
+    scene.states.state_offsets = offsets;
+    scene.states.token_mask = mask;
+    scene.states.num_tokens = 7;
+    scene.states.num_heads = 3;
+    scene.states.partial_state_stride = 101, scene.states.partial_head_stride = 103;
+    scene.states.partial_lse_state_stride = 104, scene.states.partial_lse_head_stride = 106;
+    scene.states.out_token_stride = 107, scene.states.out_head_stride = 108;
+    scene.states.lse_token_stride = 109, scene.states.lse_head_stride = 110;
+    for (size_t i = 0; i < sizeof lanes / sizeof lanes[0]; i++) {
+        scene.states.head_dim = lanes[i].head_dim;
+        const uint32_t num_ctas = merge_states_fill(&scene.states, 128, &params);
+        const uint32_t rows_of_cta = 128u >> lanes[i].log2_lanes;
+        assert_int_equal(params.log2_lanes, lanes[i].log2_lanes);
+        assert_int_equal(num_ctas, (21 + rows_of_cta - 1) / rows_of_cta);
+        assert_int_equal(params.head_dim, lanes[i].head_dim);
+    }
+    assert_ptr_equal(params.state_offsets, offsets);
+    assert_ptr_equal(params.token_mask, mask);
+    assert_ptr_equal(params.partial_out, scene.partial);
+    assert_ptr_equal(params.partial_lse, scene.partial_lse);
+    assert_ptr_equal(params.out, scene.out);
+    assert_ptr_equal(params.lse, scene.lse);
+    assert_int_equal(params.partial_state_stride, 101);
+    assert_int_equal(params.partial_head_stride, 103);
+    assert_int_equal(params.partial_lse_state_stride, 104);
+    assert_int_equal(params.partial_lse_head_stride, 106);
+    assert_int_equal(params.out_token_stride, 107);
+    assert_int_equal(params.out_head_stride, 108);
+    assert_int_equal(params.lse_token_stride, 109);
+    assert_int_equal(params.lse_head_stride, 110);
+    assert_int_equal(params.dtype, KERNEL_DTYPE_BF16);
+    assert_int_equal(params.out_dtype, KERNEL_DTYPE_FP32);
+    assert_int_equal(params.num_rows, 21);
+    scene.states.head_dim = 8;
+    scene.states.num_tokens = 128;
+    assert_int_equal(merge_states_fill(&scene.states, 128, &params), 3); /* whole CTAs */
+}
+
+static void test_strict_forbids_a_cold_merge_in_a_capture(void **state) {
+    (void)state;
+    struct scene scene;
+    struct merge_states_params params;
+    uint8_t *data;
+    const libdecode_stream stream = (libdecode_stream)(uintptr_t)0x77;
+    fake->reset();
+    fake->set_parameter_bytes(sizeof params);
+    libdecode_context *context = open_with_flags(LIBDECODE_OPEN_STRICT, KERNEL_FAMILY_MERGE_STATES, sizeof params, &data);
+    set_scene(&scene, 2, (const float[]){1, 2}, (const float[]){0, 0});
+    fake->set_capture(stream, 1);
+    assert_int_equal(libdecode_merge_states(context, &scene.states, stream), LIBDECODE_ERROR_COLD_IN_CAPTURE);
+    fake->set_capture(stream, 0);
+    assert_int_equal(libdecode_merge_states(context, &scene.states, stream), LIBDECODE_OK);
+    fake->set_capture(stream, 1);
+    assert_int_equal(libdecode_merge_states(context, &scene.states, stream), LIBDECODE_OK); /* it is there now */
+    fake->set_capture(stream, 0);
+    libdecode_close(context);
+    free(data);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weights_are_powers_of_two_of_the_lse),
@@ -423,6 +550,12 @@ int main(void) {
         cmocka_unit_test(test_what_makes_no_sense_is_refused_by_name),
         cmocka_unit_test(test_one_kernel_is_launched),
         cmocka_unit_test(test_without_such_a_kernel_the_message_says_so),
+        cmocka_unit_test(test_strides_of_the_result_are_those_of_its_dtype),
+        cmocka_unit_test(test_the_largest_sizes_are_accepted_and_no_tokens_need_no_tensors),
+        cmocka_unit_test(test_ragged_states_have_the_lse_of_their_heads),
+        cmocka_unit_test(test_of_nan_alone_the_result_is_nan),
+        cmocka_unit_test(test_every_field_of_the_block_comes_from_its_source),
+        cmocka_unit_test(test_strict_forbids_a_cold_merge_in_a_capture),
     };
     return cmocka_run_group_tests(tests, find_fake, no_misuse);
 }

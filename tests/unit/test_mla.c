@@ -178,12 +178,24 @@ static void what_mla_does_not_know_is_refused_by_name(void **state) {
     REFUSED(problem.op = (libdecode_op)3, "accepted are 1 (batch_decode), 2 (mla_decode), 0 for batch_decode");
 }
 
+static void the_rope_part_is_dense_over_its_head_stride(void **state) {
+    (void)state;
+    begin();
+    libdecode_problem problem = mla_problem();
+    struct problem checked;
+    problem.features |= LIBDECODE_FEATURE_QUERY_ROPE;
+    problem.query_rope_head_stride = ROPE + 8;
+    assert_int_equal(problem_check(&problem, &checked), LIBDECODE_OK);
+    assert_int_equal(checked.given.query_rope_token_stride, HEADS * (ROPE + 8));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(k_and_v_are_the_same_row),
         cmocka_unit_test(a_query_in_two_tensors_is_the_same),
         cmocka_unit_test(rows_lie_where_the_strides_say),
         cmocka_unit_test(what_mla_does_not_know_is_refused_by_name),
+        cmocka_unit_test(the_rope_part_is_dense_over_its_head_stride),
     };
     return cmocka_run_group_tests_name("mla", tests, NULL, NULL);
 }

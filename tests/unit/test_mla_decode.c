@@ -421,6 +421,167 @@ static void the_fastest_cluster_of_64_rows_is_predicted(void **state) {
     expect_fast_choices(&device, kernels, COUNT(kernels), cases, COUNT(cases), 1.01, 0.1);
 }
 
+/* Passes of MLA find the rows in the second cache: the fastest kernel is chosen, also where others take fewer. */
+static void the_fastest_kernel_is_chosen_however_many_passes_it_takes(void **state) {
+    (void)state;
+    static const struct kernel_shape shapes[] = {{64, 1, 64}, {32, 1, 64}, {16, 8, 32}, {16, 1, 32}};
+    static const char *const names[] = {"a", "b", "c", "d"};
+    static const struct {
+        int32_t batch_size, tokens;
+        const char *fastest;
+    } cases[] = {{1, 1024, "c"}, {64, 4096, "a"}};
+    const libdecode_device device = measured_h200();
+    const struct policy policy = {.verbs = NULL};
+    for (size_t first = 0; first < COUNT(shapes); first++) {
+        struct bundle_kernel kernels[COUNT(shapes)];
+        struct kernel_record records[COUNT(shapes)];
+        uint32_t gpus[COUNT(shapes)];
+        for (size_t i = 0; i < COUNT(shapes); i++) { /* in any order */
+            const size_t shape = (first + i) % COUNT(shapes);
+            kernels[i] = (struct bundle_kernel){.contract = contract_of(shapes[shape].row_tile, KERNEL_DTYPE_BF16)};
+            struct libdecode_launch_contract *contract = &kernels[i].contract;
+            contract->cluster_size = shapes[shape].cluster_size;
+            contract->tile_tokens = shapes[shape].tile_tokens;
+            contract->query_dtypes = contract->out_dtypes = 1u << KERNEL_DTYPE_BF16;
+            contract->max_page_size = contract->max_q_len = 1024;
+            contract->features = CONTRACT_FEATURE_QUERY_ROPE;
+            contract->ctas_per_sm = 1;
+            contract->record_bytes = 8;
+            records[i] = (struct kernel_record){.name = names[shape], .kernel = &kernels[i], .family = &family_mla_decode};
+            gpus[i] = BUNDLE_GPU_SM90;
+        }
+        struct kernel_table table = {.records = records, .gpus = gpus, .count = COUNT(shapes)};
+        assert_int_equal(kernel_index_create(&table, &table.index), LIBDECODE_OK);
+        for (size_t i = 0; i < COUNT(cases); i++) {
+            const struct problem problem = bf16_batch(128, cases[i].batch_size, cases[i].tokens);
+            struct selection selection;
+            assert_int_equal(select_kernel(&problem, &device, &policy, &table, NULL, NULL, &selection), LIBDECODE_OK);
+            assert_string_equal(selection.record->name, cases[i].fastest);
+        }
+        kernel_index_destroy(table.index);
+    }
+}
+
+/* A kernel that nobody tested is none of MLA, whoever has made a bundle of it. */
+static void contracts_name_rows_and_boxes_that_are_known(void **state) {
+    (void)state;
+    char reason[FAMILY_REASON_BYTES] = "";
+    struct libdecode_launch_contract contract = contract_of(16, KERNEL_DTYPE_BF16);
+    contract.cluster_size = 1;
+    const struct libdecode_launch_contract honest = contract;
+    assert_true(family_mla_decode.serves(&contract, reason));
+    contract.head_dim = 320;
+    assert_true(family_mla_decode.serves(&contract, reason));
+    contract.features = CONTRACT_FEATURE_BATCH_INVARIANT;
+    assert_true(family_mla_decode.serves(&contract, reason));
+    contract.cluster_size = 2;
+    assert_false(family_mla_decode.serves(&contract, reason));
+#define REFUSED(field, value)                                                                                                    \
+    (contract = honest, contract.field = (value), assert_false(family_mla_decode.serves(&contract, reason)))
+    REFUSED(head_dim, 512);
+    REFUSED(kv_dtype, KERNEL_DTYPE_NVFP4);
+    REFUSED(kv_dtype, KERNEL_DTYPE_E5M2);
+    REFUSED(kv_dtype, 0);
+    REFUSED(max_box_tokens, 128); /* of tiles of 64 */
+    REFUSED(max_box_tokens, 48);
+    REFUSED(min_page_size, 8);
+}
+
+/* Strides and memory that one of the parts of a launch has, and no other. */
+static void a_launch_has_the_strides_of_the_rope_part_and_its_scratch(void **state) {
+    (void)state;
+    struct problem problem = checked_problem(64, 2, LIBDECODE_DTYPE_BF16);
+    libdecode_problem given = problem.given;
+    given.query_rope_head_stride = 72;
+    given.query_rope_token_stride = 64 * 72 + 8;
+    assert_int_equal(problem_check(&given, &problem), LIBDECODE_OK);
+    const libdecode_tensors tensors = {.workspace = (void *)4096};
+    struct bundle_kernel kernel = {.contract = contract_of(32, KERNEL_DTYPE_BF16)};
+    const struct kernel_record record = {.kernel = &kernel};
+    const struct selection selection = {.record = &record,
+                                        .row_passes = 2,
+                                        .num_workers = 132,
+                                        .min_tiles_per_worker = 2,
+                                        .workspace = {.records = {256, 8}, .scratch = {512, 16}}};
+    static struct kernel_arguments arguments;
+    family_mla_decode.fill(&problem, &selection, &tensors, &arguments);
+    struct mla_decode_params params;
+    memcpy(&params, arguments.block, sizeof params);
+    assert_int_equal(params.query_rope_head_stride, 72);
+    assert_int_equal(params.query_rope_token_stride, 64 * 72 + 8);
+    assert_int_equal((uintptr_t)params.records, 4096 + 256);
+    assert_int_equal((uintptr_t)params.scratch, 4096 + 512);
+}
+
+/* As many as the scratch of its parts has room for. */
+static void batch_invariant_units_have_as_many_chunks_as_scratch_has_room_for(void **state) {
+    (void)state;
+    struct problem problem = bf16_batch(16, 4, 32768);
+    libdecode_problem given = problem.given;
+    given.features |= LIBDECODE_FEATURE_BATCH_INVARIANT;
+    assert_int_equal(problem_check(&given, &problem), LIBDECODE_OK);
+    struct bundle_kernel kernel = {.contract = contract_of(16, KERNEL_DTYPE_BF16)};
+    const struct kernel_record record = {.kernel = &kernel};
+    const struct selection selection = {.record = &record, .row_passes = 1, .num_workers = 132, .min_tiles_per_worker = 2};
+    const libdecode_tensors tensors = {.workspace = (void *)1};
+    const struct schedule_params params = paged_schedule_params(&problem, &selection, &tensors);
+    assert_int_equal(params.rare, SCHEDULE_FIXED_CHUNKS);
+    assert_int_equal(params.max_chunks, KERNEL_MAX_CHUNKS_IN_SCRATCH);
+    assert_int_equal(params.min_chunk_boxes, 2048 / 32);
+}
+
+/* Those of V, of which a result has as many as a row of the cache but for its RoPE part. */
+static void scales_of_a_result_are_those_of_its_elements(void **state) {
+    (void)state;
+    struct problem problem = checked_problem(64, 1, LIBDECODE_DTYPE_E4M3);
+    libdecode_problem given = problem.given;
+    given.query_dtype = LIBDECODE_DTYPE_E4M3;
+    given.out_dtype = LIBDECODE_DTYPE_NVFP4;
+    given.out_head_stride = given.out_token_stride = given.query_token_stride = given.query_head_stride = 0;
+    given.query_rope_token_stride = given.query_rope_head_stride = 0;
+    assert_int_equal(problem_check(&given, &problem), LIBDECODE_OK);
+    const libdecode_tensors tensors = {.workspace = (void *)1};
+    assert_int_equal(paged_output_params(&problem, &tensors).scale_columns, 64 * (512 / 16));
+}
+
+/* A lane for each: 32 units are told, 33 are counted. */
+static void of_more_units_than_lanes_pieces_are_counted(void **state) {
+    (void)state;
+    for (int32_t units = 32; units <= 33; units++) {
+        const struct problem problem = bf16_batch(16 * units, 1, 32768);
+        struct bundle_kernel kernel = {.contract = contract_of(16, KERNEL_DTYPE_BF16)};
+        kernel.contract.cluster_size = 2;
+        const struct kernel_record record = {.kernel = &kernel};
+        const struct selection selection = {
+            .record = &record, .row_passes = 1, .num_workers = 2 * units + 1, .min_tiles_per_worker = 2};
+        const libdecode_tensors tensors = {.workspace = (void *)1};
+        const struct schedule_params params = paged_schedule_params(&problem, &selection, &tensors);
+        assert_int_equal(params.rare, units <= 32 ? SCHEDULE_ONE_REQUEST : 0);
+    }
+}
+
+/* Boxes are numbered with 31 bits, margins included: where these leave no room for them there are none. */
+static void margins_are_left_out_where_their_boxes_would_not_be_counted(void **state) {
+    (void)state;
+    static const struct {
+        int32_t batch_size;
+        bool has_margins;
+    } cases[] = {{1 << 10, true}, {1 << 20, false}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct problem problem = bf16_batch(16, cases[i].batch_size, 2047 * 32);
+        libdecode_problem given = problem.given;
+        given.page_table_request_stride = 2047;
+        assert_int_equal(problem_check(&given, &problem), LIBDECODE_OK);
+        struct bundle_kernel kernel = {.contract = contract_of(16, KERNEL_DTYPE_BF16)};
+        kernel.contract.cluster_size = 1;
+        const struct kernel_record record = {.kernel = &kernel};
+        const struct selection selection = {.record = &record, .row_passes = 1, .num_workers = 132, .min_tiles_per_worker = 2};
+        const libdecode_tensors tensors = {.workspace = (void *)1};
+        const struct schedule_params params = paged_schedule_params(&problem, &selection, &tensors);
+        assert_int_equal(params.unit_margin_boxes > 0, cases[i].has_margins);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heads_become_groups_of_rows),
@@ -431,6 +592,13 @@ int main(void) {
         cmocka_unit_test(the_fastest_kernel_of_fp8_is_predicted),
         cmocka_unit_test(the_fastest_kernel_of_an_h100_is_predicted),
         cmocka_unit_test(the_fastest_cluster_of_64_rows_is_predicted),
+        cmocka_unit_test(the_fastest_kernel_is_chosen_however_many_passes_it_takes),
+        cmocka_unit_test(contracts_name_rows_and_boxes_that_are_known),
+        cmocka_unit_test(a_launch_has_the_strides_of_the_rope_part_and_its_scratch),
+        cmocka_unit_test(batch_invariant_units_have_as_many_chunks_as_scratch_has_room_for),
+        cmocka_unit_test(scales_of_a_result_are_those_of_its_elements),
+        cmocka_unit_test(of_more_units_than_lanes_pieces_are_counted),
+        cmocka_unit_test(margins_are_left_out_where_their_boxes_would_not_be_counted),
     };
     return cmocka_run_group_tests_name("mla_decode", tests, NULL, NULL);
 }

@@ -269,6 +269,24 @@ static void threads_use_plans_while_others_take_them_out(void **state) {
     assert_int_equal(atomic_load(&num_destroyed), planned);
 }
 
+/* From plan_memo_add too, not only from plan_memo_find; and the end takes along what was in use when it lost its place. */
+static void a_plan_that_was_just_added_outlives_its_place(void **state) {
+    (void)state;
+    struct plan_memo *memo = new_memo();
+    libdecode_problem problem = problem_of(0);
+    struct plan_use use;
+    assert_int_equal(plan_memo_add(memo, &problem, 1, new_plan(0), &use), LIBDECODE_OK);
+    uint64_t number = 1;
+    while (find(memo, 0, 1))
+        for (size_t i = 0; i < CAPACITY; i++)
+            (void)add(memo, number++, 1);
+    assert_false(use.plan->is_destroyed);
+    assert_int_equal(use.plan->number, 0);
+    plan_memo_release(&use);
+    plan_memo_destroy(memo);
+    assert_int_equal(atomic_load(&num_destroyed), number);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_is_found_for_its_problem_and_its_context_only),
@@ -279,6 +297,7 @@ int main(void) {
         cmocka_unit_test(a_plan_in_use_outlives_its_place),
         cmocka_unit_test(lack_of_memory_is_said_and_nothing_is_lost),
         cmocka_unit_test(threads_use_plans_while_others_take_them_out),
+        cmocka_unit_test(a_plan_that_was_just_added_outlives_its_place),
     };
     return cmocka_run_group_tests_name("plan_memo", tests, NULL, NULL);
 }

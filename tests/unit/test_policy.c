@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "decode_fixture.h"
+#include "family.h"
 #include "policy.h"
 
 static struct grid *grid;
@@ -150,6 +151,31 @@ static void more_rules_than_there_is_room_for_are_an_error(void **state) {
     expect_error(text, "more than 32", "globs");
 }
 
+/* Every kernel at hand is of batch_decode, so nothing is left of a rule for the other. */
+static void a_rule_of_another_op_decides_about_no_kernel(void **state) {
+    (void)state;
+    expect_error("mla_decode:deny=*_c1_*", "item 1: '*_c1_*' matches no kernel", "hold none");
+}
+
+static void force_holds_for_every_operation_that_has_a_forced_kernel(void **state) {
+    (void)state;
+    struct kernel_record records[] = {grid->table.records[0], grid->table.records[1]};
+    uint32_t gpus[] = {BUNDLE_GPU_SM90, BUNDLE_GPU_SM90};
+    const struct kernel_table table = {.records = records, .gpus = gpus, .count = 2};
+    struct policy policy;
+    for (size_t of_mla = 0; of_mla < 2; of_mla++) {
+        records[1 - of_mla].family = grid->table.records[0].family;
+        records[of_mla].family = &family_mla_decode;
+        assert_int_equal(policy_parse("force=*", "x", false, &table, &policy), LIBDECODE_OK);
+        assert_true(policy_forces(&policy, LIBDECODE_OP_BATCH_DECODE) && policy_forces(&policy, LIBDECODE_OP_MLA_DECODE));
+        policy_destroy(&policy);
+        assert_int_equal(policy_parse("mla_decode:force=*", "x", false, &table, &policy), LIBDECODE_OK);
+        assert_true(!policy_forces(&policy, LIBDECODE_OP_BATCH_DECODE) && policy_forces(&policy, LIBDECODE_OP_MLA_DECODE));
+        assert_int_equal(policy_verdict(&policy, 1 - of_mla), POLICY_NONE);
+        policy_destroy(&policy);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_text_is_no_rule),
@@ -161,6 +187,8 @@ int main(void) {
         cmocka_unit_test(every_typo_is_an_error_that_quotes_it),
         cmocka_unit_test(a_glob_without_a_match_names_the_nearest_kernels),
         cmocka_unit_test(more_rules_than_there_is_room_for_are_an_error),
+        cmocka_unit_test(a_rule_of_another_op_decides_about_no_kernel),
+        cmocka_unit_test(force_holds_for_every_operation_that_has_a_forced_kernel),
     };
     return cmocka_run_group_tests_name("policy", tests, create_grid, destroy_grid);
 }

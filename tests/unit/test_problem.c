@@ -400,6 +400,69 @@ static void what_follows_from_a_problem_is_derived_once(void **state) {
     assert_int_equal(expect_accepted(&problem).kv_token_bytes, 2 * (128 / 2 + 128 / 16));
 }
 
+/* libdecode.h: v strides default to those of K, each by itself; a pool of K and V in one tensor gives K's page stride alone. */
+static void each_stride_of_v_defaults_to_that_of_k(void **state) {
+    (void)state;
+    for (int layout = LIBDECODE_KV_HND; layout <= LIBDECODE_KV_NHD; layout++) {
+        libdecode_problem problem = llama3_8b();
+        problem.kv_layout = (libdecode_kv_layout)layout;
+        problem.k_page_stride = 2 * 8 * 16 * 128; /* [pages, 2, ...] */
+        struct problem checked = expect_accepted(&problem);
+        assert_int_equal(checked.given.v_page_stride, problem.k_page_stride);
+        problem.k_page_stride = 0;
+        problem.k_head_stride = 17 * 8 * 128;
+        checked = expect_accepted(&problem);
+        assert_int_equal(checked.given.v_head_stride, problem.k_head_stride);
+        problem.k_head_stride = 0;
+        problem.k_token_stride = 16 * 128;
+        checked = expect_accepted(&problem);
+        assert_int_equal(checked.given.v_token_stride, problem.k_token_stride);
+        problem.v_token_stride = 8 * 128; /* given: its own */
+        assert_int_equal(expect_accepted(&problem).given.v_token_stride, 8 * 128);
+    }
+}
+
+static void token_strides_are_dense_over_the_head_strides_that_are_given(void **state) {
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.features = LIBDECODE_FEATURE_LSE;
+    problem.query_head_stride = 136;
+    problem.lse_head_stride = 3;
+    const struct problem checked = expect_accepted(&problem);
+    assert_int_equal(checked.given.query_token_stride, 32 * 136);
+    assert_int_equal(checked.given.lse_token_stride, 32 * 3);
+}
+
+/* With V's entries in a table of its own behind K's, the width of a row says nothing of where the next request's begin. */
+static void a_page_table_of_k_and_v_has_no_default_width(void **state) {
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.features = LIBDECODE_FEATURE_V_PAGE_TABLE;
+    problem.page_table_v_offset = 256;
+    expect_refused(&problem, "page_table_request_stride is 0", "page_table_v_offset 256");
+    problem.page_table_request_stride = 512;
+    (void)expect_accepted(&problem);
+}
+
+static void the_last_position_may_be_the_largest_number(void **state) {
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.max_seq_len = INT32_MAX; /* of the last token: INT32_MAX - 1, and with the offset INT32_MAX */
+    problem.position_offset = 1;
+    (void)expect_accepted(&problem);
+    problem.position_offset = 2;
+    expect_refused(&problem, "position_offset 2", "less than 2^31");
+}
+
+static void as_many_query_tokens_as_a_number_counts_are_accepted(void **state) {
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.batch_size = INT32_MAX;
+    (void)expect_accepted(&problem);
+    problem.q_len = 2;
+    expect_refused(&problem, "problem.q_len is 2 with batch_size 2147483647", "less than 2^31");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_field_out_of_range_is_named_with_value_and_what_is_accepted),
@@ -414,6 +477,11 @@ int main(void) {
         cmocka_unit_test(rows_of_results_that_overlap_are_refused),
         cmocka_unit_test(no_request_has_room_for_more_tokens_than_kernels_count),
         cmocka_unit_test(what_follows_from_a_problem_is_derived_once),
+        cmocka_unit_test(each_stride_of_v_defaults_to_that_of_k),
+        cmocka_unit_test(token_strides_are_dense_over_the_head_strides_that_are_given),
+        cmocka_unit_test(a_page_table_of_k_and_v_has_no_default_width),
+        cmocka_unit_test(the_last_position_may_be_the_largest_number),
+        cmocka_unit_test(as_many_query_tokens_as_a_number_counts_are_accepted),
     };
     return cmocka_run_group_tests_name("problem", tests, NULL, NULL);
 }

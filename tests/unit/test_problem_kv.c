@@ -323,6 +323,17 @@ static void kv_offsets_say_nothing_of_scales(void **state) {
     (void)expect_accepted(&problem);
 }
 
+static void scales_of_v_have_the_token_stride_of_those_of_k(void **state) {
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    problem.k_sf_token_stride = 16;
+    const struct problem checked = expect_accepted(&problem);
+    assert_int_equal(checked.given.v_sf_token_stride, 16);
+    assert_int_equal(checked.given.v_sf_head_stride, 16 * 16);
+    assert_int_equal(checked.given.v_sf_page_stride, 8 * 16 * 16);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nvfp4_scales_have_strides_of_their_own),
@@ -339,6 +350,7 @@ int main(void) {
         cmocka_unit_test(lengths_on_the_host_lie_side_by_side),
         cmocka_unit_test(strides_of_kv_may_be_any_number_of_whole_elements),
         cmocka_unit_test(kv_offsets_say_nothing_of_scales),
+        cmocka_unit_test(scales_of_v_have_the_token_stride_of_those_of_k),
     };
     return cmocka_run_group_tests_name("problem_kv", tests, NULL, NULL);
 }

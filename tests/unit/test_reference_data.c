@@ -2,6 +2,8 @@
 /* test_reference_data.c: where libdecode_reference finds its rows, what it must not touch, and every dtype in and out. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 
+#include "cache.h"
+#include "query_rows.h"
 #include "reference_scene.h"
 
 #include <sys/mman.h>
@@ -526,6 +528,51 @@ static void query_lengths_that_leave_the_buffers_are_refused_before_anything_is_
     }
 }
 
+/* V's scales lie by strides of V's scales, each of them. */
+static void the_reference_reads_v_by_its_own_strides(void **state) {
+    (void)state;
+    const libdecode_tensors tensors = {.struct_size = sizeof tensors};
+    struct problem problem = {.given = {.k_page_stride = 1,
+                                        .k_head_stride = 2,
+                                        .k_token_stride = 3,
+                                        .k_sf_page_stride = 4,
+                                        .k_sf_head_stride = 5,
+                                        .k_sf_token_stride = 6,
+                                        .v_page_stride = 7,
+                                        .v_head_stride = 8,
+                                        .v_token_stride = 9,
+                                        .v_sf_page_stride = 10,
+                                        .v_sf_head_stride = 11,
+                                        .v_sf_token_stride = 12}};
+    const struct cache k = cache_of_k(&problem, &tensors), v = cache_of_v(&problem, &tensors);
+    const int64_t of_k[] = {k.page_stride, k.head_stride, k.token_stride, k.sf_page_stride, k.sf_head_stride, k.sf_token_stride};
+    const int64_t of_v[] = {v.page_stride, v.head_stride, v.token_stride, v.sf_page_stride, v.sf_head_stride, v.sf_token_stride};
+    for (size_t i = 0; i < 6; i++) {
+        assert_int_equal(of_k[i], 1 + i);
+        assert_int_equal(of_v[i], 7 + i);
+    }
+}
+
+/* Requests of 2, 0 and 3 query tokens; and of 3 tokens each. */
+static void a_query_token_belongs_to_its_request(void **state) {
+    (void)state;
+    static const int32_t begins[] = {0, 2, 2, 5}, of_ragged[] = {0, 0, 2, 2, 2}, of_even[] = {0, 0, 0, 1, 1, 1};
+    static const int64_t offsets[] = {1000, 2000, 3000};
+    const libdecode_problem problem = {.batch_size = 3, .q_len = 3, .out_token_stride = 10, .out_head_stride = 4};
+    libdecode_tensors tensors = {.out_offsets = offsets};
+    for (int64_t token = 0; token < 5; token++)
+        assert_int_equal(request_of_token(&problem, begins, token, 0), of_ragged[token]);
+    for (int64_t token = 0; token < 6; token++)
+        assert_int_equal(request_of_token(&problem, NULL, token, 0), of_even[token]);
+    assert_int_equal(out_element(&problem, &tensors, 1, 4, 2), 2000 + 10 + 2 * 4); /* the second token of request 1 */
+    tensors.cum_seq_lens_q = begins;
+    assert_int_equal(out_element(&problem, &tensors, 2, 4, 2), 3000 + 2 * 10 + 2 * 4);
+    tensors.out_offsets = NULL;
+    assert_int_equal(out_element(&problem, &tensors, 2, 4, 2), 4 * 10 + 2 * 4);
+    assert_int_equal(query_tokens(&problem, begins), 5);
+    assert_int_equal(query_tokens(&problem, NULL), 9);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(query_heads_are_grouped_by_kv_head),
@@ -549,6 +596,8 @@ int main(void) {
         cmocka_unit_test(nvfp4_results_have_swizzled_scales_from_the_start_row_on),
         cmocka_unit_test(an_empty_batch_needs_no_tensors),
         cmocka_unit_test(query_lengths_that_leave_the_buffers_are_refused_before_anything_is_written),
+        cmocka_unit_test(the_reference_reads_v_by_its_own_strides),
+        cmocka_unit_test(a_query_token_belongs_to_its_request),
     };
     return cmocka_run_group_tests_name("reference_data", tests, NULL, NULL);
 }

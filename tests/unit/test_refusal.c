@@ -16,6 +16,7 @@
 
 #include "abi.h"
 #include "bundle_fixture.h"
+#include "dtype.h"
 #include "grid.h"
 #include "select_scene.h"
 
@@ -366,6 +367,33 @@ static void a_kernel_of_another_family_is_never_chosen(void **state) {
     free(data);
 }
 
+/* All of it: what a refusal, and strict, say of kernels that are not at hand is what those would say themselves. */
+static void a_variant_of_the_grid_computes_what_its_kernel_computes(void **state) {
+    (void)state;
+    size_t count, compared = 0;
+    const struct grid_variant *variants = grid_variants(&count);
+    for (size_t i = 0; i < count; i++) {
+        const struct grid_variant *variant = &variants[i];
+        if (variant->family != KERNEL_FAMILY_GQA_DECODE)
+            continue;
+        char name[BUNDLE_MAX_NAME_BYTES];
+        (void)snprintf(name, sizeof name, "gqa_decode_kv%s_d%u_r%u_p%u_c%u_o%u_sm%u",
+                       dtype_name((libdecode_dtype)variant->kv_dtype), variant->head_dim, variant->row_tile,
+                       variant->min_page_size, variant->cluster_size, variant->options, variant->target);
+        const struct libdecode_launch_contract ours = grid_contract(variant), *kernels = &find_record(name)->kernel->contract;
+        const bool is_contiguous = (ours.features & CONTRACT_FEATURE_CONTIGUOUS_KV) != 0;
+        assert_int_equal(is_contiguous, variant->min_page_size > 1 || variant->options == 2); /* boxes find those rows */
+        if (((ours.features ^ kernels->features) & ~(uint32_t)CONTRACT_FEATURE_CONTIGUOUS_KV) != 0 ||
+            ours.query_dtypes != kernels->query_dtypes || ours.out_dtypes != kernels->out_dtypes ||
+            ((ours.flags ^ kernels->flags) & (CONTRACT_FLAG_ROW_GATHER | CONTRACT_FLAG_ANY_ROWS | CONTRACT_FLAG_ONLY_ROPE)) != 0)
+            fail_msg("%s: features 0x%x, its kernel's 0x%x; queries 0x%x, 0x%x; results 0x%x, 0x%x; flags 0x%x, 0x%x", name,
+                     ours.features, kernels->features, ours.query_dtypes, kernels->query_dtypes, ours.out_dtypes,
+                     kernels->out_dtypes, ours.flags, kernels->flags);
+        compared++;
+    }
+    assert_true(compared > 500);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_no_kernel_does_is_unsupported_and_says_what_is_built),
@@ -381,6 +409,7 @@ int main(void) {
         cmocka_unit_test(a_driver_of_the_right_major_version_may_still_be_too_old),
         cmocka_unit_test(every_kernel_gets_one_verdict_with_a_reason),
         cmocka_unit_test(a_kernel_of_another_family_is_never_chosen),
+        cmocka_unit_test(a_variant_of_the_grid_computes_what_its_kernel_computes),
     };
     return cmocka_run_group_tests_name("refusal", tests, create_grid, destroy_grid);
 }

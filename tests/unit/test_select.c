@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -471,6 +472,78 @@ static void strict_refuses_more_passes_than_the_widest_tile_needs(void **state) 
     }
 }
 
+/* A kernel that reads the KV cache more often than others: what is preferred decides before that, in whatever order they are looked at. */
+static void a_preferred_kernel_is_chosen_whatever_it_takes(void **state) {
+    (void)state;
+    static const char *const narrow[] = {"r8", "r16", "r32", "r64"};
+    libdecode_device device = preset("sm_90");
+    libdecode_problem problem = llama3_8b();
+    problem.num_qo_heads = 128;
+    problem.num_kv_heads = 1;
+    for (size_t i = 0; i < sizeof narrow / sizeof narrow[0]; i++) {
+        char text[96], name[64];
+        (void)snprintf(name, sizeof name, "gqa_decode_kvbf16_d128_%s_p16_c1_o0_sm90", narrow[i]);
+        (void)snprintf(text, sizeof text, "prefer=gqa_decode_kvbf16_d128_%s_p16_c1_o0_sm90", narrow[i]);
+        struct policy policy = parsed(text, false);
+        assert_string_equal(expect_choice(&problem, &device, &policy, &grid->table).record->name, name);
+        policy_destroy(&policy);
+    }
+}
+
+/* What strict compares with is what libdecode has for this GPU and this problem, not the widest tile of all. */
+static void strict_asks_for_no_wider_tile_than_there_is_for_the_gpu_and_the_problem(void **state) {
+    (void)state;
+    static const int32_t head_dims[] = {64, 128, 256, 512};
+    static const libdecode_dtype dtypes[] = {LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_E4M3};
+    struct policy policy = parsed(NULL, true);
+    for (size_t gpu = 0; gpu < sizeof gpu_names / sizeof gpu_names[0]; gpu++)
+        for (size_t i = 0; i < sizeof head_dims / sizeof head_dims[0]; i++)
+            for (size_t j = 0; j < sizeof dtypes / sizeof dtypes[0]; j++) {
+                const libdecode_device device = preset(gpu_names[gpu]);
+                libdecode_problem problem = llama3_8b();
+                problem.num_qo_heads = 128;
+                problem.num_kv_heads = 1;
+                problem.head_dim = head_dims[i];
+                problem.kv_dtype = dtypes[j];
+                (void)expect_choice(&problem, &device, &policy, &grid->table);
+            }
+    policy_destroy(&policy);
+}
+
+/* Kernels keep parts in scratch, beside their records: the workspace has room for both, of every CTA that is resident at once. */
+static void the_workspace_has_room_for_what_the_contract_says(void **state) {
+    (void)state;
+    struct policy policy = no_policy();
+    const libdecode_device device = preset("sm_90");
+    const libdecode_problem problem = llama3_8b();
+    struct kernel_record record = *expect_choice(&problem, &device, &policy, &grid->table).record;
+    struct bundle_kernel kernel = *record.kernel;
+    uint32_t gpus = BUNDLE_GPU_SM90;
+    kernel.contract.scratch_bytes = 3 * kernel.contract.record_bytes / 16 * 16 + 16;
+    kernel.contract.ctas_per_sm = 2;
+    record.kernel = &kernel;
+    struct kernel_table table = table_over(&record, &gpus, 1);
+    const struct selection selection = expect_choice(&problem, &device, &policy, &table);
+    assert_int_equal(selection.workspace.records.bytes, (size_t)132 * 2 * 2 * kernel.contract.record_bytes);
+    assert_int_equal(selection.workspace.scratch.bytes, (size_t)132 * 2 * 2 * kernel.contract.scratch_bytes);
+    assert_true(selection.workspace.bytes >= selection.workspace.scratch.offset + selection.workspace.scratch.bytes);
+    assert_int_equal(selection.most_ctas, 132 * 2);
+    forget_table(&table);
+}
+
+static void a_kernel_may_take_all_shared_memory_of_a_block(void **state) {
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_device device = preset("sm_90");
+    const libdecode_problem problem = llama3_8b();
+    const struct selection selection = expect_choice(&problem, &device, &policy, &grid->table);
+    device.max_shared_bytes_per_block = (int32_t)selection.record->kernel->contract.dynamic_shared_bytes;
+    assert_string_equal(expect_choice(&problem, &device, &policy, &grid->table).record->name, selection.record->name);
+    device.max_shared_bytes_per_block--;
+    expect_refusal(LIBDECODE_ERROR_NO_GPU_IMAGE, "no kernel fits sm_90", "bytes of shared memory", &problem, &device, &policy,
+                   &grid->table);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_five_gpus_have_an_answer_that_passes_its_own_conditions),
@@ -490,6 +563,10 @@ int main(void) {
         cmocka_unit_test(force_prefer_and_deny_decide_before_the_cost),
         cmocka_unit_test(a_forced_kernel_that_cannot_run_is_an_error_with_its_reason),
         cmocka_unit_test(strict_refuses_more_passes_than_the_widest_tile_needs),
+        cmocka_unit_test(a_preferred_kernel_is_chosen_whatever_it_takes),
+        cmocka_unit_test(strict_asks_for_no_wider_tile_than_there_is_for_the_gpu_and_the_problem),
+        cmocka_unit_test(the_workspace_has_room_for_what_the_contract_says),
+        cmocka_unit_test(a_kernel_may_take_all_shared_memory_of_a_block),
     };
     return cmocka_run_group_tests_name("select", tests, create_grid, destroy_grid);
 }

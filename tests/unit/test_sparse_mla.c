@@ -292,6 +292,18 @@ static void what_has_no_meaning_for_token_ids_is_refused_by_name(void **state) {
     REFUSED(problem.k_token_stride = DIM + 4, "problem.k_token_stride is 580 elements");
 }
 
+/* Rows of 656 and 352 bytes have 512 latent elements and 64 of RoPE, whatever the problem says. */
+static void rows_of_bytes_are_of_576_elements(void **state) {
+    (void)state;
+    REFUSED((problem.kv_row_format = LIBDECODE_KV_ROW_FP8_SCALED_656, problem.kv_dtype = LIBDECODE_DTYPE_E4M3,
+             problem.head_dim = 320),
+            "problem.kv_row_format is 1 with kv_dtype e4m3 and head_dim 320: such rows are of e4m3 and 576");
+    REFUSED(
+        (problem.kv_row_format = LIBDECODE_KV_ROW_NVFP4_352, problem.kv_dtype = LIBDECODE_DTYPE_NVFP4, problem.head_dim = LATENT),
+        "such rows are of nvfp4 and 576");
+    REFUSED(problem.position_stride = 2, "problem.position_stride is 2 and position_offset 0 with sparse_top_k 5");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_query_token_attends_to_the_rows_that_it_names),
@@ -303,6 +315,7 @@ int main(void) {
         cmocka_unit_test(rows_of_352_bytes),
         cmocka_unit_test(rows_may_be_latent_alone),
         cmocka_unit_test(what_has_no_meaning_for_token_ids_is_refused_by_name),
+        cmocka_unit_test(rows_of_bytes_are_of_576_elements),
     };
     return cmocka_run_group_tests_name("sparse_mla", tests, NULL, NULL);
 }

@@ -444,6 +444,66 @@ static void the_fastest_kernel_of_an_h100_is_predicted(void **state) {
     expect_fast_choices(&device, cases, sizeof cases / sizeof cases[0], 1.06);
 }
 
+/* Which rows a query token reads is not known before its ids are: nothing of it is history. And its lengths lie side by side. */
+static void token_ids_have_no_history_and_lengths_of_their_own_no_stride(void **state) {
+    (void)state;
+    static const int32_t token_lens[6], ids[8];
+    libdecode_problem problem = some_problem;
+    libdecode_tensors tensors = {.sparse_token_ids = ids,
+                                 .sparse_top_k_lens = token_lens,
+                                 .launch_flags = LIBDECODE_LAUNCH_PROGRAMMATIC | LIBDECODE_LAUNCH_HISTORY_FINAL};
+    problem.q_len = 2;
+    problem.features = LIBDECODE_FEATURE_SPARSE_TOP_K_LENS;
+    problem.seq_lens_request_stride = 7;
+    const struct sparse_mla_decode_params params = filled(&problem, &tensors);
+    assert_int_equal(params.schedule.rare, 0);
+    assert_int_equal(params.schedule.seq_lens_request_stride, 1);
+}
+
+static void ids_have_the_stride_that_is_given_and_lengths_of_them_no_capacity(void **state) {
+    (void)state;
+    static const int32_t token_lens[3], ids[8];
+    libdecode_problem problem = some_problem;
+    libdecode_tensors tensors = {.sparse_token_ids = ids};
+    problem.sparse_token_ids_stride = 2050;
+    problem.kv_capacity_tokens = 1000;
+    struct sparse_mla_decode_params params = filled(&problem, &tensors);
+    assert_int_equal(params.sparse.token_ids_stride, 2050);
+    assert_int_equal(params.schedule.max_tokens, 1000);
+    problem.features = LIBDECODE_FEATURE_SPARSE_TOP_K_LENS;
+    tensors.sparse_top_k_lens = token_lens;
+    params = filled(&problem, &tensors);
+    assert_int_equal(params.schedule.max_tokens, 2048);
+}
+
+/* Whatever their number: every query token is a unit of its own, of one row for each head, cut into chunks as short as what it selects. */
+static void query_tokens_are_units_of_their_own(void **state) {
+    (void)state;
+    static const int32_t lens[3], ids[8];
+    libdecode_problem problem = some_problem;
+    const libdecode_tensors tensors = {.seq_lens = lens, .sparse_token_ids = ids};
+    for (int32_t q_len = 1; q_len <= 4; q_len++) {
+        problem.q_len = q_len;
+        const struct sparse_mla_decode_params params = filled(&problem, &tensors);
+        assert_int_equal(params.schedule.heads_per_sequence, 8);
+        assert_int_equal(params.schedule.group_size.value, 16);
+        assert_int_equal(params.schedule.row_passes, 1);
+    }
+    problem.features = LIBDECODE_FEATURE_BATCH_INVARIANT;
+    const struct sparse_mla_decode_params params = filled(&problem, &tensors);
+    assert_int_equal(params.schedule.rare & SCHEDULE_FIXED_CHUNKS, SCHEDULE_FIXED_CHUNKS);
+    assert_int_equal(params.schedule.min_chunk_boxes, 256 / params.schedule.box_tokens);
+    assert_int_equal(params.schedule.max_chunks, KERNEL_MAX_CHUNKS_IN_SCRATCH);
+
+    problem.features = 0; /* 2^15 boxes of each query token and pass, of which a token has eight */
+    problem.sparse_top_k = 1 << 20;
+    problem.batch_size = 1 << 7;
+    problem.q_len = 16;
+    assert_null(misfit(&family_sparse_mla_decode, &problem, &some_contract));
+    problem.q_len = 1 << 10;
+    assert_string_equal(misfit(&family_sparse_mla_decode, &problem, &some_contract), "size of the batch");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_and_kernels_fit_each_other),
@@ -452,6 +512,9 @@ int main(void) {
         cmocka_unit_test(rows_are_found_by_their_ids),
         cmocka_unit_test(the_fastest_kernel_of_an_h200_is_predicted),
         cmocka_unit_test(the_fastest_kernel_of_an_h100_is_predicted),
+        cmocka_unit_test(token_ids_have_no_history_and_lengths_of_their_own_no_stride),
+        cmocka_unit_test(ids_have_the_stride_that_is_given_and_lengths_of_them_no_capacity),
+        cmocka_unit_test(query_tokens_are_units_of_their_own),
     };
     return cmocka_run_group_tests_name("sparse_mla_decode", tests, NULL, NULL);
 }

@@ -129,11 +129,24 @@ static void what_no_copy_brings_is_not_served(void **state) {
     assert_false(tensor_map_serves(LIBDECODE_DTYPE_E4M3, UINT32_MAX));
 }
 
+static void rows_of_every_kernel_are_served_and_no_wider_ones(void **state) {
+    (void)state;
+    static const uint32_t head_dims[] = {64, 128, 256, 320, 512, 576};
+    for (size_t i = 0; i < sizeof head_dims / sizeof head_dims[0]; i++) {
+        assert_true(tensor_map_serves(BF16, head_dims[i]));
+        assert_true(tensor_map_serves(E4M3, head_dims[i]));
+    }
+    assert_false(tensor_map_serves(BF16, 640));
+    assert_false(tensor_map_serves(BF16, 1u << 31));
+    assert_false(tensor_map_serves(LIBDECODE_DTYPE_FP32, 128));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_every_dtype_and_head_dim_come_line_by_line),
         cmocka_unit_test(a_pool_of_unknown_size_has_as_many_pages_as_ids),
         cmocka_unit_test(what_no_copy_brings_is_not_served),
+        cmocka_unit_test(rows_of_every_kernel_are_served_and_no_wider_ones),
     };
     return cmocka_run_group_tests_name("tensor_map", tests, NULL, NULL);
 }

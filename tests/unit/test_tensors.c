@@ -216,6 +216,62 @@ static void null_tensors_unknown_flags_and_sizes_are_refused(void **state) {
     assert_int_equal(tensors_check(&checked, &tensors, &result), LIBDECODE_ERROR_STRUCT_SIZE);
 }
 
+/* The same of MLA, which has a table of its own. */
+static void pointers_of_mla_belong_to_their_features_too(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t offset;
+        uint32_t feature;
+    } optional[] = {{POINTER(lse), LIBDECODE_FEATURE_LSE},
+                    {POINTER(sinks), LIBDECODE_FEATURE_SINKS},
+                    {POINTER(cum_seq_lens_q), LIBDECODE_FEATURE_RAGGED_Q},
+                    {POINTER(query_positions), LIBDECODE_FEATURE_QUERY_POSITIONS},
+                    {POINTER(draft_mask), LIBDECODE_FEATURE_DRAFT_MASK},
+                    {POINTER(query_rope), LIBDECODE_FEATURE_QUERY_ROPE}};
+    libdecode_problem problem = llama3_8b();
+    problem.op = LIBDECODE_OP_MLA_DECODE;
+    problem.num_kv_heads = 1;
+    problem.head_dim = 576;
+    libdecode_tensors tensors = some_tensors();
+    tensors.v_cache = NULL;
+    for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++) {
+        libdecode_problem with = problem;
+        libdecode_tensors given = tensors;
+        with.features = optional[i].feature;
+        expect_tensors(&with, &given, optional[i].name, "is NULL");
+        set_pointer(&given, optional[i].offset, (const void *)(uintptr_t)4096);
+        expect_tensors(&with, &given, NULL, NULL);
+        expect_tensors(&problem, &given, optional[i].name, "is given without LIBDECODE_FEATURE_");
+    }
+    libdecode_problem nvfp4_out = problem;
+    nvfp4_out.query_dtype = nvfp4_out.kv_dtype = LIBDECODE_DTYPE_E4M3;
+    nvfp4_out.out_dtype = LIBDECODE_DTYPE_NVFP4;
+    expect_tensors(&nvfp4_out, &tensors, "out_sf", "is NULL");
+    tensors.out_sf = (void *)(uintptr_t)4096;
+    expect_tensors(&nvfp4_out, &tensors, NULL, NULL);
+    expect_tensors(&problem, &tensors, "out_sf", "is given without out_dtype nvfp4");
+}
+
+/* Eight bytes are not enough for a copy of whole pages: such rows are for kernels of any rows, and caches begin at any element. */
+static void strides_of_eight_bytes_are_odd(void **state) {
+    (void)state;
+    static const size_t strides[] = {offsetof(libdecode_problem, k_page_stride),  offsetof(libdecode_problem, k_head_stride),
+                                     offsetof(libdecode_problem, k_token_stride), offsetof(libdecode_problem, v_page_stride),
+                                     offsetof(libdecode_problem, v_head_stride),  offsetof(libdecode_problem, v_token_stride)};
+    for (size_t i = 0; i < sizeof strides / sizeof strides[0]; i++) {
+        libdecode_problem problem = llama3_8b();
+        struct problem checked;
+        assert_int_equal(problem_check(&problem, &checked), LIBDECODE_OK);
+        problem = checked.given; /* every stride given, so that none follows from another */
+        int64_t stride;
+        memcpy(&stride, (const char *)&problem + strides[i], sizeof stride);
+        stride += 4;
+        memcpy((char *)&problem + strides[i], &stride, sizeof stride);
+        assert_int_equal(odd_kv_stride_bytes(&problem), 2 * stride);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_pointer_that_every_launch_needs_is_required_and_aligned),
@@ -225,6 +281,8 @@ int main(void) {
         cmocka_unit_test(scale_pointers_belong_to_nvfp4),
         cmocka_unit_test(scales_must_be_finite_and_default_to_one),
         cmocka_unit_test(null_tensors_unknown_flags_and_sizes_are_refused),
+        cmocka_unit_test(pointers_of_mla_belong_to_their_features_too),
+        cmocka_unit_test(strides_of_eight_bytes_are_odd),
     };
     return cmocka_run_group_tests_name("tensors", tests, NULL, NULL);
 }
