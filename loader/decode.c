@@ -117,7 +117,7 @@ size_t libdecode_plan_workspace_bytes(const libdecode_plan *plan) { return plan 
 
 static libdecode_status workspace_init(void *workspace, size_t given_bytes, libdecode_stream stream) {
     const struct driver *driver;
-    FORWARD(workspace_check(workspace, given_bytes, WORKSPACE_ALIGNMENT_BYTES));
+    FORWARD(workspace_check("", workspace, given_bytes, WORKSPACE_ALIGNMENT_BYTES));
     FORWARD(driver_get(&driver));
     cuda_result result = driver->memset_d8_async((cuda_address)(uintptr_t)workspace, 0, given_bytes, stream);
     if (result != CUDA_RESULT_SUCCESS)
@@ -172,7 +172,7 @@ static libdecode_status launch(libdecode_plan *plan, const struct driver *driver
                                const libdecode_tensors *tensors, libdecode_stream stream) {
     const struct selection *selection = &plan->selection;
     cuda_function function;
-    FORWARD(workspace_check(tensors->workspace, tensors->workspace_bytes, selection->workspace.bytes));
+    FORWARD(workspace_check("tensors.", tensors->workspace, tensors->workspace_bytes, selection->workspace.bytes));
     FORWARD(check_device(plan, driver, context_id));
     FORWARD(host_lens_check(driver, selection, tensors, stream));
     FORWARD(module_function(plan->context->modules, driver, context_id, selection->record, launch_on(plan->context, stream),

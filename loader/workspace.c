@@ -24,17 +24,18 @@ void *workspace_part_at(void *workspace, const struct workspace_part *part) {
     return part->bytes > 0 ? (char *)workspace + part->offset : NULL;
 }
 
-libdecode_status workspace_check(const void *workspace, size_t given_bytes, size_t needed_bytes) {
+libdecode_status workspace_check(const char *prefix, const void *workspace, size_t given_bytes, size_t needed_bytes) {
     if (!workspace)
-        return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "workspace is NULL: give %zu bytes of device memory", needed_bytes);
+        return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "%sworkspace is NULL: give %zu bytes of device memory", prefix,
+                    needed_bytes);
     if ((uintptr_t)workspace % WORKSPACE_ALIGNMENT_BYTES != 0)
-        return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "workspace is %p: it must be aligned to %u bytes", workspace,
+        return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, "%sworkspace is %p: it must be aligned to %u bytes", prefix, workspace,
                     WORKSPACE_ALIGNMENT_BYTES);
     if (given_bytes < needed_bytes)
         return fail(
             LIBDECODE_ERROR_WORKSPACE_TOO_SMALL,
-            "workspace_bytes is %zu, this needs %zu: ask libdecode_plan_workspace_bytes for every plan that shares it and take "
+            "%sworkspace_bytes is %zu, this needs %zu: ask libdecode_plan_workspace_bytes for every plan that shares it and take "
             "the largest",
-            given_bytes, needed_bytes);
+            prefix, given_bytes, needed_bytes);
     return LIBDECODE_OK;
 }

@@ -43,7 +43,7 @@ struct workspace_layout workspace_layout(int32_t sm_count, size_t records_bytes,
 /* NULL where the part has no bytes. */
 void *workspace_part_at(void *workspace, const struct workspace_part *part);
 
-/* Pointer, alignment and size of a workspace. Errors: INVALID_ARGUMENT, WORKSPACE_TOO_SMALL. */
-libdecode_status workspace_check(const void *workspace, size_t given_bytes, size_t needed_bytes);
+/* Pointer, alignment and size of a workspace; `prefix` stands before their names in messages. Errors: INVALID_ARGUMENT, WORKSPACE_TOO_SMALL. */
+libdecode_status workspace_check(const char *prefix, const void *workspace, size_t given_bytes, size_t needed_bytes);
 
 #endif
