@@ -4,6 +4,7 @@
 import pathlib
 import re
 import unittest
+from ctypes import c_int32, c_int64
 from unittest import mock
 
 import skip  # noqa: F401
@@ -294,6 +295,28 @@ class RefusalsTest(unittest.TestCase):
         self.refuse(r"seq_lens has shape \(3,\): it must be \[num_kv_heads, batch\]", enable_block_sparse_attention=True)
         self.refuse("problem.max_seq_len is -1", max_seq_len=-1)
 
+    def test_numbers_that_no_field_has_room_for(self):
+        for name, function, value in (
+                ("max_seq_len", TRTLLM, 2**31), ("max_seq_len", MLA, 2**32 + 70), ("max_sequence_kv", CUDNN, 2**31),
+                ("q_len_per_req", TRTLLM, 2**32 + 1), ("q_len_per_req", CUDNN, 2**32 + 1), ("kv_lora_rank", MLA, 2**32 + 256),
+                ("qk_rope_head_dim", MLA, -(2**31) - 1), ("sparse_mla_top_k", MLA, 2**40)):
+            self.refuse(f"{name} is {value}: it must be -2147483648 to 2147483647", ValueError, function, **{name: value})
+        self.refuse("max_q_len is 4294967298: it must be -2147483648 to", cum_seq_lens_q=zeros(4, **INT), max_q_len=2**32 + 2)
+        for name, function in (("bmm1_scale", TRTLLM), ("bmm2_scale", MLA), ("o_scale", TRTLLM),
+                               ("logits_soft_cap", SINGLE), ("skip_softmax_threshold_scale_factor", TRTLLM)):
+            self.refuse(f"{name} is 1e-60: no float32 but 0 is as small", ValueError, function, **{name: 1e-60})
+
+    def test_what_is_no_number(self):
+        for name, function in (("max_seq_len", TRTLLM), ("max_seq_len", MLA), ("max_sequence_kv", CUDNN), ("window_left", TRTLLM),
+                               ("window_left", CUDNN), ("window_left", SINGLE), ("q_len_per_req", CUDNN), ("kv_lora_rank", MLA),
+                               ("sparse_mla_top_k", MLA)):
+            for value, words in ((None, "None"), (100.0, "100.0"), ("x", "'x'"), (zeros(2, 2), "a ndarray")):
+                self.refuse(f"^{name} is {words}: it must be an integer", TypeError, function, **{name: value})
+        self.refuse("^q_len_per_req is 1.0: it must be an integer", TypeError, q_len_per_req=1.0)
+        self.refuse("^max_q_len is '3': it must be an integer", TypeError, cum_seq_lens_q=zeros(4, **INT), max_q_len="3")
+        for name, function in (("o_scale", TRTLLM), ("skip_softmax_threshold_scale_factor", TRTLLM), ("logits_soft_cap", SINGLE)):
+            self.refuse(f"^{name} is 'x': it must be a number", TypeError, function, **{name: "x"})
+
     def test_query_tokens(self):
         cum = zeros(4, **INT)
         self.refuse("max_q_len is None with cum_seq_lens_q", cum_seq_lens_q=cum)
@@ -310,7 +333,12 @@ class RefusalsTest(unittest.TestCase):
         self.refuse("mask has strides .* contiguous", mask=zeros(3, 4, dtype=np.uint16)[:, ::2])
 
     def test_window(self):
-        self.refuse("window_left is -2: it must be -1", window_left=-2)
+        self.refuse("window_left is -2: it must be -1 or more", window_left=-2)
+        for window_left in (2**31 - 1, 2**32 + 5, 2**63 - 1):  # as long as any sequence may be: the same as none
+            for function in (TRTLLM, SINGLE, CUDNN):
+                fields = recorded(function, {**FUNCTIONS[function][0], "window_left": window_left})
+                self.assertEqual((fields["problem", "window_left"], fields["problem", "features"] & abi.FEATURE_WINDOW), (0, 0))
+        self.assertEqual(recorded(TRTLLM, {**base(), "window_left": 2**31 - 2})["problem", "window_left"], 2**31 - 2)
 
     def test_scales(self):
         for name in ("bmm1_scale", "bmm2_scale"):
@@ -405,9 +433,44 @@ class ProblemTest(unittest.TestCase):
         for words, error, fields in (("query_dtype is 'f32'", ValueError, {"query_dtype": "f32"}),
                                      ("features is 'sink'", ValueError, {"features": ["sink"]}),
                                      ("kv_layout is 'hnd'", ValueError, {"kv_layout": "hnd"}),
-                                     ("has no field page", TypeError, {"page": 16})):
+                                     ("has no field page", TypeError, {"page": 16}),
+                                     ("features is None", TypeError, {"features": None})):
             with self.assertRaisesRegex(error, words):
                 libdecode.Problem(**fields)
+
+    def test_what_fits_no_field(self):
+        kinds = {name: ((-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1))[kind is c_int64] for name, kind in abi.Problem._fields_
+                 if kind in (c_int32, c_int64)}
+        self.assertGreater(len(kinds), 40)
+        for name, (least, most) in kinds.items():
+            for value in (least - 1, most + 1, 2**80):
+                with self.subTest(name, value=value), self.assertRaisesRegex(ValueError, f"^{name} is {value}: it must be {least} to {most}$"):
+                    libdecode.Problem(**{name: value})
+                with self.subTest(name, value=value), self.assertRaisesRegex(ValueError, f"^{name} is {value}: "):
+                    setattr(libdecode.Problem(), name, value)
+            self.assertEqual(getattr(abi.Problem(**{name: most}), name), most)
+            self.assertEqual(getattr(libdecode.Problem(**{name: np.int64(1)}), name), 1)
+            for value in (None, 100.0):
+                with self.subTest(name, value=value), self.assertRaisesRegex(TypeError, rf"^{name} is {value}: it must be an integer"):
+                    abi.Problem(**{name: value})
+        with self.assertRaisesRegex(TypeError, "^batch_size is 'x': it must be an integer"):
+            libdecode.Problem(batch_size="x")
+        with self.assertRaisesRegex(TypeError, "^logits_soft_cap is 'x': it must be a number"):
+            libdecode.Problem(logits_soft_cap="x")
+        with self.assertRaisesRegex(ValueError, "^features is 4294967296: it must be 0 to 4294967295"):
+            libdecode.Problem(features=2**32)
+        with self.assertRaisesRegex(ValueError, "^out_sf_start_token is 2147483648"):
+            abi.Tensors(out_sf_start_token=2**31)
+        with self.assertRaisesRegex(ValueError, "^num_tokens is 2147483648"):
+            abi.States(num_tokens=2**31)
+
+    def test_what_is_no_problem(self):
+        for call in (libdecode.Plan, libdecode.explain, lambda problem: libdecode.reference(problem)):
+            for value in ({}, "x", None):
+                with self.assertRaisesRegex(TypeError, f"^problem is a {type(value).__name__}: it must be a libdecode.Problem"):
+                    call(value)
+        with self.assertRaisesRegex(TypeError, "^device is a int: it must be None, a name or"):
+            libdecode.Plan(libdecode.Problem(), device=0)
 
 
 unittest.main()

@@ -3,7 +3,8 @@
 compiler.
 
 Enumerators have the header's names without `LIBDECODE_`; fields have the header's names. What a field means, and what 0 means in
-it, stands in libdecode.h. Nothing here converts or checks anything: see `problem.py` and `decode.py` for that.
+it, stands in libdecode.h. Nothing here converts anything, and only that a number fits its field is checked: see `problem.py` and
+`decode.py` for the rest.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ctypes import (CFUNCTYPE, POINTER, c_char, c_char_p, c_float, c_int, c_int3
 from typing import TYPE_CHECKING, Any
 
 from libdecode import errors
+from libdecode.number import integer, real
 
 DTYPE_DEFAULT, DTYPE_BF16, DTYPE_FP16, DTYPE_E4M3, DTYPE_NVFP4, DTYPE_FP32, DTYPE_E5M2 = range(7)
 OP_BATCH_DECODE, OP_MLA_DECODE = 1, 2
@@ -31,14 +33,36 @@ OPEN_IGNORE_ENVIRONMENT, OPEN_BUNDLES_ONLY, OPEN_STRICT = 1, 2, 4
 LOG_DEFAULT, LOG_NONE, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG = range(6)
 LAUNCH_PROGRAMMATIC, LAUNCH_HISTORY_FINAL = 1, 2
 MERGE_LSE_NATURAL = 1
+_LIMITS: dict[Any, tuple[int, int]] = {
+    kind: (-(2 ** (bits - 1)) if is_signed else 0, 2 ** (bits - is_signed) - 1)
+    for kind, bits, is_signed in ((c_int32, 32, True), (c_uint32, 32, False), (c_int64, 64, True),
+                                  (c_size_t, 8 * ctypes.sizeof(c_size_t), False))}
 
 
 class Sized(ctypes.Structure):
-    """A struct whose first field is its own size, as the library wants it."""
+    """A struct whose first field is its own size, as the library wants it. What is assigned to a field must fit it: TypeError and
+    ValueError name the field."""
+
+    _kinds: dict[str, Any] = {}  # of its fields
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "_fields_" in vars(cls):
+            cls._kinds = {field[0]: field[1] for field in cls._fields_}
 
     def __init__(self, **fields: Any):
         super().__init__(**fields)
         self.struct_size = ctypes.sizeof(self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        kind = self._kinds.get(name)
+        limits = _LIMITS.get(kind)
+        if limits is not None:
+            if type(value) is not int or not limits[0] <= value <= limits[1]:  # most are right, and this is quick
+                value = integer(name, value, *limits)
+        elif kind is c_float:
+            value = real(name, value)
+        super().__setattr__(name, value)
 
 
 def _strides(*names: str) -> list[tuple[str, Any]]:

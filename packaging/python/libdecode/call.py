@@ -19,6 +19,7 @@ from libdecode.context import Context, default_context
 from libdecode.errors import InternalError, InvalidArgumentError, NoDeviceError, UnsupportedError, WorkspaceTooSmallError
 from libdecode.fp4 import FP4Tensor, is_fp4
 from libdecode.library import library
+from libdecode.number import MOST_I32, integer, real
 from libdecode.problem import DTYPES, KV_LAYOUTS, SF_LAYOUTS, choice
 from libdecode.workspace import Place, Workspace, pool
 
@@ -154,7 +155,7 @@ class Call:
         require_shape(ids, (self.num_tokens, top_k), "[tokens, sparse_mla_top_k]")
         require_dense_rows(ids)
         problem.sparse_top_k, problem.sparse_token_ids_stride = top_k, ids.stride(0)
-        problem.batch_size, problem.max_seq_len, self.length_is_hint = batch, max_seq_len, True
+        problem.batch_size, problem.max_seq_len, self.length_is_hint = batch, integer("max_seq_len", max_seq_len), True
         self.views.append(ids)
         self._point("sparse_token_ids", ids)
         if top_k_lens is not None:
@@ -204,13 +205,14 @@ class Call:
     # ------------------------------------------------------------------------------------------------------ which tokens
 
     def tables(self, block_tables: Any, seq_lens: Any, max_seq_len: int, *, shared: bool, per_head: bool,
-               lens_may_be_on_host: bool = False) -> None:
+               lens_may_be_on_host: bool = False, length_name: str = "max_seq_len") -> None:
         """block_tables i32 [batch, width]; not `shared` [batch, 2, width]; `per_head` [num_kv_heads, batch, width] and then
         seq_lens [num_kv_heads, batch], else [batch]. seq_lens None: every request has max_seq_len tokens."""
         problem = self.problem
         table, lens = self._see(block_tables, "block_tables"), None
         require_dtype(table, "i32")
         heads = (problem.num_kv_heads,) if per_head else ()
+        max_seq_len = integer(length_name, max_seq_len)
         if seq_lens is None:
             batch, problem.kv_capacity_tokens = table.shape[len(heads)] if len(table.shape) > len(heads) else 0, max_seq_len
         else:
@@ -273,7 +275,7 @@ class Call:
         of them count."""
         problem = self.problem
         problem.features |= abi.FEATURE_CONTIGUOUS_KV
-        problem.batch_size, problem.kv_capacity_tokens = problem.num_pages, min(problem.page_size, most_tokens)
+        problem.batch_size, problem.kv_capacity_tokens = problem.num_pages, min(problem.page_size, integer("max_sequence_kv", most_tokens))
         problem.page_size = problem.num_pages = 0
         if seq_lens is not None:
             lens = self._lengths(seq_lens, "actual_seq_lens_kv", True)
@@ -285,6 +287,8 @@ class Call:
     def query_tokens(self, q_len_per_req: int | None, max_q_len: int | None, cum_seq_lens_q: Any) -> None:
         """As many for each request, or i32 [batch + 1] that says which are whose, of which none has more than max_q_len."""
         problem, batch = self.problem, self.problem.batch_size
+        max_q_len, q_len_per_req = (None if length is None else integer(name, length)
+                                    for name, length in (("max_q_len", max_q_len), ("q_len_per_req", q_len_per_req)))
         if cum_seq_lens_q is not None:
             if max_q_len is None:
                 raise InvalidArgumentError("max_q_len is None with cum_seq_lens_q: give the most query tokens that a request has")
@@ -306,10 +310,10 @@ class Call:
             raise InvalidArgumentError(f"{name} is {problem.q_len}: it must be 1 or more")
 
     def window(self, window_left: int) -> None:
-        """The query's own position and this many before it; -1: all."""
-        if window_left < -1:
-            raise InvalidArgumentError(f"window_left is {window_left}: it must be -1 (no window) or more")
-        if window_left >= 0:
+        """The query's own position and this many before it; -1: all. No position has as many before it as the largest number that the
+        library has room for, so from there on it is all, too."""
+        window_left = integer("window_left", window_left, -1, None)
+        if 0 <= window_left < MOST_I32:
             self.problem.features |= abi.FEATURE_WINDOW
             self.problem.window_left = window_left
 
@@ -343,7 +347,7 @@ class Call:
                 self._point(name + "_device", seen)
                 return
             value = c_float.from_address(seen.address).value
-        if value == 0:
+        if real(name, value) == 0:
             raise InvalidArgumentError(f"{name} is 0: the library takes that for 1, so a scale of 0 must be a tensor on the device")
         setattr(self.tensors, name, value)
 
@@ -355,13 +359,13 @@ class Call:
     def out_scale(self, o_scale: float | None) -> None:
         """Without effect; the library requires 1 with a 16-bit result."""
         if o_scale is not None:
-            if o_scale == 0:
+            if real("o_scale", o_scale) == 0:
                 raise InvalidArgumentError("o_scale is 0: the library takes that for 1")
             self.tensors.o_scale = o_scale
 
     def soft_cap(self, logits_soft_cap: float | None) -> None:
         """None and what is not more than 0: off."""
-        if logits_soft_cap is not None and logits_soft_cap > 0:
+        if logits_soft_cap is not None and real("logits_soft_cap", logits_soft_cap) > 0:
             self.problem.features |= abi.FEATURE_SOFT_CAP
             self.problem.logits_soft_cap = logits_soft_cap
 
@@ -388,7 +392,7 @@ class Call:
 
     def skip_softmax(self, factor: float | None) -> None:
         """None and 0: off."""
-        if factor:
+        if factor is not None and real("skip_softmax_threshold_scale_factor", factor):
             self.problem.features |= abi.FEATURE_SKIP_SOFTMAX
             self.problem.skip_softmax_threshold_scale_factor = factor
 
@@ -431,7 +435,7 @@ class Call:
         problem, tensors = self.problem, self.tensors
         if o_sf_vec_size not in (None, 16):
             raise InvalidArgumentError(f"o_sf_vec_size is {o_sf_vec_size}: a block of NVFP4 has 16 elements")
-        if o_sf_scale is None or o_sf_scale <= 0:
+        if o_sf_scale is None or real("o_sf_scale", o_sf_scale) <= 0:
             raise InvalidArgumentError(f"o_sf_scale is {o_sf_scale}: an nvfp4 result needs one, more than 0")
         columns = -(-shape[1] * shape[2] // 16 // 4) * 4
         if out is None:

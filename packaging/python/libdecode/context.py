@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from libdecode import abi
 from libdecode.errors import InvalidArgumentError, LibdecodeError
 from libdecode.library import library, packaged_bundles
-from libdecode.problem import DTYPE_NAMES, FEATURES, choice
+from libdecode.problem import DTYPE_NAMES, FEATURES, choice, require_problem
 
 GPUS = ("sm_90", "sm_100", "sm_103", "sm_120", "sm_121")  # of the bits of libdecode_kernel_info.gpus
 _LOG_LEVELS = {"none": abi.LOG_NONE, "error": abi.LOG_ERROR, "warn": abi.LOG_WARN, "info": abi.LOG_INFO, "debug": abi.LOG_DEBUG}
@@ -180,6 +180,7 @@ class Context:
     def explain(self, problem: abi.Problem, device: str | abi.Device | None = None) -> Explanation:
         """Which kernel `problem` gets on a GPU, why, and why not the others. `device`: a name as of `device_preset`, facts, or
         None for the current GPU; with the first two no GPU is needed. Raises ValueError for a problem that is wrong."""
+        require_problem(problem)
         facts = self.device() if device is None else device_preset(device) if isinstance(device, str) else device
         verdicts: list[Verdict] = []
 
@@ -196,6 +197,7 @@ class Context:
 
     def workspace_bytes(self, problem: abi.Problem) -> int:
         """Of `libdecode_decode` on the current GPU. Raises what making a plan does."""
+        require_problem(problem)
         needed = c_size_t()
         self._library.check(self._library.decode_workspace_bytes(self.handle, byref(problem), byref(needed)))
         return needed.value

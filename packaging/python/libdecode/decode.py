@@ -21,6 +21,7 @@ from libdecode.call import Call, refuse
 from libdecode.context import Context
 from libdecode.errors import InvalidArgumentError
 from libdecode.fp4 import FP4Tensor
+from libdecode.number import integer
 from libdecode.offsets import at_offsets, of_pages
 from libdecode.remembered import remembered
 from libdecode.workspace import Workspace
@@ -175,7 +176,7 @@ def cudnn_batch_decode_with_kv_cache(
     if block_tables is not None:
         table = _without_axes_of_one(view(block_tables, "block_tables"), 2, "[batch, width] or [batch, 1, width, 1]")
     query = _without_axes_of_one(seen, 3, "[tokens, num_qo_heads, head_dim] or [batch, num_qo_heads, 1, head_dim]")
-    q_len = max(q_len_per_req, 1)
+    q_len = max(integer("q_len_per_req", q_len_per_req), 1)
     # Tensors with offsets may have more rows than there are requests.
     batch = next((counted.shape[0] for counted in (lens, table) if counted is not None), None)
     if batch is None:
@@ -196,7 +197,7 @@ def cudnn_batch_decode_with_kv_cache(
     if table is None:
         call.requests_for_pages(lens, max_sequence_kv)
     else:
-        call.tables(table, lens, max_sequence_kv, shared=True, per_head=False, lens_may_be_on_host=True)
+        call.tables(table, lens, max_sequence_kv, shared=True, per_head=False, lens_may_be_on_host=True, length_name="max_sequence_kv")
     call.query_tokens(q_len_per_req, None, None)
     call.window(window_left)
     call.scale("bmm1_scale", scale)
@@ -288,6 +289,8 @@ def trtllm_batch_decode_with_kv_cache_mla(
                                  ("causal_seqlens_kv_global", causal_seqlens_kv_global, None)):
         if value is not default and not (isinstance(value, int) and value == default):
             raise refuse(_MLA, f"{name} = {value if isinstance(value, int) else 'a tensor'}")
+    kv_lora_rank, qk_rope_head_dim = integer("kv_lora_rank", kv_lora_rank), integer("qk_rope_head_dim", qk_rope_head_dim)
+    sparse_mla_top_k = integer("sparse_mla_top_k", sparse_mla_top_k)
     if sparse_mla_top_k < 0:
         raise InvalidArgumentError(f"sparse_mla_top_k is {sparse_mla_top_k}: it must be 0 (all tokens) or more")
     if sparse_mla_top_k_lens is not None and sparse_mla_top_k == 0:

@@ -12,6 +12,7 @@ from libdecode.arrays import view
 from libdecode.context import Context, default_context, device_preset
 from libdecode.errors import InvalidArgumentError, NoDeviceError
 from libdecode.library import library
+from libdecode.problem import require_problem
 from libdecode.workspace import Workspace
 
 _pack = abi.TENSORS_STRUCT.pack
@@ -42,14 +43,17 @@ class Plan:
     workspace  a `Workspace` that other plans may share; None: one of the plan's own. Runs of a plan that may overlap (on two
                streams, in two graphs) need one each: give it to `run`
 
-    May be used by any number of threads. Raises ValueError for a wrong problem, NotImplementedError where no kernel does it, else
-    another LibdecodeError.
+    May be used by any number of threads. Raises ValueError for a wrong problem, TypeError for what is none, NotImplementedError where no
+    kernel does it, else another LibdecodeError.
     """
 
     def __init__(self, problem: abi.Problem, *, device: str | abi.Device | None = None, context: Context | None = None,
                  workspace: Workspace | None = None):
-        self._library = library()
         self._handle: int | None = None
+        require_problem(problem)
+        if not isinstance(device, (str, abi.Device, type(None))):
+            raise TypeError(f"device is a {type(device).__name__}: it must be None, a name or a libdecode.abi.Device")
+        self._library = library()
         self._problem = type(problem).from_buffer_copy(problem)
         self.is_reference = device == "cpu"
         self.workspace = workspace

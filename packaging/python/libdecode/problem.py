@@ -9,6 +9,7 @@ from typing import Any
 from libdecode import abi
 from libdecode.arrays import dtype_name
 from libdecode.errors import InvalidArgumentError
+from libdecode.number import integer
 
 DTYPES = {"bf16": abi.DTYPE_BF16, "fp16": abi.DTYPE_FP16, "e4m3": abi.DTYPE_E4M3, "nvfp4": abi.DTYPE_NVFP4, "e5m2": abi.DTYPE_E5M2}
 DTYPE_NAMES = {number: name for name, number in DTYPES.items()}
@@ -47,8 +48,8 @@ class Problem(abi.Problem):
                   logits_soft_cap, rope_scale, rope_theta, page_table_v_offset, the strides of query_rope, and kv_capacity_tokens
                   without page_size
 
-    Raises ValueError for a word that is none, TypeError for a field that is none. What does not hang together is refused by
-    whoever gets the problem: `Plan`, `explain`.
+    Raises ValueError for a word that is none and a number that the field has no room for, TypeError for a field that is none and for
+    another type than the field's. What does not hang together is refused by whoever gets the problem: `Plan`, `explain`.
     """
 
     def __init__(self, *, features: int | Iterable[str] = 0, **fields: Any):
@@ -57,11 +58,11 @@ class Problem(abi.Problem):
             raise TypeError(f"Problem() has no field {', '.join(sorted(unknown))}; it has {', '.join(sorted(_FIELDS))}")
         bits = features if isinstance(features, int) else _bits(features)
         for name, value in fields.items():
-            if name in _WORDS and not isinstance(value, int):
+            if name in _WORDS and not hasattr(value, "__index__"):
                 fields[name] = choice(name, dtype_name(value) if name.endswith("dtype") else value, _WORDS[name])
             elif name in _IMPLIED and value:
                 bits |= _IMPLIED[name]
-        if fields.get("window_left", -1) >= 0:
+        if integer("window_left", fields.get("window_left", -1)) >= 0:
             bits |= abi.FEATURE_WINDOW
         if fields.get("kv_capacity_tokens") and not fields.get("page_size"):
             bits |= abi.FEATURE_CONTIGUOUS_KV
@@ -72,7 +73,15 @@ class Problem(abi.Problem):
         return f"Problem({', '.join(f'{name}={value}' for name, value in given.items())})"
 
 
+def require_problem(problem: Any) -> None:
+    """A TypeError that says what it is instead."""
+    if not isinstance(problem, abi.Problem):
+        raise TypeError(f"problem is a {type(problem).__name__}: it must be a libdecode.Problem")
+
+
 def _bits(names: Iterable[str]) -> int:
+    if not isinstance(names, Iterable):
+        raise TypeError(f"features is {names!r}: it must be names, or their bits as an integer")
     bits = 0
     for name in [names] if isinstance(names, str) else names:
         bits |= choice("features", name, FEATURES)

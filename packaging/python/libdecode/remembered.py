@@ -15,7 +15,7 @@ import inspect
 import struct
 import sys
 from collections.abc import Callable
-from ctypes import addressof, c_void_p
+from ctypes import addressof, c_int32, c_void_p
 from operator import itemgetter
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -113,6 +113,7 @@ class Recipe:
         self._default_context = default_context().handle if launch.context is None else None
         self._problem, self._length_at = call.problem, arguments.hint
         self._length = call.problem.max_seq_len
+        self._longest = c_int32.from_buffer(call.problem, abi.Problem.max_seq_len.offset)  # it is checked here, so at less cost
         self._problem_address = addressof(call.problem)
         self._decode = library().decode_packed
         # The bytes of the tensors: addresses among bytes that stay.
@@ -154,7 +155,7 @@ class Recipe:
             length = values[self._length_at]
             if not 0 < length <= _MOST_TOKENS:
                 return _MISSED
-            self._problem.max_seq_len = self._length = length  # one thread may launch with another's: it is a hint
+            self._longest.value = self._length = length  # one thread may launch with another's: it is a hint
         addresses = list(map(self._address, tensors))
         if 0 in addresses or self._current_ordinal() != self._ordinal:
             return _MISSED
