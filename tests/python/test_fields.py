@@ -326,6 +326,34 @@ class RefusalsTest(unittest.TestCase):
         self.refuse("q_len_per_req is 0", q_len_per_req=0, query=zeros(0, 8, 64))
         self.refuse("max_q_len is 0", cum_seq_lens_q=cum, max_q_len=0)
 
+    def test_query_tokens_on_the_host_that_lead_outside(self):
+        for words, cum in (("begins with 1: it must be 0", (1, 2, 3, 3)), ("begins with -1: it must be 0", (-1, 0, 1, 3)),
+                           ("has 1 behind 2 at 2: it must not run backwards", (0, 2, 1, 3)),
+                           ("ends with 2000000: it must be at most the 3 tokens of query", (0, 1, 2, 2000000))):
+            self.refuse(f"cum_seq_lens_q {words}", cum_seq_lens_q=np.array(cum, np.int32), max_q_len=2000000)
+            self.refuse(f"cum_seq_lens_q {words}", function=MLA, query=zeros(3, 8, 320), cum_seq_lens_q=np.array(cum, np.int32),
+                        max_q_len=2000000)
+            self.refuse(f"cum_seq_lens_q {words}", function=MLA, query=zeros(3, 8, 320), block_tables=zeros(3, 5, **INT), sparse_mla_top_k=5,
+                        cum_seq_lens_q=np.array(cum, np.int32), max_q_len=2000000)
+        libdecode.trtllm_batch_decode_with_kv_cache(**base(), cum_seq_lens_q=np.array([0, 1, 1, 2], np.int32), max_q_len=1)  # fewer tokens
+
+    def test_other_indices_on_the_host_that_lead_outside(self):
+        self.refuse(r"kv_cache\[0\] has no page, with 3 requests", kv_cache=(zeros(0, 2, 16, 64),) * 2)
+        self.refuse("kv_cache has no page, with 3 requests", function=MLA, kv_cache=zeros(0, 32, 320))
+        lens = np.array([80, 81, 0], np.int32)
+        self.refuse("seq_lens has 81: a row of block_tables, which is a part of a wider one, has 5 pages of 16 tokens",
+                    block_tables=zeros(3, 9, **INT)[:, 4:], seq_lens=lens)
+        libdecode.trtllm_batch_decode_with_kv_cache(**{**base(), "seq_lens": lens})  # which is cut
+        paged = {"actual_seq_lens_kv": np.array([16, 20, 0], np.int32), "block_tables": np.array([[8, 99], [0, 7], [99, 99]], np.int32),
+                 "k_cache": zeros(9, 2, 16, 64)}
+        for begins, words in (([1, 0, 0], "batch_offsets_k has 1 for request 0: its page 8 then leaves k_cache, which has 18432 elements"),
+                              ([0, -1, 0], "batch_offsets_k has -1 for request 1: its page 0 then leaves k_cache"),
+                              ([0, 2048 + 12 * 64 + 1, 0], "batch_offsets_k has 2817 for request 1: its page 7 then leaves")):
+            self.refuse(words, ValueError, CUDNN, **paged, batch_offsets_k=np.array(begins))
+        self.refuse("batch_offsets_v has 1 for request 0: its page 8 then leaves v_cache", ValueError, CUDNN, **paged,
+                    batch_offsets_v=np.array([1, 0, 0]))
+        libdecode.cudnn_batch_decode_with_kv_cache(**{**OTHERS[CUDNN][0], **paged}, batch_offsets_k=np.array([0, 2048 + 12 * 64, 10**9]))
+
     def test_mask(self):
         self.refuse(r"mask has shape \(3, 4\): it must be \[tokens, 2", mask=zeros(3, 4, dtype=np.uint16))
         self.refuse(r"mask has shape \(3, 1, 4\): it must be \[batch, q_len", mask=zeros(3, 1, 4, dtype=np.uint16))

@@ -88,6 +88,9 @@ class MergeTest(unittest.TestCase):
             (lambda: merge_state(v[:, 0], s[:, 0], v[:, 1].astype("f2"), s[:, 1]), "v_b is fp16"),
             (lambda: merge_state(v[:, 0], s[:, 0], v[:, 1], s[:, 1].copy()), "s_b is f32"),
             (lambda: variable_length_merge_states(v[:, 0], s[:, 0], np.zeros(0, "i4")), "indptr"),
+            (lambda: variable_length_merge_states(v[:, 0], s[:, 0], np.array([-1, 1], "i4")), "indptr begins with -1: it must be 0 or more"),
+            (lambda: variable_length_merge_states(v[:, 0], s[:, 0], np.array([0, 2, 1], "i4")), "indptr has 1 behind 2 at 2"),
+            (lambda: variable_length_merge_states(v[:, 0], s[:, 0], np.array([0, 2000000], "i4")), "indptr ends with 2000000: it must be at most the 5 states of v"),
         ):
             with self.subTest(word):
                 with self.assertRaises(libdecode.InvalidArgumentError) as caught:

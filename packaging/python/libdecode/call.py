@@ -18,6 +18,7 @@ from libdecode.arrays import (HOST, TypedArray, View, dtype_name, empty_like, is
 from libdecode.context import Context, default_context
 from libdecode.errors import InternalError, InvalidArgumentError, NoDeviceError, UnsupportedError, WorkspaceTooSmallError
 from libdecode.fp4 import FP4Tensor, is_fp4
+from libdecode.indices import require_bounds, require_lengths_in_rows
 from libdecode.library import library
 from libdecode.number import MOST_I32, integer, real
 from libdecode.problem import DTYPES, KV_LAYOUTS, SF_LAYOUTS, choice
@@ -229,6 +230,10 @@ class Call:
         require_dense_rows(table)
         if width == 0:
             raise InvalidArgumentError(f"block_tables has shape {table.shape}: a row must have an entry")
+        if problem.num_pages == 0 and batch > 0:  # which the library would take for any number
+            raise InvalidArgumentError(f"{self.pointers['k_cache'].name} has no page, with {batch} requests: it must have one")
+        if lens is not None:
+            require_lengths_in_rows(lens, table, problem.page_size)
         request = len(heads)
         problem.batch_size, problem.max_seq_len, self.length_is_hint = batch, max_seq_len, lens is not None
         if not shared:
@@ -295,6 +300,8 @@ class Call:
             problem.features |= abi.FEATURE_RAGGED_Q
             problem.q_len = max_q_len
             self._vector("cum_seq_lens_q", cum_seq_lens_q, "cum_seq_lens_q", "i32", "[batch + 1]", batch + 1)
+            # Fewer are right: what is captured for most tokens of a batch has query rows behind those of its requests.
+            require_bounds(self.pointers["cum_seq_lens_q"], self.num_tokens, f"tokens of {self.query_view.name}", from_zero=True)
         else:
             if q_len_per_req is None:
                 raise InvalidArgumentError("q_len_per_req is None without cum_seq_lens_q: give one of the two")

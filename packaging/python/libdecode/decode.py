@@ -21,6 +21,7 @@ from libdecode.call import Call, refuse
 from libdecode.context import Context
 from libdecode.errors import InvalidArgumentError
 from libdecode.fp4 import FP4Tensor
+from libdecode.indices import require_pages_inside
 from libdecode.number import integer
 from libdecode.offsets import at_offsets, of_pages
 from libdecode.remembered import remembered
@@ -198,6 +199,9 @@ def cudnn_batch_decode_with_kv_cache(
         call.requests_for_pages(lens, max_sequence_kv)
     else:
         call.tables(table, lens, max_sequence_kv, shared=True, per_head=False, lens_may_be_on_host=True, length_name="max_sequence_kv")
+        for cache, offsets in ((k, k_offsets), (v, v_offsets)):
+            if offsets is not None:
+                require_pages_inside(cache, offsets, table, lens, max_sequence_kv)
     call.query_tokens(q_len_per_req, None, None)
     call.window(window_left)
     call.scale("bmm1_scale", scale)

@@ -19,6 +19,7 @@ from libdecode.arrays import (View, empty_like, is_read_only, require_contiguous
 from libdecode.call import launch_at
 from libdecode.context import Context, default_context
 from libdecode.errors import InvalidArgumentError
+from libdecode.indices import require_bounds
 from libdecode.library import library
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ def variable_length_merge_states(v: Tensor, s: Tensor, indptr: Tensor, *, stream
     require_contiguous(offsets)
     if offsets.shape[0] < 1:
         raise InvalidArgumentError("indptr is empty: it must be [tokens + 1]")
-    _, heads, head_dim = partial.shape
+    count, heads, head_dim = partial.shape
+    require_bounds(offsets, count, "states of v", from_zero=False)
     states = _states(partial, heads, head_dim, offsets.shape[0] - 1)
     states.state_offsets = offsets.address
     states.partial_state_stride, states.partial_head_stride = partial.stride(0), partial.stride(1)
