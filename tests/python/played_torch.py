@@ -38,6 +38,17 @@ class PlayedTorch(unittest.TestCase):
             def stride(self):
                 return tuple(stride // self.array.itemsize for stride in self.array.strides)
 
+            def storage_offset(self):
+                return 0
+
+            def as_strided(self, shape, strides, first):
+                steps = [stride * self.array.itemsize for stride in strides]
+                return Tensor(np.lib.stride_tricks.as_strided(self.array.reshape(-1)[first:], shape, steps), self.dtype)
+
+            def contiguous(self):
+                case.made.append((self.dtype, "a copy"))
+                return Tensor(np.ascontiguousarray(self.array), self.dtype)
+
             def is_contiguous(self):
                 return self.array.flags.c_contiguous
 

@@ -23,6 +23,13 @@ def carried(bits, dtype):
     return bits if dtype == "fp16" else typed(bits, dtype)
 
 
+def quantised_in_nhd(scales):
+    """[pages, tokens, heads, S] as FlashInfer's nvfp4_quantize_paged_kv_cache interleaves V's with kv_layout NHD."""
+    pages, tokens, heads, blocks = scales.shape
+    parts = scales.reshape(pages, tokens // 4, 4, heads, 4, blocks // 4)
+    return np.ascontiguousarray(parts.transpose(0, 1, 4, 3, 5, 2)).reshape(scales.shape)
+
+
 class DecodeTest(unittest.TestCase):
     """`run` calls the package and numpy with the same numbers, and compares out and lse."""
 
@@ -180,12 +187,20 @@ class DecodeTest(unittest.TestCase):
                     self.run_both(cache, "bf16", kv_cache=(cache.k_bits, cache.v_bits), v_sf_layout=layout, **{name: scales})
 
     def test_nvfp4_kv_in_nhd(self):
-        for layout in ("linear", "v_interleave4"):
-            cache = Cache("nvfp4", LENS)
-            turned = [np.ascontiguousarray(bits.swapaxes(1, 2)) for bits in (cache.k_bits, cache.v_bits, cache.k_scales, cache.v_scales)]
-            v_scales = interleaved(cache.v_scales) if layout == "v_interleave4" else turned[3]
-            self.run_both(cache, "e4m3", kv_cache=(turned[0], turned[1]), kv_cache_sf=(turned[2], v_scales), v_sf_layout=layout,
-                          kv_layout="NHD")
+        for heads in (1, 2, 16):  # of pages of 16 tokens
+            for layout in ("linear", "v_interleave4"):
+                cache = Cache("nvfp4", LENS, num_kv_heads=heads)
+                turned = [np.ascontiguousarray(bits.swapaxes(1, 2)) for bits in (cache.k_bits, cache.v_bits, cache.k_scales, cache.v_scales)]
+                in_hnd = interleaved(cache.v_scales)
+                v_scales = quantised_in_nhd(turned[3]) if layout == "v_interleave4" else turned[3]
+                self.assertTrue(layout == "linear" or np.array_equal(v_scales, in_hnd.swapaxes(1, 2)))
+                for scales in ((turned[2], v_scales), np.stack([turned[2], v_scales], 1)):
+                    with self.subTest(heads=heads, layout=layout):
+                        self.run_both(cache, "e4m3", heads=16, kv_cache=(turned[0], turned[1]), kv_cache_sf=scales, v_sf_layout=layout,
+                                      kv_layout="NHD")
+                if layout == "v_interleave4":
+                    self.run_both(cache, "e4m3", heads=16, kv_cache=(turned[0], turned[1]), kv_layout="NHD", v_sf_layout=layout,
+                                  kv_cache_sf=(turned[2], in_hnd.swapaxes(1, 2)))
 
     def test_v_with_pages_of_its_own(self):
         cache = Cache("bf16", LENS)
@@ -437,8 +452,9 @@ class SingleDecodeTest(unittest.TestCase):
         for layout, order in (("NHD", (0, 1, 2)), ("HND", (1, 0, 2))):
             for v_sf_layout in ("linear", "v_interleave4"):
                 rows, scales = ([array.transpose(order).copy() for array in pair] for pair in ((k, v), (k_sf, v_sf)))
-                if v_sf_layout == "v_interleave4":  # of each head together, in either layout
+                if v_sf_layout == "v_interleave4":
                     scales[1] = interleaved(v_sf.transpose(1, 0, 2)[None])[0]
+                    scales[1] = scales[1].transpose(1, 0, 2).copy() if layout == "NHD" else scales[1]
                 out = np.zeros((8, 64), np.float16)
                 got = libdecode.single_decode_with_kv_cache(query, *rows, layout, sm_scale=0.125, out=out, kv_cache_sf=scales,
                                                             v_sf_layout=v_sf_layout)

@@ -169,7 +169,7 @@ OTHERS = {
         "kv_cache_sf": ({"k": zeros(20, 2, 32, dtype=np.uint8), "v": zeros(20, 2, 32, dtype=np.uint8)},
                         (zeros(20, 2, 4, dtype=np.uint8),) * 2, (zeros(20, 2, 8, dtype=np.uint8)[..., :4],) * 2),
         "v_sf_layout": ({"k": zeros(20, 2, 32, dtype=np.uint8), "v": zeros(20, 2, 32, dtype=np.uint8),
-                         "kv_cache_sf": (zeros(20, 2, 4, dtype=np.uint8), zeros(2, 20, 4, dtype=np.uint8))}, "v_interleave4", "v_interleave4"),
+                         "kv_cache_sf": (zeros(20, 2, 4, dtype=np.uint8),) * 2}, "v_interleave4", "v_interleave4"),
     }),
 }
 FUNCTIONS = {TRTLLM: (base(), VARIED), **OTHERS}
@@ -281,6 +281,9 @@ class RefusalsTest(unittest.TestCase):
         self.refuse("kv_cache_sf and kv_block_scales are both given", **nvfp4(), kv_block_scales=nvfp4()["kv_cache_sf"])
         self.refuse(r"kv_cache_sf\[1\] has shape", **{**nvfp4(), "kv_cache_sf": (zeros(9, 2, 16, 4, dtype=np.uint8),
                                                                               zeros(9, 2, 16, 8, dtype=np.uint8))})
+        self.refuse(r"kv_cache_sf\[1\] has shape .* it must be \[pages, page_size, num_kv_heads, head_dim / 16\] = \(9, 16, 2, 4\)",
+                    kv_cache=(zeros(9, 16, 2, 32, dtype=np.uint8),) * 2, kv_layout="NHD", v_sf_layout="v_interleave4",
+                    kv_cache_sf=(zeros(9, 16, 2, 4, dtype=np.uint8), zeros(9, 2, 16, 4, dtype=np.uint8)))
         self.refuse(r"kv_cache_sf\[0\] is f32", **{**nvfp4(), "kv_cache_sf": (zeros(9, 2, 16, 4, dtype=np.float32),) * 2})
 
     def test_tables(self):

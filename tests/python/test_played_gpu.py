@@ -133,6 +133,22 @@ class DecodeTest(unittest.TestCase):
             self.decode(batch, kv_cache_sf=(OnDevice(batch.cache.k_scales), OnDevice(v_scales)), v_sf_layout=layout)
             batch.check(self)
 
+    def test_interleaved_scales_in_nhd_that_are_not_pytorchs(self):
+        batch = Batch("nvfp4", "bf16")
+        k, v, k_sf, v_sf = (np.ascontiguousarray(array.swapaxes(1, 2)) for array in (
+            batch.cache.k_bits, batch.cache.v_bits, batch.cache.k_scales, interleaved(batch.cache.v_scales)))
+        query, _, *rest = batch.arguments()
+
+        def decode(v_scales):
+            libdecode.trtllm_batch_decode_with_kv_cache(
+                query, (OnDevice(k), OnDevice(v)), *rest, 70, 0.125, out=typed(OnDevice(batch.out), "bf16"), kv_layout="NHD",
+                v_sf_layout="v_interleave4", kv_cache_sf=(OnDevice(k_sf), OnDevice(v_scales)))
+
+        with self.assertRaisesRegex(NotImplementedError, r"^kv_cache_sf\[1\] is a OnDevice of interleaved scales in NHD, which are copied"):
+            decode(v_sf)
+        decode(interleaved(batch.cache.v_scales).swapaxes(1, 2))
+        batch.check(self)
+
     def test_scales_of_v_are_as_flashinfers_quantiser_makes_them_for_the_gpu(self):
         batch = Batch("nvfp4", "bf16")
         for capability, layout in ((90, abi.SF_LINEAR), (100, abi.SF_V_INTERLEAVE4), (103, abi.SF_V_INTERLEAVE4), (120, abi.SF_LINEAR)):

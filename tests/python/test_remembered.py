@@ -14,7 +14,7 @@ import libdecode
 from libdecode import abi, alibi, driver, typed
 from libdecode import workspace as workspaces
 from libdecode.call import Call
-from numpy_attention import attention, random_bits, values
+from numpy_attention import attention, interleaved, random_bits, random_scales, values
 from played_gpu import FORMATS, LENS, Batch, OnDevice, Stream
 from played_torch import PlayedTorch
 
@@ -64,6 +64,26 @@ class RememberedTest(PlayedTorch):
             given = self.on(np.zeros_like(self.batch.out))
             self.assertIs(self.decode(pair=pair, out=given), given)
             self.right(given)
+
+    def test_interleaved_scales_in_nhd_are_copied_by_every_call(self):
+        for pair in (True, False):
+            for repeat in range(3):
+                batch = Batch("nvfp4", "bf16")
+                batch.cache.v_scales[:] = random_scales(np.random.default_rng(repeat), batch.cache.v_scales.shape)
+                k, v, k_sf, v_sf = (np.ascontiguousarray(array.swapaxes(1, 2)) for array in (
+                    batch.cache.k_bits, batch.cache.v_bits, batch.cache.k_scales, interleaved(batch.cache.v_scales)))
+                scales = (self.on(k_sf, "uint8"), self.on(v_sf, "uint8")) if pair else self.on(np.stack([k_sf, v_sf], 1), "uint8")
+                cache = self.on(k, "uint8"), self.on(v, "uint8")
+                options = {"batch": batch, "replaced": [(1, cache)], "kv_layout": "NHD", "v_sf_layout": "v_interleave4", "kv_cache_sf": scales}
+                self.right(self.decode(1, **options))
+                self.assertIn(("torch.uint8", "a copy"), self.made)
+                self.right(self.decode(1, **options, stream=self.stream.handle))
+                with self.assertRaisesRegex(NotImplementedError, "^stream is 12 with interleaved scales of V in NHD, which are copied"):
+                    self.decode(1, **options, stream=12)
+                self.made.clear()  # in one piece for each page and head, they stay where they are
+                together = self.on(interleaved(batch.cache.v_scales).swapaxes(1, 2), "uint8")
+                self.right(self.decode(repeat == 0 and pair, **{**options, "kv_cache_sf": (self.on(k_sf, "uint8"), together)}))
+                self.assertNotIn(("torch.uint8", "a copy"), self.made)
 
     def test_results_and_everything_that_has_a_pointer(self):
         for repeat in (1, 0):

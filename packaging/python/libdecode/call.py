@@ -22,6 +22,7 @@ from libdecode.indices import require_bounds, require_lengths_in_rows
 from libdecode.library import library
 from libdecode.number import MOST_I32, integer, real
 from libdecode.problem import DTYPES, KV_LAYOUTS, SF_LAYOUTS, choice
+from libdecode.scales import heads_together, one_float
 from libdecode.workspace import Place, Workspace, pool
 
 _ROW_DTYPES = ("bf16", "fp16", "e4m3")  # of queries, and of results that have no scales
@@ -49,6 +50,7 @@ class Call:
         # For `remembered`: which tensor each pointer is of, what was allocated here, and where it went.
         self.pointers: dict[str, View] = {}
         self.made: list[Any] = []
+        self.has_copy = False  # of a tensor, by the current stream
         self.length_is_hint = False  # max_seq_len: results do not depend on it
         self.launch: Launch | None = None
 
@@ -173,7 +175,7 @@ class Call:
 
     def kv_scales(self, kv_cache_sf: Any, name: str, v_sf_layout: str | None) -> None:
         """Of NVFP4 KV: (scales of K, scales of V), each e4m3 [pages, num_kv_heads, page_size, head_dim / 16] or as NHD, or both
-        in one [pages, 2, ...]. V's interleaved ones are [pages, num_kv_heads, page_size, head_dim / 16] in either layout."""
+        in one [pages, 2, ...]. V's interleaved ones of NHD are copied, as `heads_together` says."""
         problem = self.problem
         if problem.kv_dtype != abi.DTYPE_NVFP4:
             if kv_cache_sf is not None:
@@ -190,15 +192,16 @@ class Call:
         problem.v_sf_layout = choice("v_sf_layout", v_sf_layout, SF_LAYOUTS)
         k, v = _pair(kv_cache_sf, name, self._see)
         shape = (problem.num_pages, problem.num_kv_heads, problem.page_size, problem.head_dim // 16)
-        nhd = (shape[0], shape[2], shape[1], shape[3])
-        v_is_hnd = self.kv_layout == "HND" or problem.v_sf_layout == abi.SF_V_INTERLEAVE4
-        for seen, is_hnd in ((k, self.kv_layout == "HND"), (v, v_is_hnd)):
+        is_hnd = self.kv_layout == "HND"
+        for seen in (k, v):
             require_dtype(seen, "e4m3", "u8")
-            require_shape(seen, shape if is_hnd else nhd, _page_axes("HND" if is_hnd else "NHD", "head_dim / 16"))
+            require_shape(seen, shape if is_hnd else (shape[0], shape[2], shape[1], shape[3]), _page_axes(self.kv_layout, "head_dim / 16"))
             require_dense_rows(seen)
-        head, token = (1, 2) if self.kv_layout == "HND" else (2, 1)
+        head, token = (1, 2) if is_hnd else (2, 1)
         problem.k_sf_page_stride, problem.k_sf_head_stride, problem.k_sf_token_stride = (k.stride(axis) for axis in (0, head, token))
-        head, token = (1, 2) if v_is_hnd else (2, 1)
+        if problem.v_sf_layout == abi.SF_V_INTERLEAVE4 and not is_hnd:
+            (v, self.has_copy), head, token = heads_together(v), 1, 2
+            self.views.append(v)
         problem.v_sf_page_stride, problem.v_sf_head_stride, problem.v_sf_token_stride = (v.stride(axis) for axis in (0, head, token))
         self._point("k_sf", k)
         self._point("v_sf", v)
@@ -348,7 +351,7 @@ class Call:
         if value is None:
             return
         if not isinstance(value, Real):
-            seen = _one_float(view(value, name))
+            seen = one_float(view(value, name))
             if seen.device != HOST or self.query_view.device == HOST:
                 self.views.append(seen)
                 self._point(name + "_device", seen)
@@ -361,7 +364,7 @@ class Call:
     def log2_scale(self, value: Any) -> None:
         """bmm1_scale times log2(e), one f32 on the device; wins over bmm1_scale."""
         if value is not None:
-            self._point("bmm1_scale_log2_device", _one_float(self._see(value, "bmm1_scale_log2")))
+            self._point("bmm1_scale_log2_device", one_float(self._see(value, "bmm1_scale_log2")))
 
     def out_scale(self, o_scale: float | None) -> None:
         """Without effect; the library requires 1 with a 16-bit result."""
@@ -500,6 +503,9 @@ class Call:
                 self.tensors.alibi_slopes = addressof(slopes)
             library().check(library().reference(byref(self.problem), byref(self.tensors)))
             return
+        if self.has_copy and stream not in (None, driver.torch_stream(ordinal)):
+            raise UnsupportedError(f"stream is {stream} with interleaved scales of V in NHD, which are copied on PyTorch's current stream: leave it "
+                                   "None, or give the scales with kv_layout HND")
         workspace = workspace_buffer if isinstance(workspace_buffer, Workspace) else None
         self.tensors.launch_flags = 0 if enable_pdl is False else abi.LAUNCH_PROGRAMMATIC
         launch_at(self.query_view, stream, lambda place: self._launch(context or default_context(), workspace, place))
@@ -558,13 +564,6 @@ def _pair(both: Any, name: str, see: Callable[[Any, str], View]) -> tuple[View, 
     if whole.shape[1] == 1:
         return k, k
     return k, k._replace(name=f"{name}[:, 1]", address=whole.address + whole.strides[1] * whole.item_bytes)
-
-
-def _one_float(seen: View) -> View:
-    require_dtype(seen, "f32")
-    if seen.shape not in ((), (1,)):
-        raise InvalidArgumentError(f"{seen.name} has shape {seen.shape}: a scale is one element")
-    return seen
 
 
 def _require_writable(seen: View) -> None:
