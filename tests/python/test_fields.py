@@ -175,7 +175,7 @@ OTHERS = {
 FUNCTIONS = {TRTLLM: (base(), VARIED), **OTHERS}
 # Fields that the second value of a parameter does not set.
 ELSEWHERE = {"page_table_head_stride", "page_table_v_offset", "seq_lens_head_stride", "out_sf", "out_sf_start_token", "bmm1_scale_device",
-             "bmm1_scale", "kv_layout", "v_sf_layout", ("max_sequence_kv", "kv_capacity_tokens"),
+             "bmm1_scale", "kv_layout", "v_sf_layout", ("max_sequence_kv", "kv_capacity_tokens"), ("seq_lens", "kv_capacity_tokens"),
              ("actual_seq_lens_kv", "kv_capacity_tokens")}
 
 
@@ -375,10 +375,14 @@ class RefusalsTest(unittest.TestCase):
         for name in ("bmm1_scale", "bmm2_scale"):
             self.refuse(f"{name} is 0: ", **{name: 0.0})
             self.refuse(f"{name} is f64: it must be f32", **{name: np.ones(1)})
-            self.refuse(rf"{name} has shape \(2,\): a scale is one element", **{name: np.ones(2, np.float32)})
+            self.refuse(rf"{name} has shape \(0, 2\): a scale is the first element", **{name: np.ones((0, 2), np.float32)})
+            for shape in ((), (1,), (1, 1), (4,), (2, 2)):  # element 0 is the scale, as in FlashInfer
+                scale = np.full(shape, 2.0, np.float32)
+                self.assertEqual(recorded(TRTLLM, {**base(), name: scale})["tensors", f"{name}_device"], scale.ctypes.data)
             self.refuse(f"tensors.{name} is inf", **{name: float("inf")})
             self.refuse(f"{name} is a str", TypeError, **{name: "1"})
-        self.refuse(r"bmm1_scale_log2 has shape \(2,\)", bmm1_scale_log2=np.ones(2, np.float32))
+        self.assertTrue(recorded(TRTLLM, {**base(), "bmm1_scale_log2": np.ones((1, 1), np.float32)})["tensors", "bmm1_scale_log2_device"])
+        self.refuse(r"bmm1_scale_log2 has shape \(2,\): it must be one element", bmm1_scale_log2=np.ones(2, np.float32))
         self.refuse("bmm1_scale_log2 is f64", bmm1_scale_log2=np.ones(1))
         self.refuse("o_scale is 0", o_scale=0.0)
         self.refuse("tensors.o_scale is 2 with out_dtype fp16", o_scale=2.0)

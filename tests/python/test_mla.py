@@ -2,12 +2,14 @@
 """FlashInfer's MLA call on the host, against attention in numpy: shapes, dtypes, query tokens, results, and what is refused."""
 
 import unittest
+from unittest import mock
 
 import skip  # noqa: F401
 import numpy as np
 
 import libdecode
 from libdecode import trtllm_batch_decode_with_kv_cache_mla as decode, typed
+from libdecode.call import Call
 from numpy_attention import attention, off_by, random_bits, values
 
 LENS = [5, 70, 33, 16, 0]
@@ -56,13 +58,24 @@ class MlaTest(unittest.TestCase):
                     sinks = generator.standard_normal(6).astype(np.float32)
                     query = scene.query_bits.reshape(len(LENS), q_len, 6, RANK + ROPE)
                     out, lse = scene.call(query, sinks=sinks)
-                    self.assertEqual((out.shape, lse.shape), ((len(LENS), q_len, 6, RANK), (len(LENS), q_len, 6)))
+                    self.assertEqual((out.shape, lse.shape), ((len(LENS), q_len, 6, RANK), (q_len * len(LENS), 6)))
                     self.assert_near((out, lse), scene.expected(sinks=sinks), out_dtype)
+                    for shape in (lse.shape, (len(LENS), q_len, 6)):  # the caller's stays as it is
+                        given = np.empty(shape, np.float32)
+                        self.assertIs(scene.call(query, sinks=sinks, lse=given)[1], given)
+                        self.assertTrue(np.array_equal(given.reshape(lse.shape), lse))
 
     def test_ragged_query_tokens_and_axes_of_one(self):
         scene = Scene("fp16", "fp16", [2, 4, 1, 3, 0])
         cum = np.cumsum([0, *scene.q_lens]).astype(np.int32)
         out, lse = np.empty((10, 6, RANK), np.float16), np.empty((10, 6), np.float32)
+        for bound in ({}, {"max_q_len": None}):
+            with mock.patch.object(Call, "run", autospec=True, side_effect=Call.run) as run:
+                self.assert_near(scene.call(scene.query_bits, cum_seq_lens_q=cum, **bound), scene.expected(), "fp16")
+            self.assertEqual(run.call_args.args[0].problem.q_len, 4)
+        with mock.patch("libdecode.indices.on_host", lambda _: None), mock.patch.object(Call, "run", autospec=True) as run:
+            scene.call(scene.query_bits, cum_seq_lens_q=cum)  # as on a GPU
+        self.assertEqual(run.call_args.args[0].problem.q_len, 10)
         got = scene.call(scene.query_bits, kv_cache=scene.cache_bits[:, None], cum_seq_lens_q=cum, max_q_len=4, out=out, lse=lse,
                          block_tables=np.stack([scene.tables, scene.tables], axis=1), uses_shared_paged_kv_idx=False)
         self.assertIs(got[0], out)
@@ -95,6 +108,10 @@ class MlaTest(unittest.TestCase):
                     options = {"cum_seq_lens_q": np.arange(0, 11, 2, dtype=np.int32), "max_q_len": 2}
                 got = scene.call(query, block_tables=table, sparse_mla_top_k=top_k, sparse_mla_top_k_lens=lens, **options)
                 self.assert_near(got, expected, "fp16")
+                lens_of_all = scene.lens
+                scene.lens = None  # all ids count, those that name none are passed over
+                self.assert_near(scene.call(query, block_tables=table, sparse_mla_top_k=top_k, **options), expected, "fp16")
+                scene.lens = lens_of_all
         for options, word in (({"sparse_mla_top_k": 23}, "block_tables has shape"), ({"sparse_mla_top_k": -1}, "sparse_mla_top_k is -1"),
                               ({"sparse_mla_top_k": 0, "sparse_mla_top_k_lens": lens}, "sparse_mla_top_k_lens is given"),
                               ({"sparse_mla_top_k": 24, "kv_cache": np.zeros((4, 32, 600), np.uint8)}, "rows of 600 bytes")):
@@ -107,7 +124,7 @@ class MlaTest(unittest.TestCase):
             cache = np.zeros((3, 16, row_bytes), np.uint8)
             out = decode(typed(query.astype(np.uint16), "bf16"), cache, None, 128, 512, 64, np.array([[[0, 47, -1]]], np.int32),
                          np.array([48], np.int32), 48, sparse_mla_top_k=3, return_lse=True)
-            self.assertEqual(float(out[1][0, 0, 0]), 1.0)  # two rows of zeros
+            self.assertEqual(float(out[1][0, 0]), 1.0)  # two rows of zeros
 
     def test_what_is_wrong_is_named(self):
         scene = Scene("fp16", "fp16", [1] * len(LENS))

@@ -22,7 +22,7 @@ from libdecode.indices import require_bounds, require_lengths_in_rows
 from libdecode.library import library
 from libdecode.number import MOST_I32, integer, real
 from libdecode.problem import DTYPES, KV_LAYOUTS, SF_LAYOUTS, choice
-from libdecode.scales import heads_together, one_float
+from libdecode.scales import first_float, heads_together
 from libdecode.workspace import Place, Workspace, pool
 
 _ROW_DTYPES = ("bf16", "fp16", "e4m3")  # of queries, and of results that have no scales
@@ -152,7 +152,7 @@ class Call:
 
     def token_ids(self, ids: View, top_k: int, top_k_lens: Any, seq_lens: Any, max_seq_len: int, batch: int) -> None:
         """Of sparse MLA: i32 [tokens, top_k], each page * page_size + token; top_k_lens i32 [tokens] or None: as many as the query
-        token sees of seq_lens i32 [batch], which may then be None."""
+        token sees of seq_lens i32 [batch], and without them, see `all_token_ids`, all."""
         problem = self.problem
         require_dtype(ids, "i32")
         require_shape(ids, (self.num_tokens, top_k), "[tokens, sparse_mla_top_k]")
@@ -164,14 +164,16 @@ class Call:
         if top_k_lens is not None:
             problem.features |= abi.FEATURE_SPARSE_TOP_K_LENS
             self._vector("sparse_top_k_lens", top_k_lens, "sparse_mla_top_k_lens", "i32", "[tokens]", self.num_tokens)
-        elif seq_lens is None:
-            raise InvalidArgumentError("seq_lens is None without sparse_mla_top_k_lens: give one of the two")
         if seq_lens is not None:
             lens = self._see(seq_lens, "seq_lens")
             require_dtype(lens, "i32")
             require_shape(lens, (batch,), "[batch]")
             problem.seq_lens_request_stride = lens.stride(0)
             self._point("seq_lens", lens)
+
+    def all_token_ids(self) -> None:
+        """Count, of each query token: requests are so long that the first query token sees as many tokens as it has ids."""
+        self.problem.kv_capacity_tokens = self.problem.sparse_top_k + self.problem.q_len - 1
 
     def kv_scales(self, kv_cache_sf: Any, name: str, v_sf_layout: str | None) -> None:
         """Of NVFP4 KV: (scales of K, scales of V), each e4m3 [pages, num_kv_heads, page_size, head_dim / 16] or as NHD, or both
@@ -292,19 +294,20 @@ class Call:
             require_contiguous(lens)
             self._point("seq_lens", lens)
 
-    def query_tokens(self, q_len_per_req: int | None, max_q_len: int | None, cum_seq_lens_q: Any) -> None:
-        """As many for each request, or i32 [batch + 1] that says which are whose, of which none has more than max_q_len."""
+    def query_tokens(self, q_len_per_req: int | None, max_q_len: int | None, cum_seq_lens_q: Any, *, finds_most: bool = False) -> None:
+        """As many for each request, or i32 [batch + 1] that says which are whose, of which none has more than max_q_len; where that is None
+        and `finds_most`, those of the longest on the host, on a GPU, which is not waited for, those of all."""
         problem, batch = self.problem, self.problem.batch_size
         max_q_len, q_len_per_req = (None if length is None else integer(name, length)
                                     for name, length in (("max_q_len", max_q_len), ("q_len_per_req", q_len_per_req)))
         if cum_seq_lens_q is not None:
-            if max_q_len is None:
+            if max_q_len is None and not finds_most:
                 raise InvalidArgumentError("max_q_len is None with cum_seq_lens_q: give the most query tokens that a request has")
             problem.features |= abi.FEATURE_RAGGED_Q
-            problem.q_len = max_q_len
             self._vector("cum_seq_lens_q", cum_seq_lens_q, "cum_seq_lens_q", "i32", "[batch + 1]", batch + 1)
             # Fewer are right: what is captured for most tokens of a batch has query rows behind those of its requests.
-            require_bounds(self.pointers["cum_seq_lens_q"], self.num_tokens, f"tokens of {self.query_view.name}", from_zero=True)
+            longest = require_bounds(self.pointers["cum_seq_lens_q"], self.num_tokens, f"tokens of {self.query_view.name}", from_zero=True)
+            problem.q_len = max(longest, 1) if max_q_len is None else max_q_len
         else:
             if q_len_per_req is None:
                 raise InvalidArgumentError("q_len_per_req is None without cum_seq_lens_q: give one of the two")
@@ -320,8 +323,7 @@ class Call:
             raise InvalidArgumentError(f"{name} is {problem.q_len}: it must be 1 or more")
 
     def window(self, window_left: int) -> None:
-        """The query's own position and this many before it; -1: all. No position has as many before it as the largest number that the
-        library has room for, so from there on it is all, too."""
+        """The query's own position and this many before it; -1, and what is more than any position has before it: all."""
         window_left = integer("window_left", window_left, -1, None)
         if 0 <= window_left < MOST_I32:
             self.problem.features |= abi.FEATURE_WINDOW
@@ -347,11 +349,11 @@ class Call:
     # ---------------------------------------------------------------------------------------------------- with which logits
 
     def scale(self, name: str, value: Any) -> None:
-        """A float, or one f32 in a tensor: on the device it is read there, when the kernel runs."""
+        """A float, or the first f32 of a tensor: on the device it is read there, when the kernel runs."""
         if value is None:
             return
         if not isinstance(value, Real):
-            seen = one_float(view(value, name))
+            seen = first_float(view(value, name))
             if seen.device != HOST or self.query_view.device == HOST:
                 self.views.append(seen)
                 self._point(name + "_device", seen)
@@ -364,7 +366,7 @@ class Call:
     def log2_scale(self, value: Any) -> None:
         """bmm1_scale times log2(e), one f32 on the device; wins over bmm1_scale."""
         if value is not None:
-            self._point("bmm1_scale_log2_device", one_float(self._see(value, "bmm1_scale_log2")))
+            self._point("bmm1_scale_log2_device", first_float(self._see(value, "bmm1_scale_log2"), alone=True))
 
     def out_scale(self, o_scale: float | None) -> None:
         """Without effect; the library requires 1 with a 16-bit result."""

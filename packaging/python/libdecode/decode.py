@@ -275,14 +275,15 @@ def trtllm_batch_decode_with_kv_cache_mla(
     workspace_buffer a `Workspace`, else it has no effect: see parameters.md
     block_tables     i32 [batch, pages of the longest]; with sparse_mla_top_k the token ids, i32 [batch, q_len, sparse_mla_top_k] or
                      [tokens, sparse_mla_top_k]: page * page_size + token of the page, ids that name none count as not there
-    seq_lens         i32 [batch]: KV tokens, the new ones included; with sparse_mla_top_k_lens it may be None
+    seq_lens         i32 [batch]: KV tokens, the new ones included; with sparse_mla_top_k it may be None
     sparse_mla_top_k 0: all tokens; else of each query token the first min(top_k, tokens that it may see) of its ids, or as many as
-                     sparse_mla_top_k_lens says, i32 [tokens]. kv_lora_rank 512 with qk_rope_head_dim 0 is then accepted, too
+                     sparse_mla_top_k_lens says, i32 [tokens]; all without seq_lens and those. kv_lora_rank 512 with qk_rope_head_dim 0 is then accepted, too
     max_seq_len      a hint, as of `trtllm_batch_decode_with_kv_cache`
     out              like the query, with kv_lora_rank elements; None: a new one, bf16 for an e4m3 query
     bmm1_scale       of the logits; usually 1 / sqrt(qk_nope_head_dim + qk_rope_head_dim)
     sinks            f32 [num_qo_heads]
-    lse, return_lse  f32, the query's shape without its last axis, or [tokens, num_qo_heads]; base 2
+    lse, return_lse  f32 [tokens, num_qo_heads], base 2; a caller's may have the query's shape without its last axis
+    max_q_len        query tokens of the longest request, with cum_seq_lens_q; None: found on the host, taken for those of all on a GPU
 
     Returns out, or (out, lse) with return_lse. Raises NotImplementedError for what spreads a cache over ranks (LIBDECODE_FEATURE_QUERY_POSITIONS and position_stride of the library do that); else as this module says.
     """
@@ -321,7 +322,9 @@ def trtllm_batch_decode_with_kv_cache_mla(
         call.token_ids(_tokens_together(table, rank=2), sparse_mla_top_k, sparse_mla_top_k_lens, seq_lens, max_seq_len, batch)
     else:
         call.tables(table, seq_lens, max_seq_len, shared=True, per_head=False)
-    call.query_tokens(q_len, max_q_len, cum_seq_lens_q)
+    call.query_tokens(q_len, max_q_len, cum_seq_lens_q, finds_most=True)
+    if seq_lens is None and sparse_mla_top_k_lens is None:
+        call.all_token_ids()
     call.scale("bmm1_scale", bmm1_scale)
     call.scale("bmm2_scale", bmm2_scale)
     call.sinks(sinks)
@@ -333,7 +336,7 @@ def trtllm_batch_decode_with_kv_cache_mla(
     else:
         call.out(_tokens_together(view(out, "out")), None, None, None)
     if lse is None and return_lse:
-        lse = call.new(whole, whole.shape[:-1], "f32", "lse")
+        lse = call.new(whole, (call.num_tokens, whole.shape[-2]), "f32", "lse")
     if lse is not None:
         seen = view(lse, "lse")
         call.lse(_tokens_together(seen, rank=2) if len(seen.shape) == 3 else seen, True)

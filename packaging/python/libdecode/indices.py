@@ -22,11 +22,11 @@ def on_host(seen: View) -> list[int] | None:
             for at in product(*map(range, seen.shape))]
 
 
-def require_bounds(seen: View, most: int, of_what: str, *, from_zero: bool) -> None:
-    """What begins at each element and ends before the next one must be among `most`."""
+def require_bounds(seen: View, most: int, of_what: str, *, from_zero: bool) -> int:
+    """What begins at each element and ends before the next one must be among `most`. Returns what there is between two at most."""
     bounds = on_host(seen)
     if not bounds:
-        return
+        return most
     if bounds[0] < 0 or from_zero and bounds[0] != 0:
         raise InvalidArgumentError(f"{seen.name} begins with {bounds[0]}: it must be 0{'' if from_zero else ' or more'}")
     for at, (first, end) in enumerate(zip(bounds, bounds[1:])):
@@ -34,6 +34,7 @@ def require_bounds(seen: View, most: int, of_what: str, *, from_zero: bool) -> N
             raise InvalidArgumentError(f"{seen.name} has {end} behind {first} at {at + 1}: it must not run backwards")
     if bounds[-1] > most:
         raise InvalidArgumentError(f"{seen.name} ends with {bounds[-1]}: it must be at most the {most} {of_what}")
+    return max((end - first for first, end in zip(bounds, bounds[1:])), default=0)
 
 
 def require_lengths_in_rows(lens: View, table: View, page_size: int) -> None:

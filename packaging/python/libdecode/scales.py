@@ -41,9 +41,9 @@ def heads_together(seen: View) -> tuple[View, bool]:
     return turned._replace(address=address, strides=strides, owner=owner, memory=None), True
 
 
-def one_float(seen: View) -> View:
-    """A tensor of one f32."""
+def first_float(seen: View, *, alone: bool = False) -> View:
+    """A tensor whose first element is the scale, as FlashInfer reads it, in f32; `alone`: it has no other."""
     require_dtype(seen, "f32")
-    if seen.shape not in ((), (1,)):
-        raise InvalidArgumentError(f"{seen.name} has shape {seen.shape}: a scale is one element")
+    if 0 in seen.shape or alone and any(extent != 1 for extent in seen.shape):
+        raise InvalidArgumentError(f"{seen.name} has shape {seen.shape}: {'it must be one element' if alone else 'a scale is the first element'}")
     return seen
