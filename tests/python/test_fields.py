@@ -387,6 +387,18 @@ class RefusalsTest(unittest.TestCase):
         self.refuse("o_scale is 0", o_scale=0.0)
         self.refuse("tensors.o_scale is 2 with out_dtype fp16", o_scale=2.0)
 
+    def test_scales_by_their_callers_names(self):
+        for name in ("sm_scale", "q_scale", "k_scale", "v_scale"):
+            self.refuse(f"^{name} is 0: the library takes", ValueError, SINGLE, **{name: 0.0})
+            self.refuse(f"^{name} is 1e-60: no float32 but 0", ValueError, SINGLE, **{name: 1e-60})
+            self.refuse(f"^{name} is (a str|'x')", TypeError, SINGLE, **{name: "x"})
+        self.refuse(r"^sm_scale \* q_scale \* k_scale is 1.0*1?e-60: no float32", ValueError, SINGLE, q_scale=1e-30, k_scale=1e-30, sm_scale=1.0)
+        self.refuse("^scale is 0: the library takes", ValueError, CUDNN, scale=0.0)
+        self.refuse("^scale is a str", TypeError, CUDNN, scale="x")
+        self.refuse("^v_scale is f64: it must be f32", ValueError, SINGLE, v_scale=np.ones(1))
+        fields = recorded(SINGLE, {**OTHERS[SINGLE][0], "sm_scale": 0.5, "q_scale": np.full(1, 2.0, np.float32), "k_scale": np.float32(4)})
+        self.assertTrue(fields["tensors", "bmm1_scale_device"])
+
     def test_sinks(self):
         self.refuse(r"sinks has shape \(7,\): it must be \[num_qo_heads\] = \(8,\)", sinks=zeros(7, dtype=np.float32))
         self.refuse("sinks is fp16: it must be f32", sinks=zeros(8))

@@ -348,19 +348,20 @@ class Call:
 
     # ---------------------------------------------------------------------------------------------------- with which logits
 
-    def scale(self, name: str, value: Any) -> None:
-        """A float, or the first f32 of a tensor: on the device it is read there, when the kernel runs."""
+    def scale(self, name: str, value: Any, written: str | None = None) -> None:
+        """A float, or the first f32 of a tensor: on the device it is read there, when the kernel runs. `written`: the caller's name of it."""
+        written = written or name
         if value is None:
             return
         if not isinstance(value, Real):
-            seen = first_float(view(value, name))
+            seen = first_float(view(value, written))
             if seen.device != HOST or self.query_view.device == HOST:
                 self.views.append(seen)
                 self._point(name + "_device", seen)
                 return
             value = c_float.from_address(seen.address).value
-        if real(name, value) == 0:
-            raise InvalidArgumentError(f"{name} is 0: the library takes that for 1, so a scale of 0 must be a tensor on the device")
+        if real(written, value) == 0:
+            raise InvalidArgumentError(f"{written} is 0: the library takes that for 1, so a scale of 0 must be a tensor on the device")
         setattr(self.tensors, name, value)
 
     def log2_scale(self, value: Any) -> None:

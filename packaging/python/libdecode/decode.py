@@ -25,6 +25,7 @@ from libdecode.indices import require_pages_inside
 from libdecode.number import integer
 from libdecode.offsets import at_offsets, of_pages
 from libdecode.remembered import remembered
+from libdecode.scales import product_of
 from libdecode.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def cudnn_batch_decode_with_kv_cache(
                 require_pages_inside(cache, offsets, table, lens, max_sequence_kv)
     call.query_tokens(q_len_per_req, None, None)
     call.window(window_left)
-    call.scale("bmm1_scale", scale)
+    call.scale("bmm1_scale", scale, "scale")
     call.sinks(sinks)
     result = _without_axes_of_one(view(out, "out"), 3, f"as q, {seen.shape}")
     result, out_offsets = at_offsets(_CUDNN, result, batch_offsets_o, "batch_offsets_o", batch, q_len)
@@ -416,9 +417,9 @@ def single_decode_with_kv_cache(
     call.window(window_left)
     call.soft_cap(logits_soft_cap)
     call.positions(pos_encoding_mode, rope_scale, rope_theta)
-    natural = seen.shape[1] ** -0.5 if sm_scale is None else sm_scale
-    call.scale("bmm1_scale", natural * (1.0 if q_scale is None else q_scale) * (1.0 if k_scale is None else k_scale))
-    call.scale("bmm2_scale", v_scale)
+    call.scale("bmm1_scale", product_of({"sm_scale": seen.shape[1] ** -0.5 if sm_scale is None else sm_scale, "q_scale": q_scale,
+                                         "k_scale": k_scale}), "sm_scale * q_scale * k_scale")
+    call.scale("bmm2_scale", v_scale, "v_scale")
     call.out(_one_token(result), None, None, None)
     lse = None
     if return_lse:

@@ -8,6 +8,7 @@ from typing import Any
 
 from libdecode.arrays import HOST, View, is_torch, require_dtype
 from libdecode.errors import InvalidArgumentError, UnsupportedError
+from libdecode.number import real
 
 
 def heads_together(seen: View) -> tuple[View, bool]:
@@ -47,3 +48,17 @@ def first_float(seen: View, *, alone: bool = False) -> View:
     if 0 in seen.shape or alone and any(extent != 1 for extent in seen.shape):
         raise InvalidArgumentError(f"{seen.name} has shape {seen.shape}: {'it must be one element' if alone else 'a scale is the first element'}")
     return seen
+
+
+def product_of(factors: dict[str, Any]) -> Any:
+    """Of a logit scale, by the names that the caller knows them by: floats, or tensors, which multiply as their library says. None is 1."""
+    product: Any = 1.0
+    for name, factor in factors.items():
+        if factor is None:
+            continue
+        if not hasattr(factor, "__len__") or isinstance(factor, str):
+            factor = real(name, factor)
+            if factor == 0:
+                raise InvalidArgumentError(f"{name} is 0: the library takes a scale of 0 for 1")
+        product = product * factor
+    return product
