@@ -5,6 +5,7 @@ and explain."""
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -107,11 +108,27 @@ class CommandsTest(unittest.TestCase):
         self.assertIn("no kernel of libdecode does q_len 2000", self.run_command(FAILED, "explain", "--gpu", "sm_90", *LLAMA, "q_len=2000"))
         self.run_command(NO_GPU, "explain", *LLAMA)
 
+    def test_gpus_have_the_names_that_explain_takes(self):
+        for name, target in (("H100", "sm90"), ("dgx-spark", "sm120"), ("B300", "sm100")):
+            self.assertRegex(self.run_command(PASSED, "explain", "--gpu", name, *LLAMA), f"^-> gqa_decode_.*_{target}\n")
+        self.assertEqual(self.run_command(PASSED, "list", "--gpu", "H100"), self.run_command(PASSED, "list", "--gpu", "sm_90"))
+        self.assertIn("name is 'H99': accepted are", self.run_command(USAGE, "list", "--gpu", "H99"))
+
+    def test_whoever_reads_may_leave(self):
+        environment = {**os.environ, "LIBDECODE_BUNDLE_PATH": str(BUNDLES), "LIBDECODE_BUNDLE_ONLY": "1"}
+        for arguments in (["list"], ["list", "--json"], ["--help"], ["explain", "--gpu", "sm_90", *LLAMA, "--all"]):
+            read, write = os.pipe()
+            os.close(read)
+            result = subprocess.run([sys.executable, "-m", "libdecode", *arguments], env=environment, stdout=write, stderr=subprocess.PIPE, text=True)
+            os.close(write)
+            self.assertEqual(result.stderr, "", arguments)
+            self.assertEqual(result.returncode, -signal.SIGPIPE, arguments)
+
     def test_usage(self):
         self.run_command(USAGE)
         self.assertIn("0.1.0", self.run_command(PASSED, "--version"))
         for words, arguments in (("x is no field: give NAME=VALUE", ["x"]), ("has no field page; it has batch_size,", ["page=16"]),
-                                 ("features is 'sink': accepted are", ["features=sink"]), ("invalid choice: 'sm_89'", ["--gpu", "sm_89"]),
+                                 ("features is 'sink': accepted are", ["features=sink"]), ("name is 'sm_89': accepted are sm_90,", ["--gpu", "sm_89", *LLAMA]),
                                  ("num_kv_heads is 7", ["--gpu", "sm_90", *LLAMA, "num_kv_heads=7"]), ("", ["batch_size=many"])):
             self.assertIn(words, self.run_command(USAGE, "explain", *arguments))
 

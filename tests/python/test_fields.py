@@ -413,6 +413,10 @@ class RefusalsTest(unittest.TestCase):
         self.refuse("out is f32", out=zeros(3, 8, 64, dtype=np.float32))
         self.refuse("out is fp16: it must be bf16", out=zeros(3, 8, 64), out_dtype="bf16")
         self.refuse("dtype float12 is not known", out_dtype="float12")
+        self.refuse("dtype complex64 is not known", out_dtype=np.complex64)
+        for out_dtype in (np.float16, np.dtype(np.float16), "float16", "fp16"):
+            self.assertEqual(recorded(TRTLLM, {**base(), "out_dtype": out_dtype})["problem", "out_dtype"], abi.DTYPE_FP16)
+            self.assertEqual(libdecode.Problem(query_dtype=out_dtype).query_dtype, abi.DTYPE_FP16)
         self.refuse("out_dtype is f32: accepted are", out_dtype=np.dtype(np.float32))
         self.refuse("out_dtype is e5m2: accepted are bf16, fp16, e4m3, nvfp4", out_dtype="e5m2")
         self.refuse("problem.out_dtype is e4m3 with query_dtype fp16", out_dtype="e4m3")

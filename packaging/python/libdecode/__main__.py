@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -29,8 +30,9 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    gpu = None if arguments.gpu is None else f"sm_{libdecode.device_preset(arguments.gpu).compute_capability}"
     kernels = [kernel for kernel in libdecode.kernels()
-               if (arguments.gpu is None or arguments.gpu in kernel.gpus)
+               if (gpu is None or gpu in kernel.gpus)
                and (not arguments.glob or any(fnmatch.fnmatchcase(kernel.name, glob) for glob in arguments.glob))]
 
     def show() -> None:
@@ -105,12 +107,12 @@ def _parser() -> argparse.ArgumentParser:
     command("doctor", _doctor, "what is there, what is missing and what to do")
     made = command("list", _list, "the kernels of the bundles at hand")
     made.add_argument("glob", nargs="*", metavar="GLOB", help="only those whose names match one")
-    made.add_argument("--gpu", choices=GPUS, help="only those that run on it")
+    made.add_argument("--gpu", metavar="GPU", help=f"only those that run on it: {', '.join(GPUS)} or a name like H100")
     made = command("explain", _explain, "which kernel a problem gets on a GPU, why, and why not the others",
                    epilog=f"for instance: python -m libdecode explain --gpu sm_90 {_EXAMPLE}")
     made.add_argument("field", nargs="+", metavar="NAME=VALUE", help="fields of libdecode.Problem: "
                       + ", ".join(name for name, _ in abi.Problem._fields_ if name not in ("struct_size", "reserved")))
-    made.add_argument("--gpu", choices=GPUS, help="instead of the first of this machine")
+    made.add_argument("--gpu", metavar="GPU", help=f"instead of the first of this machine: {', '.join(GPUS)} or a name like H100")
     made.add_argument("--all", action="store_true", help="with a verdict on every kernel")
     return parser
 
@@ -128,4 +130,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads may leave, as `head` does: other commands end quietly, too
     sys.exit(main())

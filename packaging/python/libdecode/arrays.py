@@ -81,7 +81,8 @@ def dtype_name(dtype: Any) -> str:
     try:
         return _known_dtypes[dtype]
     except (KeyError, TypeError):
-        text = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+        # numpy's and ml_dtypes' types stand for their dtypes
+        text = dtype.__name__ if isinstance(dtype, type) else str(getattr(dtype, "name", dtype)).removeprefix("torch.")
         name = _NAMES.get(text, text)
         if name not in ELEMENT_BYTES:
             raise InvalidArgumentError(f"dtype {text} is not known: accepted are {', '.join(ELEMENT_BYTES)} and PyTorch's "

@@ -75,8 +75,8 @@ def _gpu_names(bits: int) -> tuple[str, ...]:
 
 
 def device_preset(name: str) -> abi.Device:
-    """Typical facts of "sm_90" (H200), "sm_100" (B200), "sm_103" (B300), "sm_120" (RTX 5090) or "sm_121" (DGX Spark), for
-    `explain` and `Plan` where that GPU is not. Raises ValueError for another name."""
+    """Typical facts of "sm_90" (H200), "sm_100" (B200), "sm_103" (B300), "sm_120" (RTX 5090) or "sm_121" (DGX Spark), or of a GPU by its
+    name ("H100"; libdecode.h has them all), for `explain` and `Plan` where that GPU is not. Raises ValueError for another name."""
     device = abi.Device()
     library().check(library().device_preset(name.encode(), byref(device)))
     return device
