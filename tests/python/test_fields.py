@@ -176,6 +176,7 @@ FUNCTIONS = {TRTLLM: (base(), VARIED), **OTHERS}
 # Fields that the second value of a parameter does not set.
 ELSEWHERE = {"page_table_head_stride", "page_table_v_offset", "seq_lens_head_stride", "out_sf", "out_sf_start_token", "bmm1_scale_device",
              "bmm1_scale", "kv_layout", "v_sf_layout", ("max_sequence_kv", "kv_capacity_tokens"), ("seq_lens", "kv_capacity_tokens"),
+             ("block_tables", "sparse_token_ids"), ("block_tables", "sparse_token_ids_stride"),
              ("actual_seq_lens_kv", "kv_capacity_tokens")}
 
 
@@ -200,6 +201,12 @@ class FieldsTest(unittest.TestCase):
                     for field in fields:
                         if field[1] not in ELSEWHERE and (name, field[1]) not in ELSEWHERE:
                             self.assertTrue(after[field] or before[field], f"{name}: {field} is never set")
+
+    def test_token_ids_of_sparse_mla(self):
+        ids = zeros(3, 1, 9, **INT)[..., :7]
+        fields = recorded(MLA, {**OTHERS[MLA][0], "block_tables": ids, "sparse_mla_top_k": 7})
+        self.assertEqual((fields["tensors", "sparse_token_ids"], fields["problem", "sparse_token_ids_stride"]), (ids.ctypes.data, 9))
+        self.assertFalse(fields["tensors", "page_table"])
 
     def test_modes_of_positions(self):
         right, _ = OTHERS[SINGLE]

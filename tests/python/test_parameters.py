@@ -81,6 +81,15 @@ class ParametersTest(unittest.TestCase):
                 for struct, field in fields:
                     self.assertIn(field, [known for known, _ in structs[struct]._fields_], f"{function}: {name}")
 
+    def test_fields_are_named_with_their_struct(self):
+        sizes = {"num_qo_heads", "num_kv_heads", "head_dim", "page_size", "q_len"}  # of shapes
+        fields = {name for struct in (abi.Problem, abi.Tensors) for name, _ in struct._fields_ if "_" in name} - sizes
+        for function in FLASHINFER:
+            for name, (_, text) in rows(function)[1].items():
+                bare = set(re.findall(r"(?<![\w.])\w+", text)) & fields
+                with self.subTest(function=function, parameter=name):
+                    self.assertEqual(bare - set().union(*map(parameters, FLASHINFER)), set())
+
     def test_every_feature_that_is_named_is_there(self):
         named = set(re.findall(r"LIBDECODE_(FEATURE_\w+)", TABLES))
         self.assertTrue(named)

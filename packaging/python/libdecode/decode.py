@@ -5,11 +5,11 @@ What each parameter becomes is the table in parameters.md, beside this file; a t
 behind the bare `*` that FlashInfer does not have are ours.
 
 Tensors on a GPU: the call enqueues one kernel on the current stream and returns. It may be captured, once the same call was made
-outside; then nothing is allocated but results that are None, nothing copied (but lengths on the host), nothing waited for. Tensors on the host: the call
-computes in float64, slowly, what the kernels are tested against.
+outside; then nothing is allocated but results that are None, nothing copied (but lengths on the host, and interleaved scales of V in
+NHD), nothing waited for. Tensors on the host: the call computes in float64, slowly, what the kernels are tested against.
 
 Errors: ValueError for what is wrong, NotImplementedError for what libdecode has no kernel for, RuntimeError for the rest; each is
-a `LibdecodeError` and names the argument, its value and what is accepted.
+a `LibdecodeError` and names the argument, its value and what is accepted. TypeError for what is of another type.
 """
 
 from __future__ import annotations
