@@ -107,6 +107,8 @@ def stretches(of_k, of_v):
     return {"block_tables": None, "k_cache": zeros(of_k, 2, 80, 64), "v_cache": zeros(of_v, 2, 80, 64)}
 
 
+RANKS = {"enable_dcp": True, "return_lse": True}
+
 # The same of the other three functions, whose arguments that are right are these.
 OTHERS = {
     MLA: ({
@@ -130,6 +132,9 @@ OTHERS = {
         "cum_seq_lens_q": ({"query": zeros(3, 8, 320), "max_q_len": 1}, zeros(4, **INT), zeros(4, **INT)),
         "max_q_len": ({"query": zeros(3, 8, 320), "cum_seq_lens_q": zeros(4, **INT)}, 2, 3),
         "sparse_mla_top_k_lens": ({"block_tables": zeros(3, 1, 7, **INT), "sparse_mla_top_k": 7}, None, zeros(3, **INT)),
+        "cp_world": ({"causal_seqlens_kv_global": zeros(3, **INT), **RANKS}, 2, 3),
+        "cp_rank": ({"causal_seqlens_kv_global": zeros(3, **INT), "cp_world": 4, **RANKS}, 0, 2),
+        "causal_seqlens_kv_global": (RANKS, zeros(3, **INT), zeros(3, **INT) + 1),
     }),
     CUDNN: ({
         "q": zeros(3, 8, 64), "k_cache": zeros(9, 2, 16, 64), "v_cache": zeros(9, 2, 16, 64), "scale": 1.0, "workspace_buffer": None,

@@ -95,14 +95,6 @@ class ParametersTest(unittest.TestCase):
         self.assertTrue(named)
         self.assertEqual({name for name in named if not hasattr(abi, name)}, set())
 
-    def test_what_is_refused_is_refused_by_name(self):
-        for function in FLASHINFER:
-            required = {name: None for name, parameter in parameters(function).items() if parameter.default is REQUIRED}
-            for name, (kind, _) in rows(function)[1].items():
-                if kind == "refused":
-                    with self.subTest(function=function, parameter=name), self.assertRaisesRegex(NotImplementedError, rf"\b{name}\b"):
-                        getattr(libdecode, function)(**{**required, name: 2})  # which is the default of none of them
-
     def test_what_has_no_effect_is_in_no_word_of_the_body(self):
         for function in FLASHINFER:
             body = inspect.getsource(getattr(libdecode, function)).partition('"""')[2].rpartition('"""')[2]

@@ -64,7 +64,7 @@ class Call:
         setattr(self.tensors, field, seen.address)
         self.pointers[field] = seen
 
-    def _vector(self, field: str, array: Any, name: str, dtype: str, meaning: str, length: int) -> None:
+    def vector(self, field: str, array: Any, name: str, dtype: str, meaning: str, length: int) -> None:
         """A pointer to a contiguous vector."""
         seen = self._see(array, name)
         require_dtype(seen, dtype)
@@ -163,7 +163,7 @@ class Call:
         self._point("sparse_token_ids", ids)
         if top_k_lens is not None:
             problem.features |= abi.FEATURE_SPARSE_TOP_K_LENS
-            self._vector("sparse_top_k_lens", top_k_lens, "sparse_mla_top_k_lens", "i32", "[tokens]", self.num_tokens)
+            self.vector("sparse_top_k_lens", top_k_lens, "sparse_mla_top_k_lens", "i32", "[tokens]", self.num_tokens)
         if seq_lens is not None:
             lens = self._see(seq_lens, "seq_lens")
             require_dtype(lens, "i32")
@@ -304,7 +304,7 @@ class Call:
             if max_q_len is None and not finds_most:
                 raise InvalidArgumentError("max_q_len is None with cum_seq_lens_q: give the most query tokens that a request has")
             problem.features |= abi.FEATURE_RAGGED_Q
-            self._vector("cum_seq_lens_q", cum_seq_lens_q, "cum_seq_lens_q", "i32", "[batch + 1]", batch + 1)
+            self.vector("cum_seq_lens_q", cum_seq_lens_q, "cum_seq_lens_q", "i32", "[batch + 1]", batch + 1)
             # Fewer are right: what is captured for most tokens of a batch has query rows behind those of its requests.
             longest = require_bounds(self.pointers["cum_seq_lens_q"], self.num_tokens, f"tokens of {self.query_view.name}", from_zero=True)
             problem.q_len = max(longest, 1) if max_q_len is None else max_q_len
@@ -401,7 +401,7 @@ class Call:
                 raise InvalidArgumentError(f"sinks is a list of {len(sinks)}: it must be one tensor [num_qo_heads]")
             sinks = sinks[0]
         self.problem.features |= abi.FEATURE_SINKS
-        self._vector("sinks", sinks, "sinks", "f32", "[num_qo_heads]", self.problem.num_qo_heads)
+        self.vector("sinks", sinks, "sinks", "f32", "[num_qo_heads]", self.problem.num_qo_heads)
 
     def skip_softmax(self, factor: float | None) -> None:
         """None and 0: off."""

@@ -24,6 +24,7 @@ from libdecode.fp4 import FP4Tensor
 from libdecode.indices import require_pages_inside
 from libdecode.number import integer
 from libdecode.offsets import at_offsets, of_pages
+from libdecode.ranks import deal_out
 from libdecode.remembered import remembered
 from libdecode.scales import product_of
 from libdecode.workspace import Workspace
@@ -286,15 +287,22 @@ def trtllm_batch_decode_with_kv_cache_mla(
     lse, return_lse  f32 [tokens, num_qo_heads], base 2; a caller's may have the query's shape without its last axis
     max_q_len        query tokens of the longest request, with cum_seq_lens_q; None: found on the host, taken for those of all on a GPU
 
-    Returns out, or (out, lse) with return_lse. Raises NotImplementedError for what spreads a cache over ranks (LIBDECODE_FEATURE_QUERY_POSITIONS and position_stride of the library do that); else as this module says.
+    enable_dcp       the KV tokens of each request are dealt out over cp_world ranks: this one, cp_rank, has global tokens cp_rank,
+                     cp_rank + cp_world, ..., seq_lens of them. Of each request causal_seqlens_kv_global, i32 [batch], says how many
+                     there are on all ranks, the new ones included. `merge_states` makes one result of those of all ranks, and
+                     their lse
+
+    Returns out, or (out, lse) with return_lse. Raises as this module says.
     """
     del qk_nope_head_dim, is_var_seq, cute_dsl_impl, kv_scale_format, multi_ctas_kv_counter_buffer, use_fp16_softmax  # no effect
     if backend not in _MLA_BACKENDS:
         raise InvalidArgumentError(f"backend is {backend!r}: accepted are {', '.join(map(repr, _MLA_BACKENDS))}")
-    for name, value, default in (("enable_dcp", enable_dcp, False), ("cp_world", cp_world, 1), ("cp_rank", cp_rank, 0),
-                                 ("causal_seqlens_kv_global", causal_seqlens_kv_global, None)):
-        if value is not default and not (isinstance(value, int) and value == default):
-            raise refuse(_MLA, f"{name} = {value if isinstance(value, int) else 'a tensor'}")
+    if enable_dcp and sparse_mla_top_k:
+        raise refuse(_MLA, "enable_dcp with sparse_mla_top_k")
+    if enable_dcp and cum_seq_lens_q is not None:
+        raise InvalidArgumentError("cum_seq_lens_q is given with enable_dcp: every request has as many query tokens there")
+    if enable_dcp and not return_lse:
+        raise InvalidArgumentError("return_lse is False with enable_dcp: what ranks have computed is merged by their lse")
     kv_lora_rank, qk_rope_head_dim = integer("kv_lora_rank", kv_lora_rank), integer("qk_rope_head_dim", qk_rope_head_dim)
     sparse_mla_top_k = integer("sparse_mla_top_k", sparse_mla_top_k)
     if sparse_mla_top_k < 0:
@@ -326,6 +334,7 @@ def trtllm_batch_decode_with_kv_cache_mla(
     call.query_tokens(q_len, max_q_len, cum_seq_lens_q, finds_most=True)
     if seq_lens is None and sparse_mla_top_k_lens is None:
         call.all_token_ids()
+    deal_out(call, enable_dcp, cp_world, cp_rank, causal_seqlens_kv_global)
     call.scale("bmm1_scale", bmm1_scale)
     call.scale("bmm2_scale", bmm2_scale)
     call.sinks(sinks)
