@@ -93,18 +93,18 @@ enum {
 };
 
 /*
- * What an SM needs for a token of one KV head, and for every byte of it; of that, with 16 rows, and in clusters with 64 dims, whose kernels
- * have one CTA an SM where CTAs alone have two; and at the end, where nothing is left to read meanwhile, for a tile that has more tokens than
- * those of the 16-bit formats. NVFP4: with pages between 16 and 64 tokens.
+ * What an SM needs for a token of one KV head, and for every byte of it; of that, with 16 rows, and in clusters with less than 128 dims, for NVFP4
+ * by nine shapes; and at the end, where nothing is left to read meanwhile, for a tile that has more tokens than those of the 16-bit formats. NVFP4:
+ * with pages between 16 and 64 tokens.
  */
 static const struct format {
     uint32_t kv_dtype;
     int64_t token_ps, byte_fs, rows_16_permille, narrow_cluster_permille, end_ns;
 } formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 1050, 1000, 0},
                {KERNEL_DTYPE_FP16, 3200, 6500, 1050, 1000, 0},
-               {KERNEL_DTYPE_E4M3, 2900, 3900, 1850, 1250, 500},
-               {KERNEL_DTYPE_E5M2, 2900, 3900, 1850, 1250, 500}, /* as e4m3: not measured */
-               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1840, 1550, 1100}};
+               {KERNEL_DTYPE_E4M3, 2900, 3900, 1850, 1000, 500},
+               {KERNEL_DTYPE_E5M2, 2900, 3900, 1850, 1000, 500}, /* as e4m3: not measured */
+               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1840, 1200, 1100}};
 
 /*
  * Wide tiles: what an SM needs for a token with 128 dims, with pages that are copied whole and with rows one by one; how much of that for one with
