@@ -38,6 +38,8 @@ CLUSTER_BARRIER = {"UCGABAR_ARV", "UCGABAR_WAIT"}
 CLUSTER = {"STAS"} | CLUSTER_BARRIER  # stores into a neighbour's shared memory
 LOCAL = {"LDL", "STL"}
 QUERY_COPIES = {"LDGSTS"}  # of 64 rows, where they are converted
+# One GPU's features on sm_90; those of the family elsewhere: an image of sm_100a is refused by sm_103, one of sm_100f is not.
+ARCH = {"sm90": "sm_90a", "sm100": "sm_100f", "sm120": "sm_120f"}
 GENERIC = {"LD"}  # of an address that may be anything: the parameter block by reference, a trip to memory for every word
 # Sparse MLA gathers rows of several formats.
 OF_ROWS = {
@@ -128,6 +130,7 @@ class InstructionsTest(unittest.TestCase):
                 if fields and int(cluster_size) > 1:
                     wanted, unwanted = wanted | CLUSTER, unwanted - CLUSTER
                 self.assertRegex(text, rf"Function : {name}\n")
+                self.assertRegex(text, rf"\narch = {ARCH[name.rsplit('_', 1)[1]]}\n")
                 self.assertEqual(wanted - used(opcodes, wanted), set(), "missing")
                 self.assertEqual(used(opcodes, unwanted), set(), "not wanted")
                 matrix, waits = len(re.findall(MATRIX, text)), len(re.findall(WAIT_FOR_ALL, text))
