@@ -24,6 +24,8 @@ class DoctorTest(unittest.TestCase):
     def doctor(self, code, *arguments, gpu=True, **variables):
         environment = {**os.environ, "LIBDECODE_BUNDLE_PATH": str(BUNDLES), "LIBDECODE_BUNDLE_ONLY": "1",
                        "LD_LIBRARY_PATH": os.environ["LIBDECODE_HOST_GPU"] if gpu else str(NO_DRIVER), **variables}
+        for name in ("LIBDECODE_WRITE_BUNDLES", "LIBDECODE_HOST_GPU"):  # of these tests: doctor would say that nobody reads them
+            del environment[name]
         result = subprocess.run([sys.executable, "-m", "libdecode", "doctor", *arguments], env=environment, capture_output=True, text=True)
         self.assertEqual(result.returncode, code, result.stdout + result.stderr)
         return result.stdout
@@ -66,6 +68,28 @@ class DoctorTest(unittest.TestCase):
         damaged.write_bytes((BUNDLES / "libdecode-sm90.bundle").read_bytes()[:-9])
         found = self.json(FAILED, LIBDECODE_BUNDLE_PATH=str(damaged))
         self.assertIn("damaged.bundle", found["advice"][0])
+
+    def test_a_bundle_that_is_passed_over(self):
+        mixed = NO_DRIVER / "mixed"
+        mixed.mkdir()
+        good = (BUNDLES / "libdecode-sm90.bundle").read_bytes()
+        (mixed / "good.bundle").write_bytes(good)
+        (mixed / "short.bundle").write_bytes(good[:-9])
+        found = self.json(FAILED, LIBDECODE_BUNDLE_PATH=str(mixed))
+        self.assertEqual((len(found["bundles"]), found["verified"]), (1, False))
+        reason, = found["passed_over"]
+        self.assertIn("short.bundle", reason)
+        self.assertEqual(found["advice"], ["a bundle that cannot be used was passed over: replace it, or take it away"])
+        self.assertIn(f"\nunusable   {reason}\n", self.doctor(FAILED, LIBDECODE_BUNDLE_PATH=str(mixed)))
+        (mixed / "empty.bundle").write_bytes(b"")
+        found = self.json(FAILED, LIBDECODE_BUNDLE_PATH=str(mixed))
+        self.assertEqual(found["advice"], ["2 bundles that cannot be used were passed over: replace them, or take them away"])
+
+    def test_a_variable_that_nobody_reads(self):
+        found = self.json(PASSED, LIBDECODE_KERNELS="gqa_*")
+        self.assertEqual((found["well"], found["passed_over"]), (True, []))
+        advice, = found["advice"]
+        self.assertIn("LIBDECODE_KERNELS has no effect: nothing reads it; did you mean LIBDECODE_KERNEL?", advice)
 
     def test_no_library(self):
         found = self.json(FAILED, LIBDECODE_LIBRARY="/nowhere/libdecode.so.0")

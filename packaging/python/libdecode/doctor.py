@@ -20,7 +20,7 @@ def examine() -> tuple[dict[str, Any], int]:
     advice: list[str] = []
     found: dict[str, Any] = {
         "package": {"version": libdecode.__version__, "folder": os.path.dirname(libdecode.__file__)},
-        "python": platform.python_version(), "library": None, "driver": None, "gpus": [], "bundles": [], "verified": False,
+        "python": platform.python_version(), "library": None, "driver": None, "gpus": [], "bundles": [], "passed_over": [], "verified": False,
         "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ}, "advice": advice,
     }
     for name in ("torch", "numpy"):
@@ -54,20 +54,35 @@ def _examine_library(found: dict[str, Any], advice: list[str]) -> bool:
 
 
 def _examine_bundles(found: dict[str, Any], advice: list[str]) -> bool:
-    """Whether there are some, and whole."""
+    """Whether there are some, and all of them whole."""
     try:
-        context = libdecode.default_context()
-        found["bundles"] = [bundle._asdict() for bundle in context.bundles()]
-        if not found["bundles"]:
-            advice.append("no bundle was found, so there are no kernels: install libdecode's, take a wheel that has them, or name "
-                          "a folder of *.bundle in LIBDECODE_BUNDLE_PATH")
-            return False
-        context.verify()
-        found["verified"] = True
-        return True
+        with libdecode.Context(log_level="warn", log=lambda _, message: _heed(message, found["passed_over"], advice)) as context:
+            return _examine_context(context, found, advice)
     except libdecode.LibdecodeError as error:
         advice.append(str(error))
         return False
+
+
+def _heed(warning: str, passed_over: list[str], advice: list[str]) -> None:
+    """What the library says of files that it cannot use, and of variables that nobody reads."""
+    reason = warning.removeprefix("passed over: ")
+    (advice if reason == warning else passed_over).append(reason)
+
+
+def _examine_context(context: libdecode.Context, found: dict[str, Any], advice: list[str]) -> bool:
+    found["bundles"] = [bundle._asdict() for bundle in context.bundles()]
+    if not found["bundles"]:
+        usable = " that can be used" if found["passed_over"] else ""
+        advice.append(f"no bundle{usable} was found, so there are no kernels: install libdecode's, take a wheel that has them, or name "
+                      "a folder of *.bundle in LIBDECODE_BUNDLE_PATH")
+        return False
+    context.verify()
+    count = len(found["passed_over"])
+    if count > 0:
+        advice.append("a bundle that cannot be used was passed over: replace it, or take it away" if count == 1 else
+                      f"{count} bundles that cannot be used were passed over: replace them, or take them away")
+    found["verified"] = count == 0
+    return count == 0
 
 
 def _examine_gpus(found: dict[str, Any], advice: list[str]) -> tuple[bool, bool]:
@@ -102,6 +117,8 @@ def show(found: dict[str, Any]) -> None:
     for bundle in found["bundles"]:
         print(f"bundle     {bundle['path']}: {', '.join(bundle['gpus'])}, {bundle['num_kernels']} kernels, "
               f"{bundle['file_bytes']} bytes, root {bundle['root_hash']}")
+    for reason in found["passed_over"]:
+        print(f"unusable   {reason}")
     print(f"verified   {'every image: length, SHA-256 and headers' if found['verified'] else 'no'}")
     for name, value in found["environment"].items():
         print(f"variable   {name}={value}")
