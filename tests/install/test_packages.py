@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of the Debian and RPM packages, and of the cross build, against the tree: test_packages.py SOURCE_ROOT PROJECT_VERSION SOVERSION."""
 
+import ast
 import os
 import pathlib
 import re
@@ -88,7 +89,18 @@ class PackagesTest(unittest.TestCase):
         values = dict(re.findall(r"^(\w+) = (.*)$", text_of("packaging/arm64.ini"), re.MULTILINE))
         self.assertRegex(values["c_link_args"], "'-Wl,-rpath-link,' [+] libraries")
         self.assertNotIn("-rpath,", values["c_link_args"])
-        self.assertRegex(values["exe_wrapper"], "'LD_LIBRARY_PATH=' [+] libraries")
+
+    def test_what_is_cross_built_runs_with_the_libraries_of_its_machine_after_those_of_the_test(self):
+        values = dict(re.findall(r"^(\w+) = (.*)$", text_of("packaging/arm64.ini"), re.MULTILINE))
+        wrapper = ast.literal_eval(values["exe_wrapper"].replace("libraries]", "'/arm64/lib']"))
+        with tempfile.TemporaryDirectory() as folder:
+            qemu = pathlib.Path(folder) / "qemu-aarch64"
+            qemu.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+            qemu.chmod(0o755)
+            for given, searched in ((None, "/arm64/lib"), ("/fake:/other", "/fake:/other:/arm64/lib")):
+                environment = {"PATH": f"{folder}:{os.environ['PATH']}"} | ({"LD_LIBRARY_PATH": given} if given else {})
+                words = subprocess.run([*wrapper, "a test", "b"], env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+                self.assertEqual(words, ["-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={searched}", "a test", "b"])
 
     @unittest.skipIf(shutil.which("make") is None, "no make on PATH")
     def test_zsh_of_debian_finds_the_completion(self):
