@@ -14,7 +14,7 @@
  *
  *     z_j = bmm1_scale * sum_d q[d] * k_j[d]                for every visible KV token j
  *     out = bmm2_scale * sum_j exp(z_j) v_j / (sum_j exp(z_j) + exp(sink_h))
- *     lse = log2(sum_j exp(z_j) + exp(sink_h))              base 2
+ *     lse = log2(sum_j exp(z_j) + exp(sink_h))              base 2; LIBDECODE_FEATURE_LSE_* have other conventions
  *
  * Token j lies at position j * position_stride + position_offset; the query token at that of token S - q_len + t (or at
  * query_positions[b] + t). Visible: position(j) <= position(query), and within the window where there is one. No visible
@@ -308,7 +308,14 @@ typedef enum libdecode_features {
     /* requests have places of their own: tensors.query_offsets and tensors.out_offsets may be given */
     LIBDECODE_FEATURE_QUERY_OFFSETS = 1u << 17,
     /* likewise tensors.k_offsets and tensors.v_offsets; not with nvfp4 KV, whose scales would have none */
-    LIBDECODE_FEATURE_KV_OFFSETS = 1u << 18
+    LIBDECODE_FEATURE_KV_OFFSETS = 1u << 18,
+    /* with FEATURE_LSE, which without these is what the top says: the sink is left out of it, out stays as it is */
+    LIBDECODE_FEATURE_LSE_WITHOUT_SINK = 1u << 19,
+    /* where nothing is in its sum it is +infinity, not -infinity: FlashMLA's lse is this, LSE_WITHOUT_SINK and LSE_NATURAL. To
+     * libdecode_merge_states such a state outweighs all others */
+    LIBDECODE_FEATURE_LSE_EMPTY_INFINITY = 1u << 20,
+    /* with FEATURE_ALIBI: as if slope * j were added to the logits, not slope * (j - p): slope * p more (in base 2, times log2(e)) */
+    LIBDECODE_FEATURE_LSE_ALIBI_FROM_ZERO = 1u << 21
 } libdecode_features;
 
 typedef struct libdecode_problem {
@@ -436,7 +443,7 @@ typedef struct libdecode_tensors {
     void *out; /* out_dtype [tokens, num_qo_heads, v_head_dim] */
     /* NVFP4 out: e4m3 scales, 128x4 swizzle, [round_up(tokens, 128), round_up(num_qo_heads * v_head_dim / 16, 4)] */
     void *out_sf;
-    float *lse;                     /* f32 [tokens, num_qo_heads], base 2 or, with FEATURE_LSE_NATURAL, e */
+    float *lse;                     /* f32 [tokens, num_qo_heads], as FEATURE_LSE_* say */
     const float *sinks;             /* f32 [num_qo_heads], finished natural-log logits */
     const int32_t *cum_seq_lens_q;  /* [batch_size + 1] */
     const int32_t *query_positions; /* [batch_size] position of each request's first query token */

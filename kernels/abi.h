@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define LIBDECODE_KERNEL_ABI 16u
+#define LIBDECODE_KERNEL_ABI 17u
 #define LIBDECODE_CONTRACT_MAGIC 0x4345444cu  /* "LDEC" */
 #define LIBDECODE_CONTRACT_SUFFIX "_contract" /* symbol of a kernel's contract = kernel symbol + this */
 
@@ -67,12 +67,22 @@ enum {
     CONTRACT_FEATURE_QUERY_ROPE = 1u << 14, /* the query in two tensors */
     CONTRACT_FEATURE_SPARSE_TOP_K_LENS = 1u << 15,
     CONTRACT_FEATURE_QUERY_OFFSETS = 1u << 17, /* of query and out */
-    CONTRACT_FEATURE_KV_OFFSETS = 1u << 18
+    CONTRACT_FEATURE_KV_OFFSETS = 1u << 18,
+    CONTRACT_FEATURE_LSE_WITHOUT_SINK = 1u << 19,
+    CONTRACT_FEATURE_LSE_EMPTY_INFINITY = 1u << 20,
+    CONTRACT_FEATURE_LSE_ALIBI_FROM_ZERO = 1u << 21
+};
+
+/* What every kernel that decodes can say as its lse. */
+enum {
+    CONTRACT_LSE = CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_LSE_WITHOUT_SINK |
+                   CONTRACT_FEATURE_LSE_EMPTY_INFINITY
 };
 
 /* What takes time of those who do not ask for it: kernels are built with all of these, with some, or with none. */
 enum {
-    CONTRACT_OPTIONS = CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI | CONTRACT_FEATURE_ROPE
+    CONTRACT_OPTIONS = CONTRACT_FEATURE_SKIP_SOFTMAX | CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_ALIBI |
+                       CONTRACT_FEATURE_LSE_ALIBI_FROM_ZERO | CONTRACT_FEATURE_ROPE
 };
 
 /* Likewise, what says request by request where tensors lie. */
@@ -236,6 +246,7 @@ struct output_params {
     int32_t first_scale_row; /* of token 0 */
     int32_t scale_columns;   /* num_qo_heads * head_dim / 16; the next multiple of 4 are written, the rest as zeros */
     int32_t dtype;           /* KERNEL_DTYPE_* */
+    uint32_t lse_features;   /* of the launch: CONTRACT_FEATURE_LSE_* */
 };
 
 /* Rows of K or V, or their NVFP4 scales, where a kernel computes addresses itself. Strides in bytes. */

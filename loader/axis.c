@@ -23,7 +23,10 @@ _Static_assert((int)CONTRACT_FEATURE_WINDOW == (int)LIBDECODE_FEATURE_WINDOW &&
                    (int)CONTRACT_FEATURE_CONTIGUOUS_KV == (int)LIBDECODE_FEATURE_CONTIGUOUS_KV &&
                    (int)CONTRACT_FEATURE_QUERY_ROPE == (int)LIBDECODE_FEATURE_QUERY_ROPE &&
                    (int)CONTRACT_FEATURE_QUERY_OFFSETS == (int)LIBDECODE_FEATURE_QUERY_OFFSETS &&
-                   (int)CONTRACT_FEATURE_KV_OFFSETS == (int)LIBDECODE_FEATURE_KV_OFFSETS,
+                   (int)CONTRACT_FEATURE_KV_OFFSETS == (int)LIBDECODE_FEATURE_KV_OFFSETS &&
+                   (int)CONTRACT_FEATURE_LSE_WITHOUT_SINK == (int)LIBDECODE_FEATURE_LSE_WITHOUT_SINK &&
+                   (int)CONTRACT_FEATURE_LSE_EMPTY_INFINITY == (int)LIBDECODE_FEATURE_LSE_EMPTY_INFINITY &&
+                   (int)CONTRACT_FEATURE_LSE_ALIBI_FROM_ZERO == (int)LIBDECODE_FEATURE_LSE_ALIBI_FROM_ZERO,
                "features in kernels/abi.h and libdecode.h");
 _Static_assert((int)KERNEL_DTYPE_BF16 == (int)LIBDECODE_DTYPE_BF16 && (int)KERNEL_DTYPE_FP16 == (int)LIBDECODE_DTYPE_FP16 &&
                    (int)KERNEL_DTYPE_E4M3 == (int)LIBDECODE_DTYPE_E4M3 && (int)KERNEL_DTYPE_NVFP4 == (int)LIBDECODE_DTYPE_NVFP4 &&
@@ -50,7 +53,10 @@ static const struct {
                 {LIBDECODE_FEATURE_QUERY_ROPE, "query_rope"},
                 {LIBDECODE_FEATURE_SPARSE_TOP_K_LENS, "sparse_top_k_lens"},
                 {LIBDECODE_FEATURE_QUERY_OFFSETS, "query_offsets"},
-                {LIBDECODE_FEATURE_KV_OFFSETS, "kv_offsets"}};
+                {LIBDECODE_FEATURE_KV_OFFSETS, "kv_offsets"},
+                {LIBDECODE_FEATURE_LSE_WITHOUT_SINK, "lse_without_sink"},
+                {LIBDECODE_FEATURE_LSE_EMPTY_INFINITY, "lse_empty_infinity"},
+                {LIBDECODE_FEATURE_LSE_ALIBI_FROM_ZERO, "lse_alibi_from_zero"}};
 
 const char *feature_name(uint32_t bit) {
     for (size_t i = 0; i < sizeof features / sizeof features[0]; i++)

@@ -123,6 +123,23 @@ static libdecode_status check_rope(const char *name, float missing, float *value
     return LIBDECODE_OK;
 }
 
+/* Of features that say more of another one. */
+static libdecode_status check_companions(const libdecode_problem *given) {
+    static const struct {
+        uint32_t feature, of;
+        const char *name, *name_of;
+    } companions[] = {{LIBDECODE_FEATURE_LSE_NATURAL, LIBDECODE_FEATURE_LSE, "LSE_NATURAL", "LSE"},
+                      {LIBDECODE_FEATURE_LSE_WITHOUT_SINK, LIBDECODE_FEATURE_LSE, "LSE_WITHOUT_SINK", "LSE"},
+                      {LIBDECODE_FEATURE_LSE_EMPTY_INFINITY, LIBDECODE_FEATURE_LSE, "LSE_EMPTY_INFINITY", "LSE"},
+                      {LIBDECODE_FEATURE_LSE_ALIBI_FROM_ZERO, LIBDECODE_FEATURE_LSE, "LSE_ALIBI_FROM_ZERO", "LSE"},
+                      {LIBDECODE_FEATURE_LSE_ALIBI_FROM_ZERO, LIBDECODE_FEATURE_ALIBI, "LSE_ALIBI_FROM_ZERO", "ALIBI"}};
+    for (size_t i = 0; i < sizeof companions / sizeof companions[0]; i++)
+        REQUIRE((given->features & companions[i].feature) == 0 || (given->features & companions[i].of) != 0,
+                "problem.features has LIBDECODE_FEATURE_%s without LIBDECODE_FEATURE_%s: set both, or neither",
+                companions[i].name, companions[i].name_of);
+    return LIBDECODE_OK;
+}
+
 static libdecode_status check_features(libdecode_problem *given) {
     REQUIRE(!problem_is_contiguous(given) || (given->features & LIBDECODE_FEATURE_V_PAGE_TABLE) == 0,
             "problem.features has LIBDECODE_FEATURE_V_PAGE_TABLE with LIBDECODE_FEATURE_CONTIGUOUS_KV: there is no page table, "
@@ -141,8 +158,7 @@ static libdecode_status check_features(libdecode_problem *given) {
     float factor = given->skip_softmax_threshold_scale_factor;
     REQUIRE(isfinite(factor) && factor >= 0.0f,
             "problem.skip_softmax_threshold_scale_factor is %g: it must be finite and 0 or more", (double)factor);
-    REQUIRE((given->features & LIBDECODE_FEATURE_LSE_NATURAL) == 0 || (given->features & LIBDECODE_FEATURE_LSE) != 0,
-            "problem.features has LIBDECODE_FEATURE_LSE_NATURAL without LIBDECODE_FEATURE_LSE: set both, or neither");
+    FORWARD(check_companions(given));
     REQUIRE((given->features & LIBDECODE_FEATURE_SOFT_CAP) == 0 ||
                 (isfinite(given->logits_soft_cap) && given->logits_soft_cap > 0.0f),
             "problem.logits_soft_cap is %g with LIBDECODE_FEATURE_SOFT_CAP: it must be finite and more than 0",

@@ -338,8 +338,13 @@ static void store_nvfp4_row(const struct operation *operation, const double *val
             scales[nvfp4_swizzled_offset(row, column, num_columns)] = 0;
 }
 
+/* A row's, in base 2. `shift`: of what FEATURE_LSE_ALIBI_FROM_ZERO adds, 0 without. */
+struct row_lse {
+    double value, shift;
+};
+
 /* `scale`: what turns the weights of the sums into those of the result. */
-static void store_exact_row(const struct operation *operation, size_t row, const double *values, double lse, double scale,
+static void store_exact_row(const struct operation *operation, size_t row, const double *values, struct row_lse lse, double scale,
                             int64_t token, int64_t head) {
     const struct exact_results *exact = &operation->reference->exact;
     const struct scratch *scratch = &operation->scratch;
@@ -347,7 +352,8 @@ static void store_exact_row(const struct operation *operation, size_t row, const
     double bmm2 = fabs(operation->bmm2_scale);
 
     memcpy(exact->out + result * v_dim, values, v_dim * sizeof *values);
-    exact->lse[result] = lse;
+    exact->lse[result] = lse.value;
+    exact->shift[result] = lse.shift;
     for (size_t d = 0; d < v_dim; d++)
         exact->spread[result * v_dim + d] = bmm2 * sqrt(scratch->squares[row * v_dim + d]) * scale;
     exact->weight[result] = sqrt(scratch->row_squares[row]) * scale;
@@ -372,6 +378,26 @@ static void store_row(const struct operation *operation, const struct sequence *
             (float)((problem->features & LIBDECODE_FEATURE_LSE_NATURAL) != 0 ? lse * LN_2 : lse);
 }
 
+/* Of scores with this maximum and such a sum of their weights, which may have the sink in it. */
+static struct row_lse lse_of(const struct operation *operation, const struct sequence *sequence, size_t row, double top,
+                             double sum) {
+    const uint32_t features = operation->problem->features;
+    const size_t query_token = row / operation->group_size, member = row % operation->group_size;
+    int64_t position;
+
+    if (sum == 0)
+        return (struct row_lse){.value = (features & LIBDECODE_FEATURE_LSE_EMPTY_INFINITY) != 0 ? (double)INFINITY
+                                                                                                : -(double)INFINITY};
+    struct row_lse lse = {0};
+    if ((features & LIBDECODE_FEATURE_LSE_ALIBI_FROM_ZERO) != 0) {
+        query_position(operation, sequence, (int64_t)query_token, &position);
+        lse.shift = LOG2_E * (double)position *
+                    (double)operation->tensors->alibi_slopes[(size_t)sequence->kv_head * operation->group_size + member];
+    }
+    lse.value = LOG2_E * top + log2(sum) + lse.shift;
+    return lse;
+}
+
 /* Lets the sink into the sum, divides, scales, stores. */
 static void finish_row(const struct operation *operation, const struct sequence *sequence, size_t row) {
     const struct scratch *scratch = &operation->scratch;
@@ -387,14 +413,15 @@ static void finish_row(const struct operation *operation, const struct sequence 
     double shrink = row_max == top ? 1 : exp(row_max - top);
     double sink_weight = sink == -(double)INFINITY ? 0 : sink == top ? 1 : exp(sink - top);
     double sum = scratch->row_sum[row] * shrink + sink_weight;
-    double lse = sum == 0 ? -(double)INFINITY : LOG2_E * top + log2(sum);
+    const bool has_sink = (operation->problem->features & LIBDECODE_FEATURE_LSE_WITHOUT_SINK) == 0;
+    const struct row_lse lse = lse_of(operation, sequence, row, has_sink ? top : row_max, has_sink ? sum : scratch->row_sum[row]);
 
     for (size_t d = 0; d < operation->v_dim; d++)
         values[d] = sum == 0 ? 0 : operation->bmm2_scale * (values[d] * shrink / sum);
     if (scratch->squares != NULL)
         store_exact_row(operation, row, values, lse, sum == 0 ? 0 : shrink / sum, token, head);
     else
-        store_row(operation, sequence, values, lse, token, head);
+        store_row(operation, sequence, values, lse.value, token, head);
 }
 
 static void decode_sequence(const struct operation *operation, const struct sequence *sequence) {

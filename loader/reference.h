@@ -15,7 +15,8 @@
  */
 struct exact_results {
     double *out;     /* [rows][v_dim] */
-    double *lse;     /* [rows] */
+    double *lse;     /* [rows] base 2 */
+    double *shift;   /* [rows] what FEATURE_LSE_ALIBI_FROM_ZERO has added to it; else 0 */
     double *spread;  /* [rows][v_dim] |bmm2_scale| * sqrt(sum_j (w_j v_j)^2) */
     double *weight;  /* [rows] sqrt(sum_j w_j^2) */
     double *tokens;  /* [rows] that it sees */

@@ -64,6 +64,7 @@
 #include "pipeline/worker_fold.cuh"
 #include "ptx/registers.cuh"
 #include "tile/attention.cuh"
+#include "tile/biased_rows.cuh"
 #include "tile/rotation.cuh"
 #include "tile/row_map.cuh"
 #include "variant.cuh"
@@ -185,6 +186,15 @@ __device__ __forceinline__ auto row_map(const gqa_decode_params &params, const A
         return tile::OffsetRowMap(
             rows, tile::request_shift(params.query_offsets, request, first_query_token, params.query.token_stride),
             tile::request_shift(params.out_offsets, request, first_query_token, params.output.token_stride));
+    else
+        return rows;
+}
+
+/* The same, of what is stored. */
+__device__ __forceinline__ auto stored_rows(const gqa_decode_params &params, const AnnouncedPiece &announced) {
+    const auto rows = row_map(params, announced);
+    if constexpr (Traits::bends_scores)
+        return tile::BiasedRows(rows, announced.rows.place, params.schedule.position_offset);
     else
         return rows;
 }
@@ -329,7 +339,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
 
         /* Anew: kept over the loop they would take registers from it. */
         number = announced.number;
-        const auto rows = row_map(params, announced);
+        const auto rows = stored_rows(params, announced);
         const int thread = ptx::thread_index_here();
         const Place here(thread / 32);
         if (Traits::loads_query_ahead && !piece.is_last) { /* while this one is folded */
@@ -484,9 +494,8 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .min_page_size = Traits::min_page_size,
     .max_page_size = 1024,
     .max_q_len = 1024,
-    .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
+    .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_LSE | CONTRACT_FEATURE_RAGGED_Q |
                 CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
-                CONTRACT_FEATURE_LSE_NATURAL |
                 (Traits::gathers_rows && !Traits::has_offsets ? 0u : CONTRACT_FEATURE_CONTIGUOUS_KV) |
                 (Traits::has_offsets ? CONTRACT_FEATURE_QUERY_OFFSETS : 0u) |
                 (Traits::has_offsets && Traits::gathers_rows ? CONTRACT_FEATURE_KV_OFFSETS : 0u) |

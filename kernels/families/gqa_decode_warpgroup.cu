@@ -40,6 +40,7 @@
 #include "pipeline/slice_dealer.cuh"
 #include "pipeline/warpgroup_result.cuh"
 #include "ptx/registers.cuh"
+#include "tile/biased_rows.cuh"
 #include "tile/box_warpgroup.cuh"
 #include "tile/kv_format.cuh"
 #include "tile/row_map.cuh"
@@ -124,7 +125,8 @@ using Result = Traits::Result;
 using Slice = Result::Slice;
 using PartSlice = Result::PartSlice;
 using Fold = pipeline::AccumulatorFold<PartSlice, Result::own_parts>;
-using Store = pipeline::AccumulatorStore<Format, Result::group_columns>;
+template <class Rows>
+using Store = pipeline::AccumulatorStore<Format, Result::group_columns, Rows>;
 
 struct SharedMemory {
     alignas(1024) uint8_t tiles[Traits::stages][2][TileLayout::bytes];
@@ -300,9 +302,9 @@ struct StorePlace {
  * The piece's result out of the registers, a square of columns after the other, or in a cluster what this CTA owns of them, part by part: a whole unit's
  * into out, a part of one into scratch, whose slices fall to whichever worker has time. `rows`: of the warpgroup's. ask_for_next(): the next unit's queries, once there is room for them.
  */
-template <class AskForNext>
+template <class Rows, class AskForNext>
 __device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMemory &shared,
-                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const tile::RowMap &rows,
+                                       const pipeline::AnnouncedPiece<Traits::row_tile> &announced, const Rows &rows,
                                        const ConsumerState &state, float output_scale, AskForNext ask_for_next) {
     const int thread = ptx::thread_index_here(),
               lane = thread % 32; /* anew: else ptxas keeps what follows from it over the tiles */
@@ -321,7 +323,7 @@ __device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMe
     if constexpr (Traits::teams == 2)
         Result::fold_teams(of_result, result, state.output, place, lane, meet);
     const int own_rows = Result::owns_columns_of(Result::cluster_rank(), place) ? live_rows : 0; /* that this CTA hands over */
-    const Store output(params.output, rows, own_rows, store_place);
+    const Store<Rows> output(params.output, rows, own_rows, store_place);
     const int end_column = params.query.head_dim - store_place.group * Result::group_columns;
     float scale[tile::lane_rows] = {};
     const auto store = [&](const auto &columns, int column) {
@@ -388,6 +390,14 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         return tile::RowMap(params.schedule.group_size, announced.rows.first_query_token, announced.piece.kv_head,
                             announced.piece.row_pass * Traits::row_tile + Place(ptx::thread_index_here()).first_row_of_group());
     };
+    const auto stored_rows_of = [&](const pipeline::AnnouncedPiece<Traits::row_tile> &announced) {
+        if constexpr (Traits::bends_scores)
+            return tile::BiasedRows(rows_of(announced),
+                                    announced.rows.place + Place(ptx::thread_index_here()).first_row_of_group(),
+                                    params.schedule.position_offset);
+        else
+            return rows_of(announced);
+    };
     pipeline::meet_cluster<Traits::cluster_size>();
     /* Asked for while the piece before is handed over. */
     QueryRows query_rows;
@@ -412,7 +422,7 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
         shared.pieces.wait_described(number);
         attend(params, announced.rows, announced.first_team, ring, logit_scale, bmm1_scale >= 0.f, boxes, place, state, lane);
         number = announced.number; /* anew: kept over the loop it would take a register from it */
-        finish(params, shared, announced, rows_of(announced), state, output_scale,
+        finish(params, shared, announced, stored_rows_of(announced), state, output_scale,
                [&] { load_query(shared.pieces.wait_named(number + 1)); });
         shared.pieces.pop(number);
     }
@@ -538,9 +548,9 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .max_page_size = 1024,
     .max_q_len = 1024,
     /* Not batch-invariant: of so many rows the records of 16 chunks would fill memory. */
-    .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
+    .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_LSE | CONTRACT_FEATURE_RAGGED_Q |
                 CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_V_PAGE_TABLE | CONTRACT_FEATURE_QUERY_POSITIONS |
-                CONTRACT_FEATURE_LSE_NATURAL | (Traits::gathers_rows ? 0u : CONTRACT_FEATURE_CONTIGUOUS_KV) |
+                (Traits::gathers_rows ? 0u : CONTRACT_FEATURE_CONTIGUOUS_KV) |
                 (Traits::bends_scores ? CONTRACT_OPTIONS & ~(unsigned)CONTRACT_FEATURE_ROPE : 0u),
     .flags = variant::contract_flags | (Traits::gathers_rows ? CONTRACT_FLAG_ROW_GATHER : 0u),
     .record_bytes = sizeof(pipeline::SliceCounts),

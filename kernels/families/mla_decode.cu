@@ -546,9 +546,9 @@ extern "C" __device__ const libdecode_launch_contract VARIANT_CONTRACT = {
     .min_page_size = 16,
     .max_page_size = 1024,
     .max_q_len = 1024,
-    .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
+    .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_LSE | CONTRACT_FEATURE_RAGGED_Q |
                 CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX |
-                CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_QUERY_ROPE |
+                CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_QUERY_ROPE |
                 (Traits::cluster_size == 1 ? CONTRACT_FEATURE_BATCH_INVARIANT : 0u),
     .flags = variant::contract_flags,
     .record_bytes = Ending::record_bytes,

@@ -15,22 +15,21 @@ namespace pipeline {
 
 /*
  * Where a unit's rows go: of those whose columns this lane stores, the elements of out; and what is multiplied and stored of each. Of a
- * warpgroup with `group_columns`. Place: of the calling thread, with group, first_row(), warp() and lane().
+ * warpgroup with `group_columns`. `Rows`: a RowMap, or one like it. Place: of the calling thread, with group, first_row(), warp() and lane().
  */
-template <class Format, int group_columns>
+template <class Format, int group_columns, class Rows = tile::RowMap>
 struct AccumulatorStore {
     static constexpr int vector = 8, of_lane = 4; /* columns of a store; rows of a lane, every fourth of the warp's */
     static constexpr int square_columns = 64;     /* as many as a line has */
     static_assert(square_columns / vector * of_lane == 32 && of_lane * 4 == 16, "a warp's stores: 4 rows each");
 
     const output_params &output;
-    const tile::RowMap &rows;
+    const Rows &rows;
     const int live_rows;
     int64_t element[of_lane];
 
     template <class Place>
-    __device__ __forceinline__ AccumulatorStore(const output_params &output, const tile::RowMap &rows, int live_rows,
-                                                const Place &place)
+    __device__ __forceinline__ AccumulatorStore(const output_params &output, const Rows &rows, int live_rows, const Place &place)
         : output(output), rows(rows), live_rows(live_rows) {
 #pragma unroll
         for (int i = 0; i < of_lane; ++i)
@@ -56,7 +55,7 @@ struct AccumulatorStore {
             const FinishedRow finished(output, sink, result.reference[i], result.sum[i], scale_of_all);
             scale[i] = finished.scale;
             if (stores_lse && output.lse != nullptr && place.lane() % 4 == 0 && row < live_rows)
-                output.lse[rows.lse_offset(output, row)] = finished.lse(output);
+                finished.store_lse(output, rows, row);
         }
     }
 

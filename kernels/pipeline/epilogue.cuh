@@ -34,27 +34,37 @@ __device__ __forceinline__ float sink_of(const output_params &output, const Rows
 
 /* A row of a finished unit: what its values are multiplied by, and its lse. `get_sink` is asked for its sink where there are some. */
 struct FinishedRow {
-    float reference, total, scale;
-    bool empty;
+    float reference, total; /* of the lse */
+    float scale;
 
     template <class Sink>
     __device__ __forceinline__ FinishedRow(const output_params &output, Sink get_sink, float reference, float total,
                                            float output_scale)
         : reference(reference), total(total) {
-        float weight = 1.f;
+        float weight = 1.f, divisor = total;
         if (output.sinks != nullptr) {
             const float sink = get_sink();
             const float common = tile::finite_reference(fmaxf(reference, sink));
             weight = ptx::exp2_approx(reference - common);
             /* A sink of +infinity takes all the weight; its difference to itself would be NaN. */
-            this->total = total * weight + (sink == common ? 1.f : ptx::exp2_approx(sink - common));
-            this->reference = fmaxf(reference, sink);
+            divisor = total * weight + (sink == common ? 1.f : ptx::exp2_approx(sink - common));
+            if ((output.lse_features & CONTRACT_FEATURE_LSE_WITHOUT_SINK) == 0) {
+                this->total = divisor;
+                this->reference = fmaxf(reference, sink);
+            }
         }
-        empty = this->total == 0.f; /* NaN is not: it propagates */
-        scale = empty ? 0.f : __fdividef(output_scale * weight, this->total);
+        /* Of no weight: 0. NaN is not: it propagates. */
+        scale = divisor == 0.f ? 0.f : __fdividef(output_scale * weight, divisor);
     }
-    __device__ __forceinline__ float lse(const output_params &output) const {
-        return empty ? -INFINITY : (reference + log2f(total)) * output.lse_factor;
+
+    /* Into lse, of row `row` of the unit. */
+    template <class Rows>
+    __device__ __forceinline__ void store_lse(const output_params &output, const Rows &rows, int row) const {
+        const float empty = (output.lse_features & CONTRACT_FEATURE_LSE_EMPTY_INFINITY) != 0 ? INFINITY : -INFINITY;
+        float sum = reference + log2f(total);
+        if constexpr (Rows::have_biases)
+            sum += rows.lse_shift(output, row);
+        output.lse[rows.lse_offset(output, row)] = total == 0.f ? empty : sum * output.lse_factor;
     }
 };
 
@@ -102,7 +112,7 @@ class UnitStore {
             tile::store_output<out_dtypes<Format, S>>(output_, rows_, result.row(i), column, head_dim_,
                                                       ahead ? element_[i] : element(result.row(i), column), value);
             if (output_.lse != nullptr && column == 0)
-                output_.lse[rows_.lse_offset(output_, result.row(i))] = row.lse(output_);
+                row.store_lse(output_, rows_, result.row(i));
         }
     }
 

@@ -39,7 +39,7 @@ class FragmentStore {
         const FinishedRow finished(
             output_, [&] { return prepared.sink; }, result.reference[0], result.sum[0], prepared.output_scale);
         if (stores_lse_)
-            output_.lse[rows_.lse_offset(output_, result.statistics_row())] = finished.lse(output_);
+            finished.store_lse(output_, rows_, result.statistics_row());
         float factor[S::thread_rows];
         result.spread(finished.scale, factor);
         if constexpr (S::pairs_are_columns)

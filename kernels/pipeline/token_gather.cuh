@@ -21,9 +21,8 @@
 namespace pipeline {
 
 /* What every kernel of sparse attention does. */
-constexpr uint32_t sparse_features = CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
-                                     CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_QUERY_ROPE |
-                                     CONTRACT_FEATURE_SPARSE_TOP_K_LENS;
+constexpr uint32_t sparse_features = CONTRACT_FEATURE_SINKS | CONTRACT_LSE | CONTRACT_FEATURE_RAGGED_Q |
+                                     CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_QUERY_ROPE | CONTRACT_FEATURE_SPARSE_TOP_K_LENS;
 
 /* A piece's query token, of those of the launch, and which of the groups that its heads are dealt out to. */
 struct PieceQuery {

@@ -216,7 +216,7 @@ class TransposedResult {
         const FinishedRow row(output, sink, statistics[thread][0], statistics[thread][1], output_scale<Format>(output));
         row_scale[thread] = row.scale;
         if (output.lse != nullptr)
-            output.lse[rows.lse_offset(output, thread)] = row.lse(output);
+            row.store_lse(output, rows, thread);
     }
 
     template <class Params, class Place, class UnitOf, class Meet, int fragments>

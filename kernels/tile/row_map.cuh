@@ -14,6 +14,8 @@ namespace tile {
 
 class RowMap {
   public:
+    static constexpr bool have_biases = false; /* tile/biased_rows.cuh */
+
     /* Rows from `first_row` of the request and KV head on; `first_token`: its first query token, among those of the launch. */
     __device__ __forceinline__ RowMap(const libdecode_divisor &group_size, int first_token, int kv_head, int first_row)
         : group_size_(group_size), first_token_(first_token), first_head_(kv_head * static_cast<int>(group_size.value)),

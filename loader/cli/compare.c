@@ -70,7 +70,8 @@
  * The lse is log2 of a sum that f32 holds to 2^-23 of itself, of such scores: 2^-11 is allowed, twice as much above a head_dim of
  * 256; and it is a sum in f32 that is rounded, of a maximum that was: two roundings, 2^-23 |lse|, which shows where scores are
  * huge; two more where the scale of the scores is not given in base 2, and where base e is asked for. What a soft cap and ALiBi do
- * to a score, they do to the lse.
+ * to a score, they do to the lse. What is added where biases count from position 0 is a product of a slope, log2(e) and a position,
+ * four roundings of f32 at most, 2^-22 of itself, and a further term of the last sum.
  */
 #include "compare.h"
 
@@ -174,7 +175,8 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
         const int64_t num_heads = problem->given.num_qo_heads, token = (int64_t)index / num_heads;
         request = request_of_token(&problem->given, tensors->cum_seq_lens_q, token, request);
         const double skipped = skipped_weight(problem, tensors, request, (int64_t)index % num_heads);
-        const double weight = exact->weight[index], lse = fabs(exact->lse[index]), bias = bias_tolerance(&problem->given, lse);
+        const double shift = fabs(exact->shift[index]), lse = fabs(exact->lse[index] - exact->shift[index]);
+        const double weight = exact->weight[index], bias = bias_tolerance(&problem->given, lse);
         const double scaled = isfinite(lse) ? LN_2 * SCALED_SCORE_ROUNDING * lse : 0.0;
         /* An infinite |v| excuses no other element. */
         const double largest = isfinite(exact->largest[index]) ? exact->largest[index] : 0.0;
@@ -186,7 +188,7 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
         expectation->lse[index] = lse_unit * exact->lse[index];
         expectation->lse_tolerance[index] =
             lse_unit * (deep * LSE_TOLERANCE + bias + log2(1 + skipped) + SIGMAS / sqrt(3.0) * turned / LN_2 +
-                        (isfinite(lse) ? lse_rounding * lse : 0.0));
+                        (isfinite(lse) ? lse_rounding * (lse + shift) + ALIBI_ROUNDING * shift : 0.0));
         for (size_t element = index * row; element < (index + 1) * row; element++) {
             const double magnitude = fabs(exact->out[element]);
             const double rounded = magnitude > out->largest ? out->largest : magnitude;
@@ -217,14 +219,15 @@ bool expectation_make(const libdecode_problem *problem, const libdecode_tensors 
     expectation.out_tolerance = malloc((elements + 1) * sizeof(double));
     expectation.lse = malloc((rows + 1) * sizeof(double));
     expectation.lse_tolerance = malloc((rows + 1) * sizeof(double));
-    double *measures = malloc((elements + 4 * rows + 1) * sizeof(double));
+    double *measures = malloc((elements + 5 * rows + 1) * sizeof(double));
     const struct exact_results exact = {.out = expectation.out,
                                         .lse = expectation.lse,
                                         .spread = measures,
                                         .weight = measures + elements,
                                         .tokens = measures + elements + rows,
                                         .largest = measures + elements + 2 * rows,
-                                        .turned = measures + elements + 3 * rows};
+                                        .turned = measures + elements + 3 * rows,
+                                        .shift = measures + elements + 4 * rows};
     bool good = (expectation.out != NULL && expectation.out_tolerance != NULL && expectation.lse != NULL &&
                  expectation.lse_tolerance != NULL && measures != NULL) ||
                 complain("out of memory");

@@ -88,10 +88,10 @@ bool host_reference_exact(const libdecode_problem *problem, const libdecode_tens
     struct job job = {.label = label, .num_kv_heads = (uint32_t)problem->num_kv_heads};
     libdecode_problem unrounded = *problem;
     libdecode_tensors placed = *tensors;
-    unrounded.features &= ~(uint32_t)(LIBDECODE_FEATURE_LSE | LIBDECODE_FEATURE_LSE_NATURAL);
+    unrounded.features &= ~(uint32_t)LIBDECODE_FEATURE_LSE_NATURAL;
     placed.out = results->out; /* that they are there is checked, and nothing else */
     placed.out_sf = problem->out_dtype == LIBDECODE_DTYPE_NVFP4 ? results->out : NULL;
-    placed.lse = NULL;
+    placed.lse = (problem->features & LIBDECODE_FEATURE_LSE) != 0 ? (float *)results->lse : NULL;
     if (reference_begin(&unrounded, &placed, &job.reference) != LIBDECODE_OK)
         return complain("%s", libdecode_error_message());
     job.reference.exact = *results;

@@ -115,10 +115,9 @@ const struct family family_mla_decode = {
               .min_page_size = PAGED_MIN_BOX_TOKENS,
               .max_page_size = 1024,
               .max_q_len = 1024,
-              .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
+              .features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_LSE | CONTRACT_FEATURE_RAGGED_Q |
                           CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX |
-                          CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT |
-                          CONTRACT_FEATURE_QUERY_ROPE,
+                          CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_BATCH_INVARIANT | CONTRACT_FEATURE_QUERY_ROPE,
               .flags = CONTRACT_FLAG_MAY_SPILL | CONTRACT_FLAG_LINE_COPIES},
     .narrow = narrow,
     .serves = serves,

@@ -592,5 +592,6 @@ struct output_params paged_output_params(const struct problem *problem, const li
         .first_scale_row = tensors->out_sf_start_token,
         .scale_columns = given->num_qo_heads * (problem->v_dim / 16),
         .dtype = (int32_t)given->out_dtype,
+        .lse_features = given->features & (CONTRACT_LSE | CONTRACT_FEATURE_LSE_ALIBI_FROM_ZERO),
     };
 }

@@ -166,9 +166,8 @@ const struct family family_sparse_mla_decode = {
               .min_page_size = 1,
               .max_page_size = MAX_PAGE_SIZE,
               .max_q_len = MAX_Q_LEN,
-              .features = CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q | CONTRACT_FEATURE_SOFT_CAP |
-                          CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT | CONTRACT_FEATURE_QUERY_ROPE |
-                          CONTRACT_FEATURE_SPARSE_TOP_K_LENS,
+              .features = CONTRACT_FEATURE_SINKS | CONTRACT_LSE | CONTRACT_FEATURE_RAGGED_Q | CONTRACT_FEATURE_SOFT_CAP |
+                          CONTRACT_FEATURE_BATCH_INVARIANT | CONTRACT_FEATURE_QUERY_ROPE | CONTRACT_FEATURE_SPARSE_TOP_K_LENS,
               .flags = CONTRACT_FLAG_MAY_SPILL | CONTRACT_FLAG_ROW_GATHER},
     .narrow = narrow,
     .serves = serves,

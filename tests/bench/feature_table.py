@@ -36,10 +36,11 @@ CONTIGUOUS = {"features": abi.FEATURE_CONTIGUOUS_KV, "kv_capacity_tokens": 4096,
 NARROW = {"head_dim": [64, 128, 192, 256], "page_size": [1, 16, 24]}
 ODD = {"k_token_stride": 259}
 MLA = {"op": abi.OP_MLA_DECODE, "num_kv_heads": 1, "num_qo_heads": 128, "head_dim": 576, "page_size": 64}
-MLA_FEATURES = 0x1fff & ~(abi.FEATURE_V_PAGE_TABLE | abi.FEATURE_ALIBI | abi.FEATURE_ROPE) | abi.FEATURE_QUERY_ROPE
+FLASH_LSE = abi.FEATURE_LSE | abi.FEATURE_LSE_NATURAL | abi.FEATURE_LSE_WITHOUT_SINK | abi.FEATURE_LSE_EMPTY_INFINITY
+MLA_FEATURES = 0x1fff & ~(abi.FEATURE_V_PAGE_TABLE | abi.FEATURE_ALIBI | abi.FEATURE_ROPE) | abi.FEATURE_QUERY_ROPE | FLASH_LSE
 
 SPARSE = {**MLA, "page_table_request_stride": 0, "num_pages": 4096, "sparse_top_k": 2048}
-SPARSE_FEATURES = (abi.FEATURE_SINKS | abi.FEATURE_LSE | abi.FEATURE_LSE_NATURAL | abi.FEATURE_RAGGED_Q | abi.FEATURE_SOFT_CAP
+SPARSE_FEATURES = (abi.FEATURE_SINKS | FLASH_LSE | abi.FEATURE_RAGGED_Q | abi.FEATURE_SOFT_CAP
                    | abi.FEATURE_BATCH_INVARIANT | abi.FEATURE_QUERY_ROPE | abi.FEATURE_SPARSE_TOP_K_LENS)
 
 # A row: its words, and what it asks for beside PLAIN.
@@ -48,6 +49,7 @@ ROWS = [
     ("FEATURE_SINKS", {"features": abi.FEATURE_SINKS}),
     ("FEATURE_LSE", {"features": abi.FEATURE_LSE}),
     ("FEATURE_LSE_NATURAL", {"features": abi.FEATURE_LSE | abi.FEATURE_LSE_NATURAL}),
+    ("FEATURE_LSE_WITHOUT_SINK, FEATURE_LSE_EMPTY_INFINITY", {"features": FLASH_LSE}),
     ("FEATURE_RAGGED_Q", {"features": abi.FEATURE_RAGGED_Q, "q_len": 4}),
     ("FEATURE_DRAFT_MASK, up to 64 tokens", DRAFTS),
     ("FEATURE_DRAFT_MASK, 65 tokens", {**DRAFTS, "q_len": 65}),
@@ -57,6 +59,7 @@ ROWS = [
     ("FEATURE_SKIP_SOFTMAX", {"features": abi.FEATURE_SKIP_SOFTMAX, "skip_softmax_threshold_scale_factor": 1.0}),
     ("FEATURE_SOFT_CAP", {"features": abi.FEATURE_SOFT_CAP, "logits_soft_cap": 30.0}),
     ("FEATURE_ALIBI", {"features": abi.FEATURE_ALIBI}),
+    ("FEATURE_LSE_ALIBI_FROM_ZERO", {"features": abi.FEATURE_ALIBI | abi.FEATURE_LSE | abi.FEATURE_LSE_ALIBI_FROM_ZERO}),
     ("FEATURE_ROPE", {"features": abi.FEATURE_ROPE}),
     ("FEATURE_BATCH_INVARIANT", {"features": abi.FEATURE_BATCH_INVARIANT}),
     ("FEATURE_CONTIGUOUS_KV", CONTIGUOUS),
@@ -67,7 +70,7 @@ ROWS = [
     ("strides of K and V that are no multiples of 16 bytes, head_dim up to 256", {**ODD, **NARROW}),
     ("the same with FEATURE_CONTIGUOUS_KV", {**CONTIGUOUS, **ODD}),
     ("the same with FEATURE_SOFT_CAP", {**ODD, "features": abi.FEATURE_SOFT_CAP, "logits_soft_cap": 30.0}),
-    ("all of the paged ones together", {"features": 0x1fff, "q_len": 8, "window_left": 127, "logits_soft_cap": 30.0, **V_TABLE}),
+    ("all of the paged ones together", {"features": 0x1fff | FLASH_LSE | abi.FEATURE_LSE_ALIBI_FROM_ZERO, "q_len": 8, "window_left": 127, "logits_soft_cap": 30.0, **V_TABLE}),
     ("q_len 2 to 1024", {"q_len": [2, 64, 1024]}),
     ("q_len 1025", {"q_len": 1025}),
     ("lengths and page tables per KV head", PER_HEAD),

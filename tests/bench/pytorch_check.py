@@ -69,6 +69,8 @@ class Case:
     rope: tuple = None  # scale and theta; 0: the default
     alibi: bool = False
     natural_lse: bool = False
+    flash_lse: bool = False  # without the sink; +infinity where it is empty
+    from_zero: bool = False  # with alibi: the lse of biases that count from position 0
     own_places: bool = False  # requests lie in query and out where offsets say
     kv_gap: int = None  # elements between rows of K and V; then requests lie in one of several copies of the pool, at offsets
 
@@ -76,7 +78,7 @@ class Case:
         flags = [flag for flag, on in (("ragged", self.ragged), ("sinks", self.sinks), ("mask", self.mask),
                                        ("vpages", self.own_v_pages), ("interleaved", self.interleaved),
                                        ("dscales", self.device_scales), (f"cap{self.soft_cap}", self.soft_cap),
-                                       (f"rope{self.rope}", self.rope), ("alibi", self.alibi), ("lse_e", self.natural_lse),
+                                       (f"rope{self.rope}", self.rope), ("alibi", self.alibi), ("lse_e", self.natural_lse), ("lse_flash", self.flash_lse), ("from_zero", self.from_zero),
                                        ("places", self.own_places), (f"gap{self.kv_gap}", self.kv_gap is not None)) if on]
         return (f"q_{NAMES[self.dtypes[0]]} kv_{NAMES[self.dtypes[1]]} out_{NAMES[self.dtypes[2]]} "
                 f"{self.heads[0]}/{self.heads[1]} d{self.head_dim} p{self.page_size} {'NHD' if self.kv_layout else 'HND'} "
@@ -234,14 +236,20 @@ def expected_rows(case, scores, turned, v, sinks, first_row, allowed_drafts, req
         distance = q_position[:, None, None] - kv_position
         logits = logits - distance * alibi_slopes(heads).double().to(device)[:, None]
     logits = logits.masked_fill(~visible[:, None, :], -math.inf)
+    seen = logits
     if sinks is not None:
         sink_column = sinks.double()[None, :, None].expand(q_len, -1, 1)
         logits = torch.cat([logits, sink_column], -1)
     lse = torch.logsumexp(torch.cat([logits, torch.full_like(logits[..., :1], -math.inf)], -1), -1)
     weights = torch.exp(logits - lse.masked_fill(lse == -math.inf, 0.0)[..., None])[..., :seq_len]
+    said = torch.logsumexp(torch.cat([seen, torch.full_like(seen[..., :1], -math.inf)], -1), -1) if case.flash_lse else lse
+    if case.from_zero:
+        said = said + q_position[:, None] * alibi_slopes(heads).double().to(device)
+    if case.flash_lse:
+        said = said.masked_fill(said == -math.inf, math.inf)
     largest_v = v.abs().amax((-1, -2)) if seq_len else v.new_zeros(v.shape[0])
     return Expected(
-        out=torch.einsum("qhs,hsd->qhd", weights, v), lse=lse if case.natural_lse else lse / math.log(2),
+        out=torch.einsum("qhs,hsd->qhd", weights, v), lse=said if case.natural_lse else said / math.log(2),
         spread=torch.einsum("qhs,hsd->qhd", weights**2, v**2).sqrt(), weight=weights.square().sum(-1).sqrt(),
         reach=visible.sum(-1).double().sqrt()[:, None] * largest_v[None, :],
         turned=abs(scale) * torch.cat([turned, turned.new_zeros(q_len, heads, 1)], -1).masked_fill(
@@ -389,7 +397,9 @@ def run_case(runner, case):
         k_pool.place(False, device), v_pool.place(case.interleaved, device))
     on = {"lse": True, "sinks": case.sinks, "ragged_q": case.ragged, "draft_mask": case.mask,
           "v_page_table": case.own_v_pages, "query_positions": positions is not None, "soft_cap": case.soft_cap, "alibi": case.alibi,
-          "rope": case.rope, "lse_natural": case.natural_lse, "query_offsets": case.own_places, "kv_offsets": case.kv_gap is not None}
+          "rope": case.rope, "lse_natural": case.natural_lse, "lse_without_sink": case.flash_lse,
+          "lse_empty_infinity": case.flash_lse, "lse_alibi_from_zero": case.from_zero, "query_offsets": case.own_places,
+          "kv_offsets": case.kv_gap is not None}
     slopes = alibi_slopes(heads).to(device) if case.alibi else None
     problem = libdecode.Problem(
         features=[name for name, is_on in on.items() if is_on], query_dtype=case.dtypes[0], kv_dtype=case.dtypes[1],
@@ -487,7 +497,8 @@ def random_cases(count):
             interleaved=can_interleave and random.random() < 0.6, device_scales=random.random() < 0.3,
             out_sf_start=random.choice([0, 1, 120, 128, 200]) if dtypes[2] == DTYPE_NVFP4 else 0,
             out_sf_scale=random.choice([1.0, 37.5, 2000.0]) if dtypes[2] == DTYPE_NVFP4 else 1.0,
-            soft_cap=random.choice([0.0, 0.0, 0.5, 30.0]), alibi=random.random() < 0.3, natural_lse=random.random() < 0.3,
+            soft_cap=random.choice([0.0, 0.0, 0.5, 30.0]), alibi=(alibi := random.random() < 0.3), natural_lse=random.random() < 0.3,
+            flash_lse=random.random() < 0.3, from_zero=alibi and random.random() < 0.5,
             rope=random.choice([None, None, (0.0, 0.0), (4.0, 500000.0)]))
 
 

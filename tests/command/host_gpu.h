@@ -38,6 +38,9 @@
  *     HOST_GPU_DEFECT=rope_neighbours pairs of dims that are rotated lie side by side
  *     HOST_GPU_DEFECT=rope_query      of several query tokens all are rotated as the first is
  *     HOST_GPU_DEFECT=lse_base        the lse is base 2 where base e is asked for; so are those that are merged
+ *     HOST_GPU_DEFECT=lse_sink        the lse has the sink in it where it should not
+ *     HOST_GPU_DEFECT=lse_empty       an empty lse is -infinity where +infinity is asked for
+ *     HOST_GPU_DEFECT=lse_shift       with ALiBi the lse is of distances where biases from position 0 are asked for
  *     HOST_GPU_DEFECT=neighbours      the bits of a request's result depend on the size of the batch
  *     HOST_GPU_DEFECT=place           the bits of a request's result depend on its place in the batch
  *     HOST_GPU_DEFECT=merge_nan       a partial result of no weight is multiplied by 0

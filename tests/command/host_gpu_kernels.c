@@ -2,7 +2,7 @@
 /*
  * host_gpu_kernels.c: a parameter block of kernels/abi.h in, what the kernel computes out, in f32 with operands of 16 bits: the
  * query and P in bf16 with bf16 KV, in fp16 with every other. Tile by tile with a running maximum. Written from abi.h, not from
- * reference.c, so that the two check each other; the elements alone are decoded and encoded by the same code.
+ * reference.c, so that the two check each other; the elements alone are decoded and encoded by the same code (host_gpu_elements.c).
  */
 #include <math.h>
 #include <stdbool.h>
@@ -12,6 +12,7 @@
 #include "abi.h"
 #include "element.h"
 #include "host_gpu.h"
+#include "host_gpu_elements.h"
 #include "played/tensor_map.h"
 
 #define TILE_TOKENS 64
@@ -80,56 +81,6 @@ static uint32_t kv_dtype_of(const char *kernel) {
             return dtype;
     }
     return 0;
-}
-
-static size_t element_bits(uint32_t dtype) {
-    return dtype == KERNEL_DTYPE_NVFP4 ? 4 : dtype == KERNEL_DTYPE_E4M3 || dtype == KERNEL_DTYPE_E5M2 ? 8 : 16;
-}
-
-/* The upper byte of an fp16. */
-static float e5m2_value(uint8_t code) {
-    if (host_gpu_has_defect("e5m2_as_e4m3"))
-        return (float)e4m3_decode(code);
-    if (host_gpu_has_defect("e5m2_finite") && (code & 0x7c) == 0x7c)
-        return ldexpf(1.0f + (float)(code & 3) / 4.0f, 16) * ((code & 0x80) != 0 ? -1.0f : 1.0f);
-    return (float)fp16_decode((uint16_t)(code << 8));
-}
-
-/* Through tables, a row at a time: most of the time goes here. NVFP4: the codes, without their scales. */
-static void decode_row(uint32_t dtype, const uint8_t *row, int elements, float *values) {
-    static float bf16[65536], fp16[65536], e4m3[256], e5m2[256], e2m1[16];
-    static int is_filled;
-    for (unsigned code = 0; is_filled == 0 && code < 65536; code++) {
-        fp16[code] = (float)fp16_decode((uint16_t)code);
-        bf16[code] = (float)bf16_decode((uint16_t)code);
-        e4m3[code % 256] = (float)e4m3_decode((uint8_t)(code % 256));
-        e5m2[code % 256] = e5m2_value((uint8_t)(code % 256));
-        e2m1[code % 16] = (float)e2m1_decode((uint8_t)(code % 16));
-    }
-    is_filled = 1;
-    if (element_bits(dtype) == 4) {
-        for (int element = 0; element < elements; element++)
-            values[element] = e2m1[row[element / 2] >> element % 2 * 4 & 15];
-    } else if (element_bits(dtype) == 8) {
-        const float *const table = dtype == KERNEL_DTYPE_E5M2 ? e5m2 : e4m3;
-        for (int element = 0; element < elements; element++)
-            values[element] = table[row[element]];
-    } else {
-        const float *const table = dtype == KERNEL_DTYPE_BF16 ? bf16 : fp16;
-        for (int element = 0; element < elements; element++) {
-            uint16_t code;
-            memcpy(&code, row + 2 * element, sizeof code);
-            values[element] = table[code];
-        }
-    }
-}
-
-/* To the dtype of the matrix operands. */
-static float round_operand(uint32_t kv_dtype, float value) {
-    if (host_gpu_has_defect("e4m3_operands"))
-        return (float)e4m3_decode(e4m3_encode((double)value * 448)) / 448;
-    return (float)(kv_dtype == KERNEL_DTYPE_BF16 ? bf16_decode(bf16_encode((double)value))
-                                                 : fp16_decode(fp16_encode((double)value)));
 }
 
 /* The elements of a token, and their scales. */
@@ -342,6 +293,7 @@ static void store(const struct sequence *sequence, const struct row *row) {
     static unsigned stores;
     const int is_unsteady = host_gpu_has_defect("unsteady");
     float max = row->max, sum = row->sum;
+    float lse_sum = sum, lse_max = max;
     if (output->sinks != NULL) {
         const float sink = output->sinks[row->q_head] * LOG2_E;
         const float larger = fmaxf(max, sink);
@@ -350,6 +302,10 @@ static void store(const struct sequence *sequence, const struct row *row) {
             isinf(sink) && !host_gpu_has_defect("infinite_sink") ? (sink > 0 ? 1.0f : 0.0f) : exp2f(sink - larger);
         sum = (isinf(max) && !isnan(sum) ? 0.0f : sum * exp2f(max - larger)) + weight;
         max = larger;
+        if ((output->lse_features & CONTRACT_FEATURE_LSE_WITHOUT_SINK) == 0 || host_gpu_has_defect("lse_sink")) {
+            lse_sum = sum;
+            lse_max = max;
+        }
     }
     const float rescale = isnan(sum)                     ? NAN
                           : !isinf(row->max) && sum != 0 ? exp2f(row->max - max) / sum * sequence->bmm2_scale
@@ -363,7 +319,11 @@ static void store(const struct sequence *sequence, const struct row *row) {
     for (int element = 0; is_unsteady && element < sequence->v_head_dim; element++)
         out[(size_t)element * element_bits(dtype) / 8] ^= ++stores % 100003 == 0;
     if (output->lse != NULL) {
-        float lse = sum != 0 ? max + log2f(sum) : (float)-INFINITY;
+        const bool is_infinity =
+            (output->lse_features & CONTRACT_FEATURE_LSE_EMPTY_INFINITY) != 0 && !host_gpu_has_defect("lse_empty");
+        float lse = lse_sum != 0 ? lse_max + log2f(lse_sum) : is_infinity ? (float)INFINITY : (float)-INFINITY;
+        if ((output->lse_features & CONTRACT_FEATURE_LSE_ALIBI_FROM_ZERO) != 0 && !host_gpu_has_defect("lse_shift"))
+            lse += row->alibi_slope * (float)row->position;
         if (host_gpu_has_defect("wrong_lse"))
             lse *= LN_2;
         output->lse[token * output->lse_token_stride + row->q_head * output->lse_head_stride] =

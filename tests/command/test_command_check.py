@@ -158,7 +158,7 @@ class Check(CommandTest):
 
     def test_query_tokens_drafts_caps_and_biases_are_as_the_reference_has_them(self):
         for kernel in ("kvbf16_d64_r8_p16", "kve4m3_d64_r8_p1", "kvnvfp4_d64_r8_p16"):
-            for case in ("q_len_*", "ragged_q*", "draft*", "soft_cap*", "alibi*", "lse_natural*", "skip_softmax*", "rope*"):
+            for case in ("q_len_*", "ragged_q*", "draft*", "soft_cap*", "alibi*", "lse_*", "skip_softmax*", "rope*"):
                 with self.subTest(kernel=kernel, case=case):
                     report = self.check_format(kernel, case)
                     self.assertEqual((report["passed"], report["failed"]), (1, 0), report["failures"])
@@ -220,6 +220,8 @@ class Check(CommandTest):
             ("rough_cap", "soft_cap_million", "out"), ("alibi_sign", "alibi", "out"), ("alibi_sign", "alibi_long", "out"),
             ("skips_more", "skip_softmax", "out"), ("skips_more", "skip_softmax_long", "lse"), ("skips_all", "skip_softmax_off", "out"),
             ("lse_base", "lse_natural", "lse"), ("lse_base", "lse_natural_sinks", "lse"),
+            ("lse_sink", "lse_flash_mla", "lse"), ("lse_sink", "lse_without_sinks", "lse"), ("lse_empty", "lse_flash_mla", "lse"),
+            ("lse_shift", "alibi_from_zero", "lse"), ("lse_shift", "alibi_from_zero_positions", "lse"),
             ("rope_f32", "rope_far", "out"), ("rope_f32", "rope_far_positions", "out"), ("rope_neighbours", "rope", "out"),
             ("rope_neighbours", "rope_narrow_head", "out"), ("rope_query", "rope_positions", "out"), ("draft_bits", "rope_drafts", "out"),
         ]:

@@ -67,6 +67,31 @@ static void alibi_is_exact_to_a_few_units_of_the_bias(void **state) {
     expectation_free(&expectation);
 }
 
+/* The bias of the nearer token is 12500 behind, and the query 100000 from position 0: the lse may be off by units of both, and no more. */
+static void an_lse_of_biases_from_position_0_is_exact_to_a_few_units_of_the_shift(void **state) {
+    libdecode_problem problem = problem_of(LIBDECODE_DTYPE_FP16);
+    libdecode_tensors tensors = tensors_of(LIBDECODE_DTYPE_FP16, 0);
+    static const float slopes[1] = {-0.125f};
+    static const int32_t position[1] = {100001};
+    struct expectation expectation, plain;
+    (void)state;
+    problem.features = LIBDECODE_FEATURE_LSE | LIBDECODE_FEATURE_ALIBI | LIBDECODE_FEATURE_QUERY_POSITIONS;
+    tensors.alibi_slopes = slopes;
+    tensors.query_positions = position;
+    assert_true(expectation_make(&problem, &tensors, 1, NULL, &plain));
+    problem.features |= LIBDECODE_FEATURE_LSE_ALIBI_FROM_ZERO;
+    assert_true(expectation_make(&problem, &tensors, 1, NULL, &expectation));
+    const double lse = log2(1 + exp(-0.125)), shift = 12500.125 / log(2);
+    assert_true(fabs(expectation.lse[0] - lse) < 1e-6);
+    const double expected = expectation.out[0];
+    assert_int_equal(compare(&expectation, &problem, expected, (float)lse).count, 0);
+    assert_int_equal(compare(&expectation, &problem, expected, (float)(lse + shift * 0x1p-22)).count, 0);
+    assert_int_equal(compare(&expectation, &problem, expected, (float)(lse + shift * 0x1p-19)).count, 1);
+    assert_memory_equal(expectation.out_tolerance, plain.out_tolerance, DIM * sizeof(double)); /* the lse alone has it */
+    expectation_free(&plain);
+    expectation_free(&expectation);
+}
+
 /* Weights 16 and 1 of V 3 and 1: that the lesser token is missing is allowed where its weight is that of a whole factor. */
 static void skipping_may_lose_what_the_factor_says(void **state) {
     libdecode_problem problem = problem_of(LIBDECODE_DTYPE_FP16);
@@ -133,6 +158,7 @@ int main(void) {
         cmocka_unit_test(a_soft_cap_is_exact_to_a_few_units_of_what_it_leaves),
         cmocka_unit_test(a_huge_score_may_lose_half_a_digit_of_f32),
         cmocka_unit_test(alibi_is_exact_to_a_few_units_of_the_bias),
+        cmocka_unit_test(an_lse_of_biases_from_position_0_is_exact_to_a_few_units_of_the_shift),
         cmocka_unit_test(skipping_may_lose_what_the_factor_says),
         cmocka_unit_test(rope_is_exact_to_what_its_operands_are_rounded_to),
         cmocka_unit_test(an_lse_of_base_e_is_expected_where_it_is_asked_for),

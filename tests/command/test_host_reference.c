@@ -103,8 +103,15 @@ static void exact_results_are_those_that_are_rounded(void **state) {
     static struct tensors_in_memory whole, exact;
     static double out[TOKENS * QO_HEADS * DIM], lse[TOKENS * QO_HEADS], spread[TOKENS * QO_HEADS * DIM];
     static double weight[TOKENS * QO_HEADS], tokens[TOKENS * QO_HEADS], largest[TOKENS * QO_HEADS], turned[TOKENS * QO_HEADS];
-    const struct exact_results results = {
-        .out = out, .lse = lse, .spread = spread, .weight = weight, .tokens = tokens, .largest = largest, .turned = turned};
+    static double shift[TOKENS * QO_HEADS];
+    const struct exact_results results = {.out = out,
+                                          .lse = lse,
+                                          .shift = shift,
+                                          .spread = spread,
+                                          .weight = weight,
+                                          .tokens = tokens,
+                                          .largest = largest,
+                                          .turned = turned};
     libdecode_problem problem;
     libdecode_tensors tensors;
     (void)state;
@@ -129,7 +136,7 @@ static void exact_results_are_those_that_are_rounded(void **state) {
 enum { ROW_DIM = 16 };
 struct one_row {
     _Alignas(16) uint16_t query[ROW_DIM], k[PAGE * ROW_DIM], v[PAGE * ROW_DIM];
-    double out[ROW_DIM], lse, spread[ROW_DIM], weight, tokens, largest, turned;
+    double out[ROW_DIM], lse, shift, spread[ROW_DIM], weight, tokens, largest, turned;
     libdecode_problem problem;
     libdecode_tensors tensors;
 };
@@ -156,6 +163,7 @@ static void make_row(struct one_row *row, uint32_t features) {
 static void measure_row(struct one_row *row) {
     const struct exact_results results = {.out = row->out,
                                           .lse = &row->lse,
+                                          .shift = &row->shift,
                                           .spread = row->spread,
                                           .weight = &row->weight,
                                           .tokens = &row->tokens,

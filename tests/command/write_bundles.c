@@ -62,10 +62,9 @@ static struct libdecode_launch_contract mla_contract(size_t format, uint32_t hea
     contract.family = KERNEL_FAMILY_MLA_DECODE;
     contract.parameter_bytes = sizeof(struct mla_decode_params);
     contract.row_tile = 16;
-    contract.features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_FEATURE_LSE | CONTRACT_FEATURE_RAGGED_Q |
+    contract.features = CONTRACT_FEATURE_WINDOW | CONTRACT_FEATURE_SINKS | CONTRACT_LSE | CONTRACT_FEATURE_RAGGED_Q |
                         CONTRACT_FEATURE_DRAFT_MASK | CONTRACT_FEATURE_QUERY_POSITIONS | CONTRACT_FEATURE_SKIP_SOFTMAX |
-                        CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_LSE_NATURAL | CONTRACT_FEATURE_BATCH_INVARIANT |
-                        CONTRACT_FEATURE_QUERY_ROPE;
+                        CONTRACT_FEATURE_SOFT_CAP | CONTRACT_FEATURE_BATCH_INVARIANT | CONTRACT_FEATURE_QUERY_ROPE;
     return contract;
 }
 

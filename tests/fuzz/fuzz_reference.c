@@ -91,6 +91,8 @@ static libdecode_problem reference_problem(struct feed *feed) {
         problem.page_table_v_offset = 2;
     problem.features |= feed_below(feed, 4) == 0 ? LIBDECODE_FEATURE_QUERY_OFFSETS : 0u;
     problem.features |= feed_below(feed, 4) == 0 && problem.kv_dtype != LIBDECODE_DTYPE_NVFP4 ? LIBDECODE_FEATURE_KV_OFFSETS : 0u;
+    if ((problem.features & LIBDECODE_FEATURE_LSE) != 0 && feed_below(feed, 4) == 0)
+        problem.features |= LIBDECODE_FEATURE_LSE_WITHOUT_SINK | LIBDECODE_FEATURE_LSE_EMPTY_INFINITY;
     if ((problem.features & LIBDECODE_FEATURE_WINDOW) == 0)
         problem.window_left = 0;
     feed_mutations(feed, &problem, sizeof problem, 3);

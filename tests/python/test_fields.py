@@ -218,6 +218,9 @@ class FieldsTest(unittest.TestCase):
         for mode, bits in (("NONE", 0), ("ROPE_LLAMA", abi.FEATURE_ROPE), ("ALIBI", abi.FEATURE_ALIBI)):
             fields = recorded(SINGLE, {**right, "pos_encoding_mode": mode})
             self.assertEqual(fields["problem", "features"], bits | abi.FEATURE_CONTIGUOUS_KV)
+        fields = recorded(SINGLE, {**right, "pos_encoding_mode": "ALIBI", "return_lse": True})
+        self.assertEqual(fields["problem", "features"],
+                         abi.FEATURE_ALIBI | abi.FEATURE_CONTIGUOUS_KV | abi.FEATURE_LSE | abi.FEATURE_LSE_ALIBI_FROM_ZERO)
 
     def test_features_come_with_their_parameters(self):
         for name, feature in (("window_left", "WINDOW"), ("sinks", "SINKS"), ("mask", "DRAFT_MASK"), ("lse", "LSE"),

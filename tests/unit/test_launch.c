@@ -51,7 +51,9 @@ static void every_field_of_the_parameter_block_comes_from_its_source(void **stat
     problem.features = LIBDECODE_FEATURE_WINDOW | LIBDECODE_FEATURE_SINKS | LIBDECODE_FEATURE_LSE |
                        LIBDECODE_FEATURE_V_PAGE_TABLE | LIBDECODE_FEATURE_QUERY_POSITIONS | LIBDECODE_FEATURE_RAGGED_Q |
                        LIBDECODE_FEATURE_DRAFT_MASK | LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_ALIBI |
-                       LIBDECODE_FEATURE_SKIP_SOFTMAX | LIBDECODE_FEATURE_ROPE | LIBDECODE_FEATURE_LSE_NATURAL;
+                       LIBDECODE_FEATURE_SKIP_SOFTMAX | LIBDECODE_FEATURE_ROPE | LIBDECODE_FEATURE_LSE_NATURAL |
+                       LIBDECODE_FEATURE_LSE_WITHOUT_SINK | LIBDECODE_FEATURE_LSE_EMPTY_INFINITY |
+                       LIBDECODE_FEATURE_LSE_ALIBI_FROM_ZERO;
     problem.rope_scale = 8.0f;
     problem.rope_theta = 65536.0f;
     problem.q_len = 9;
@@ -106,6 +108,7 @@ static void every_field_of_the_parameter_block_comes_from_its_source(void **stat
     assert_true(fabs(params.query.rope_frequency * 8 * 2 * acos(-1) - 1) < 1e-15);
     assert_true(fabs(params.query.rope_ratio - exp2(-16.0 / 64)) < 1e-15); /* of 64 pairs */
     assert_true(fabs((double)params.output.lse_factor - log(2)) < 1e-8);
+    assert_int_equal(params.output.lse_features, CONTRACT_LSE | CONTRACT_FEATURE_LSE_ALIBI_FROM_ZERO);
     assert_ptr_equal(params.query.bmm1_scale_device, tensors.bmm1_scale_device);
     assert_ptr_equal(params.query.bmm1_scale_log2_device, tensors.bmm1_scale_log2_device);
     assert_ptr_equal(params.output.bmm2_scale_device, tensors.bmm2_scale_device);
@@ -158,6 +161,7 @@ static void what_is_not_announced_is_null_and_defaults_are_filled_in(void **stat
     assert_true(params.query.skip_factor == 0.0f);
     assert_true(params.query.rotates == 0 && params.query.rope_frequency == 0 && params.query.rope_ratio == 0);
     assert_true(params.output.lse_factor == 1.0f);
+    assert_int_equal(params.output.lse_features, 0);
     assert_divisor(params.schedule.heads_per_worker, 8 >> params.schedule.head_shift);
     assert_int_equal(params.schedule.q_len, 1);
     assert_int_equal(params.schedule.row_passes, 1);

@@ -91,7 +91,7 @@ static void a_field_of_a_feature_needs_the_feature(void **state) {
     rules.name = "mla_decode";
     rules.features &= ~(uint32_t)LIBDECODE_FEATURE_SKIP_SOFTMAX;
     expect(operation_check_fields(&rules, &problem), "problem.features has bits 0x80 that mla_decode does not know",
-           "of 0x73f7f");
+           "of 0x3f3f7f");
 }
 
 static libdecode_status check_pointers(const struct operation_rules *rules, const libdecode_problem *problem,

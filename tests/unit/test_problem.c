@@ -41,7 +41,7 @@ static void each_field_out_of_range_is_named_with_value_and_what_is_accepted(voi
         {FIELD(out_dtype), LIBDECODE_DTYPE_E5M2, "nvfp4"},
         {FIELD(out_dtype), LIBDECODE_DTYPE_E4M3, "one of the two must be e4m3"},
         {FIELD(out_dtype), LIBDECODE_DTYPE_NVFP4, "needs an e4m3 query"},
-        {FIELD(features), 1 << 14, "0x73fff"},
+        {FIELD(features), 1 << 14, "0x3f3fff"},
         {FIELD(batch_size), -1, "0 to 2147483647"},
         {FIELD(num_qo_heads), 0, "1 to 65535"},
         {FIELD(num_qo_heads), -8, "1 to 65535"},
@@ -169,10 +169,27 @@ static void caps_rotations_and_bases_are_refused_where_they_mean_nothing(void **
     problem.features = LIBDECODE_FEATURE_ROPE;
     struct problem checked = expect_accepted(&problem);
     assert_true(checked.given.rope_scale == 1.0f && checked.given.rope_theta == 10000.0f);
-    problem.features = LIBDECODE_FEATURE_LSE_NATURAL;
-    expect_refused(&problem, "LIBDECODE_FEATURE_LSE_NATURAL without LIBDECODE_FEATURE_LSE", "both");
-    problem.features |= LIBDECODE_FEATURE_LSE;
-    (void)expect_accepted(&problem);
+}
+
+static void a_convention_of_the_lse_needs_an_lse_and_that_of_alibi_alibi(void **state) {
+    static const struct {
+        uint32_t feature;
+        const char *refusal;
+    } conventions[] = {
+        {LIBDECODE_FEATURE_LSE_NATURAL, "LIBDECODE_FEATURE_LSE_NATURAL without LIBDECODE_FEATURE_LSE:"},
+        {LIBDECODE_FEATURE_LSE_WITHOUT_SINK, "LIBDECODE_FEATURE_LSE_WITHOUT_SINK without LIBDECODE_FEATURE_LSE:"},
+        {LIBDECODE_FEATURE_LSE_EMPTY_INFINITY, "LIBDECODE_FEATURE_LSE_EMPTY_INFINITY without LIBDECODE_FEATURE_LSE:"},
+        {LIBDECODE_FEATURE_LSE_ALIBI_FROM_ZERO, "LIBDECODE_FEATURE_LSE_ALIBI_FROM_ZERO without LIBDECODE_FEATURE_LSE:"}};
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    for (size_t i = 0; i < sizeof conventions / sizeof conventions[0]; i++) {
+        problem.features = conventions[i].feature | LIBDECODE_FEATURE_ALIBI;
+        expect_refused(&problem, conventions[i].refusal, "both");
+        problem.features |= LIBDECODE_FEATURE_LSE;
+        (void)expect_accepted(&problem);
+    }
+    problem.features = LIBDECODE_FEATURE_LSE_ALIBI_FROM_ZERO | LIBDECODE_FEATURE_LSE;
+    expect_refused(&problem, "LIBDECODE_FEATURE_LSE_ALIBI_FROM_ZERO without LIBDECODE_FEATURE_ALIBI:", "both");
 }
 
 static void a_null_problem_and_a_wrong_struct_size_are_refused(void **state) {
@@ -468,6 +485,7 @@ int main(void) {
         cmocka_unit_test(each_field_out_of_range_is_named_with_value_and_what_is_accepted),
         cmocka_unit_test(fields_of_a_feature_are_refused_out_of_range),
         cmocka_unit_test(caps_rotations_and_bases_are_refused_where_they_mean_nothing),
+        cmocka_unit_test(a_convention_of_the_lse_needs_an_lse_and_that_of_alibi_alibi),
         cmocka_unit_test(a_null_problem_and_a_wrong_struct_size_are_refused),
         cmocka_unit_test(every_default_becomes_explicit),
         cmocka_unit_test(nhd_strides_and_partly_given_strides_nest),

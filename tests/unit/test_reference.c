@@ -118,6 +118,35 @@ static void an_empty_sequence_gives_zero_and_minus_infinity_or_the_sink(void **s
     expect(0, 0, 0, 0, 2 * 1.4426950408889634);
 }
 
+/* What FlashMLA says: the scene's sinks and tokens as above, and neither `out` is another one. */
+static void an_lse_may_leave_the_sink_out_and_be_infinity_where_it_is_empty(void **state) {
+    (void)state;
+    scene_begin(1);
+    scene.problem.features |= LIBDECODE_FEATURE_SINKS | LIBDECODE_FEATURE_LSE_WITHOUT_SINK | LIBDECODE_FEATURE_LSE_EMPTY_INFINITY;
+    scene.problem.num_qo_heads = 3;
+    scene.tensors.sinks = scene.sinks;
+    scene.page_table[0] = 0;
+    put(0, 0, 0, 3, 8, 4);
+    scene.sinks[0] = INFINITY;
+    scene.sinks[1] = -INFINITY;
+    scene.sinks[2] = 2.0794415416798357f; /* natural log of 8, as much as the token */
+    run();
+    expect(0, 0, 0, 0, 3);
+    expect(0, 1, 8, 4, 3);
+    expect(0, 2, 4, 2, 3);
+    scene.seq_lens[0] = 0;
+    run();
+    for (int32_t head = 0; head < 3; head++)
+        expect(0, head, 0, 0, (double)INFINITY);
+    scene.problem.features &= ~(uint32_t)LIBDECODE_FEATURE_LSE_WITHOUT_SINK; /* each flag by itself */
+    run();
+    expect(0, 1, 0, 0, (double)INFINITY);
+    expect(0, 2, 0, 0, 3);
+    scene.problem.features ^= LIBDECODE_FEATURE_LSE_WITHOUT_SINK | LIBDECODE_FEATURE_LSE_EMPTY_INFINITY;
+    run();
+    expect(0, 2, 0, 0, -(double)INFINITY);
+}
+
 static void scales_multiply_logits_and_results_and_device_scales_win(void **state) {
     float natural = 0.6931471805599453f, two = 2, three = 3;
     (void)state;
@@ -187,6 +216,11 @@ static void a_slope_weighs_by_distance_in_positions(void **state) {
     scene.query_positions[0] = 5; /* as far behind the last token as that is long: it changes only the sum */
     run();
     expect(0, 1, 3, 1, log2(1.75 / 8));
+    scene.problem.features |= LIBDECODE_FEATURE_LSE_ALIBI_FROM_ZERO; /* as if 0, 1 and 2 slopes had been added */
+    run();
+    expect(0, 0, bf16_decode(bf16_encode(7 / 3.0)), 1, log2(3));
+    expect(0, 1, 3, 1, log2(7));
+    expect(0, 2, bf16_decode(bf16_encode(12 / 7.0)), 1, log2(1.75));
 }
 
 /* A query (1, 0, ...) and keys likewise: dimensions 0 and 8 are a pair that turns by one radian a position. */
@@ -524,6 +558,7 @@ int main(void) {
         cmocka_unit_test(without_lengths_a_request_in_pages_has_its_capacity),
         cmocka_unit_test(a_sink_takes_part_in_the_sum_and_not_in_the_values),
         cmocka_unit_test(an_empty_sequence_gives_zero_and_minus_infinity_or_the_sink),
+        cmocka_unit_test(an_lse_may_leave_the_sink_out_and_be_infinity_where_it_is_empty),
         cmocka_unit_test(scales_multiply_logits_and_results_and_device_scales_win),
         cmocka_unit_test(a_window_keeps_the_own_position_and_as_many_before),
         cmocka_unit_test(query_tokens_are_causal_and_each_has_its_window),

@@ -241,9 +241,14 @@ const struct test_case test_cases[] = {
     {"alibi_window",      2,  7,    1, 127, CASE_ALIBI | CASE_WINDOW | CASE_SINKS | CASE_LSE, WINDOW_LENS},
     {"alibi_positions",   2,  4,   64, 130, CASE_ALIBI | CASE_QUERY_POSITIONS | CASE_POSITION_RULE | CASE_WINDOW | CASE_LSE,
      LENS(100, 333, 64, 1000, 65, 0, 200), .q_len = 3},
+    {"alibi_from_zero",   2,  8,   16,   0, CASE_ALIBI_FROM_ZERO | CASE_ALIBI | CASE_SINKS | CASE_LSE | CASE_QUICK, MIXED_LENS},
+    {"alibi_from_zero_positions", 2, 4, 64, 130, CASE_ALIBI_FROM_ZERO | CASE_FLASH_LSE | CASE_LSE_NATURAL | CASE_ALIBI | CASE_QUERY_POSITIONS |
+     CASE_POSITION_RULE | CASE_WINDOW | CASE_LSE, LENS(100, 333, 64, 1000, 65, 0, 200), .q_len = 3},
     {"alibi_long",        2,  8,   16,   0, CASE_ALIBI | CASE_REPEAT | CASE_LSE, LENS(5000, 3, 900), .q_len = 2},
     {"lse_natural",       2,  4,   16,   0, CASE_LSE_NATURAL | CASE_LSE | CASE_SINKS | CASE_QUICK, MIXED_LENS},
     {"lse_natural_sinks", 2,  5,   16,   0, CASE_LSE_NATURAL | CASE_INFINITE_SINKS | CASE_SINKS | CASE_LSE, QUERY_LENS, .q_len = 4},
+    {"lse_flash_mla",     2,  4,   16,   0, CASE_FLASH_LSE | CASE_LSE_NATURAL | CASE_LSE | CASE_SINKS | CASE_QUICK, MIXED_LENS},
+    {"lse_without_sinks", 2,  5,   16,  30, CASE_FLASH_LSE | CASE_INFINITE_SINKS | CASE_SINKS | CASE_WINDOW | CASE_LSE, QUERY_LENS, .q_len = 4},
     {"skip_softmax",      2,  8,   16,   0, CASE_SKIP_SOFTMAX | CASE_LSE | CASE_QUICK, MIXED_LENS, .skip_factor = 0.01f},
     {"skip_softmax_0",    2,  4,   64,   0, CASE_SKIP_SOFTMAX | CASE_LSE, MIXED_LENS, .skip_factor = 1e-30f},
     {"skip_softmax_off",  2,  4,   16,   0, CASE_SKIP_SOFTMAX | CASE_LSE, MIXED_LENS, .skip_factor = 1e6f},
@@ -403,7 +408,9 @@ static const struct {
                    {CASE_NO_LENGTHS, 3},
                    {CASE_QUERY_OFFSETS, 16},
                    {CASE_KV_OFFSETS, 16},
-                   {CASE_ODD_STRIDES, 16}};
+                   {CASE_ODD_STRIDES, 16},
+                   {CASE_FLASH_LSE, 4},
+                   {CASE_ALIBI_FROM_ZERO, 2}};
 
 /* What excludes each other, or does nothing alone. */
 static uint64_t reconciled(uint64_t flags) {
@@ -426,7 +433,7 @@ static uint64_t reconciled(uint64_t flags) {
     if ((flags & CASE_FAR_POSITIONS) != 0)
         flags &= ~(CASE_POSITION_RULE | CASE_ALIBI); /* a bias of millions leaves f32 no fraction */
     if ((flags & CASE_LSE) == 0)
-        flags &= ~CASE_LSE_NATURAL;
+        flags &= ~(CASE_LSE_NATURAL | CASE_FLASH_LSE | CASE_ALIBI_FROM_ZERO);
     if ((flags & CASE_SPECIAL_VALUES) != 0)
         flags &= ~CASE_SKIP_SOFTMAX; /* which may pass over a NaN */
     if ((flags & CASE_CONTIGUOUS) == 0)
@@ -439,6 +446,8 @@ static uint64_t reconciled(uint64_t flags) {
         flags &= ~CASE_BATCH_INVARIANT;
     if ((flags & (CASE_QUERY_OFFSETS | CASE_KV_OFFSETS | CASE_ODD_STRIDES)) != 0)
         flags &= ~(CASE_SOFT_CAP | CASE_ALIBI | CASE_ROPE | CASE_SKIP_SOFTMAX); /* no kernel does both */
+    if ((flags & CASE_ALIBI) == 0)
+        flags &= ~CASE_ALIBI_FROM_ZERO;
     return flags;
 }
 
@@ -522,7 +531,8 @@ void make_mla_case(struct test_case *test) {
     test->group_size *= test->num_kv_heads;
     test->num_kv_heads = 1;
     test->flags &= ~(CASE_COMBINED_POOL | CASE_PER_HEAD | CASE_V_PAGE_TABLE | CASE_NARROW_HEAD | CASE_INTERLEAVED | CASE_ALIBI |
-                     CASE_ROPE | CASE_CONTIGUOUS | CASE_NO_LENGTHS | CASE_QUERY_OFFSETS | CASE_KV_OFFSETS | CASE_ODD_STRIDES);
+                     CASE_ALIBI_FROM_ZERO | CASE_ROPE | CASE_CONTIGUOUS | CASE_NO_LENGTHS | CASE_QUERY_OFFSETS | CASE_KV_OFFSETS |
+                     CASE_ODD_STRIDES);
 }
 
 void make_nvfp4_case(struct test_case *test) { test->flags &= ~(CASE_KV_OFFSETS | CASE_ODD_STRIDES); }

@@ -70,6 +70,9 @@
 #define CASE_ALL_ROWS CASE_FLAG(59)    /* likewise: as many ids as the longest request has rows, however many */
 #define CASE_SCALE_STEPS CASE_FLAG(60) /* rows of 656 bytes: small scales, a few far larger, of blocks that queries do not see */
 
+#define CASE_FLASH_LSE CASE_FLAG(61)       /* the lse without the sink, and +infinity where it is empty */
+#define CASE_ALIBI_FROM_ZERO CASE_FLAG(62) /* the lse as if biases counted from position 0 */
+
 #define CASE_HOST_LENGTHS                                                                                                        \
     CASE_FLAG(54) /* lengths stay in host memory; not with CASE_PER_HEAD, CASE_GRAPH, CASE_BATCH_INVARIANT */
 

@@ -388,7 +388,7 @@ static void set_problem(struct making *making) {
     problem->position_offset = has(making, CASE_POSITION_RULE) ? 2 : has(making, CASE_FAR_POSITIONS) ? 1000000000 : 0;
     static const struct {
         uint64_t flag;
-        uint32_t feature;
+        uint32_t features;
     } features[] = {{CASE_LSE, LIBDECODE_FEATURE_LSE},
                     {CASE_SINKS, LIBDECODE_FEATURE_SINKS},
                     {CASE_WINDOW, LIBDECODE_FEATURE_WINDOW},
@@ -400,6 +400,8 @@ static void set_problem(struct making *making) {
                     {CASE_ALIBI, LIBDECODE_FEATURE_ALIBI},
                     {CASE_ROPE, LIBDECODE_FEATURE_ROPE},
                     {CASE_LSE_NATURAL, LIBDECODE_FEATURE_LSE_NATURAL},
+                    {CASE_FLASH_LSE, LIBDECODE_FEATURE_LSE_WITHOUT_SINK | LIBDECODE_FEATURE_LSE_EMPTY_INFINITY},
+                    {CASE_ALIBI_FROM_ZERO, LIBDECODE_FEATURE_LSE_ALIBI_FROM_ZERO},
                     {CASE_SKIP_SOFTMAX, LIBDECODE_FEATURE_SKIP_SOFTMAX},
                     {CASE_BATCH_INVARIANT, LIBDECODE_FEATURE_BATCH_INVARIANT},
                     {CASE_QUERY_ROPE, LIBDECODE_FEATURE_QUERY_ROPE},
@@ -407,7 +409,7 @@ static void set_problem(struct making *making) {
                     {CASE_QUERY_OFFSETS, LIBDECODE_FEATURE_QUERY_OFFSETS},
                     {CASE_KV_OFFSETS, LIBDECODE_FEATURE_KV_OFFSETS}};
     for (size_t index = 0; index < sizeof features / sizeof features[0]; index++)
-        problem->features |= has(making, features[index].flag) ? features[index].feature : 0u;
+        problem->features |= has(making, features[index].flag) ? features[index].features : 0u;
     problem->window_left = has(making, CASE_WINDOW) ? test->window_left : 0;
     problem->logits_soft_cap = has(making, CASE_SOFT_CAP) ? test->soft_cap : 0.0f;
     problem->skip_softmax_threshold_scale_factor = has(making, CASE_SKIP_SOFTMAX) ? test->skip_factor : 0.0f;

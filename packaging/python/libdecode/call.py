@@ -490,6 +490,8 @@ class Call:
         require_shape(seen, shape, "[tokens, num_qo_heads]")
         _require_writable(seen)
         problem.features |= abi.FEATURE_LSE
+        if problem.features & abi.FEATURE_ALIBI:  # whose lse counts biases from the first token, as FlashInfer's
+            problem.features |= abi.FEATURE_LSE_ALIBI_FROM_ZERO
         problem.lse_token_stride, problem.lse_head_stride = seen.stride(0), seen.stride(1)
         self._point("lse", seen)
         return lse

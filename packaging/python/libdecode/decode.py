@@ -405,7 +405,7 @@ def single_decode_with_kv_cache(
     v_scale              multiplies the result, which is rounded once
     window_left          -1: no window
     logits_soft_cap      None, or not more than 0: none
-    return_lse           also f32 [num_qo_heads], base 2
+    return_lse           also f32 [num_qo_heads], base 2; with "ALIBI" of logits to which slope * j was added
     out                  as q; None: a new one
     kv_cache_sf          with NVFP4: the scales of K and V, e4m3, as k and v with head_dim / 16; v_sf_layout as of
                          `trtllm_batch_decode_with_kv_cache`
