@@ -38,6 +38,14 @@ libdecode_problem llama3_8b(void) {
                                .max_seq_len = 4096};
 }
 
+libdecode_problem some_mla(void) {
+    libdecode_problem problem = llama3_8b();
+    problem.op = LIBDECODE_OP_MLA_DECODE;
+    problem.num_kv_heads = 1;
+    problem.head_dim = 576;
+    return problem;
+}
+
 static _Alignas(256) char room[16][256];
 
 libdecode_tensors some_tensors(void) {

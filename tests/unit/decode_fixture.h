@@ -15,6 +15,8 @@
 
 /* 16 requests of up to 4096 tokens, 32 query heads on 8 KV heads, head_dim 128, bf16, pages of 16. */
 libdecode_problem llama3_8b(void);
+/* The same of MLA, rows of 576. */
+libdecode_problem some_mla(void);
 
 /* Distinct aligned addresses for everything that every launch needs; nothing is behind them. */
 libdecode_tensors some_tensors(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reference_scene.h: a small decode problem whose result can be worked out by hand. For test_reference.c and
- * test_reference_data.c.
+ * reference_scene.h: a small decode problem whose result can be worked out by hand. For test_reference.c, test_reference_data.c and
+ * test_reference_dtypes.c.
  *
  * Every query row is 1 in dimension 0 and 0 elsewhere, and the logits are taken in base 2 (bmm1_scale_log2_device = 1), so that
  * a KV token weighs 2^k[0]. V rows carry two numbers, in dimensions 0 and 1. Whatever a test does not set is poison: K and V are

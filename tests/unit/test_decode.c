@@ -307,15 +307,9 @@ static void a_hint_that_changes_keeps_the_plan_of_sparse_attention(void **state)
     libdecode_context *sparse;
     expect_ok(libdecode_open(&options, &sparse));
     fake->set_parameter_bytes(sizeof(struct sparse_mla_decode_params));
-    libdecode_problem problem = {.struct_size = sizeof problem,
-                                 .op = LIBDECODE_OP_MLA_DECODE,
-                                 .query_dtype = LIBDECODE_DTYPE_BF16,
-                                 .batch_size = 3,
-                                 .num_qo_heads = 16,
-                                 .head_dim = 576,
-                                 .page_size = 64,
-                                 .num_pages = 1000,
-                                 .sparse_top_k = 2048};
+    libdecode_problem problem = some_mla();
+    problem.num_pages = 1000;
+    problem.sparse_top_k = 2048;
     libdecode_tensors tensors = some_tensors();
     tensors.v_cache = NULL;
     tensors.page_table = NULL;

@@ -384,15 +384,9 @@ static void no_request_has_room_for_more_tokens_than_kernels_count(void **state)
         problem.page_table_request_stride = width;
         assert_int_equal(expect_accepted(&problem).max_tokens, 2147479552);
     }
-    problem = (libdecode_problem){.struct_size = sizeof problem,
-                                  .op = LIBDECODE_OP_MLA_DECODE,
-                                  .query_dtype = LIBDECODE_DTYPE_BF16,
-                                  .batch_size = 1,
-                                  .num_qo_heads = 16,
-                                  .head_dim = 576,
-                                  .page_size = 64,
-                                  .sparse_top_k = 2147479552};
+    problem = some_mla();
     problem.num_pages = 1000;
+    problem.sparse_top_k = 2147479552;
     (void)expect_accepted(&problem);
     problem.sparse_top_k++;
     expect_refused(&problem, "sparse_top_k", "0 to 2147479552");

@@ -299,10 +299,7 @@ static void strides_of_kv_may_be_any_number_of_whole_elements(void **state) {
         problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
         expect_refused(&problem, "problem.k_token_stride is 131 elements", "multiple of 32 elements, which are 16 bytes");
     }
-    libdecode_problem latent = llama3_8b();
-    latent.op = LIBDECODE_OP_MLA_DECODE;
-    latent.num_kv_heads = 1;
-    latent.head_dim = 576;
+    libdecode_problem latent = some_mla();
     latent.k_token_stride = 580;
     expect_refused(&latent, "problem.k_token_stride is 580 elements", "multiple of 8 elements, which are 16 bytes");
     libdecode_problem problem = contiguous(100);

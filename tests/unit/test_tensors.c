@@ -11,16 +11,9 @@
 #include <string.h>
 
 #include "decode_fixture.h"
-#include "problem.h"
+#include "problem_expect.h"
 
 static const char *message(void) { return libdecode_error_message(); }
-
-static struct problem expect_accepted(const libdecode_problem *problem) {
-    struct problem checked;
-    if (problem_check(problem, &checked) != LIBDECODE_OK)
-        fail_msg("refused: %s", message());
-    return checked;
-}
 
 static void expect_tensors(const libdecode_problem *problem, const libdecode_tensors *tensors, const char *field,
                            const char *accepted) {
@@ -37,6 +30,12 @@ static void expect_tensors(const libdecode_problem *problem, const libdecode_ten
     if (status != LIBDECODE_ERROR_INVALID_ARGUMENT || !strstr(message(), field) || !strstr(message(), accepted))
         fail_msg("status %d, message '%s', expected '%s' and '%s' in it", (int)status, message(), field, accepted);
     assert_memory_equal(&result, &untouched, sizeof result);
+}
+
+static libdecode_tensors some_mla_tensors(void) {
+    libdecode_tensors tensors = some_tensors();
+    tensors.v_cache = NULL;
+    return tensors;
 }
 
 #define POINTER(name) #name, offsetof(libdecode_tensors, name)
@@ -67,29 +66,42 @@ static void each_pointer_that_every_launch_needs_is_required_and_aligned(void **
     }
 }
 
+struct optional_pointer {
+    const char *name;
+    size_t offset;
+    uint32_t feature;
+};
+
+static void expect_with_its_feature_alone(const libdecode_problem *problem, libdecode_tensors tensors,
+                                          const struct optional_pointer *optional) {
+    libdecode_problem with = *problem;
+    with.features = optional->feature;
+    expect_tensors(&with, &tensors, optional->name, "is NULL");
+    set_pointer(&tensors, optional->offset, (const void *)(uintptr_t)4096);
+    expect_tensors(&with, &tensors, NULL, NULL);
+    expect_tensors(problem, &tensors, optional->name, "is given without LIBDECODE_FEATURE_");
+    set_pointer(&tensors, optional->offset, (const void *)(uintptr_t)4097);
+    expect_tensors(&with, &tensors, optional->name, "aligned");
+}
+
+/* Each operation has a table of its own, which says so anew. */
 static void each_optional_pointer_belongs_to_its_feature(void **state) {
     (void)state;
-    static const struct {
-        const char *name;
-        size_t offset;
-        uint32_t feature;
-    } optional[] = {{POINTER(lse), LIBDECODE_FEATURE_LSE},
-                    {POINTER(sinks), LIBDECODE_FEATURE_SINKS},
-                    {POINTER(cum_seq_lens_q), LIBDECODE_FEATURE_RAGGED_Q},
-                    {POINTER(query_positions), LIBDECODE_FEATURE_QUERY_POSITIONS},
-                    {POINTER(draft_mask), LIBDECODE_FEATURE_DRAFT_MASK},
-                    {POINTER(alibi_slopes), LIBDECODE_FEATURE_ALIBI}};
-    for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++) {
-        libdecode_problem without = llama3_8b(), with = llama3_8b();
-        with.features = optional[i].feature;
-        libdecode_tensors tensors = some_tensors();
-        expect_tensors(&with, &tensors, optional[i].name, "is NULL");
-        set_pointer(&tensors, optional[i].offset, (const void *)(uintptr_t)4096);
-        expect_tensors(&with, &tensors, NULL, NULL);
-        expect_tensors(&without, &tensors, optional[i].name, "is given without LIBDECODE_FEATURE_");
-        set_pointer(&tensors, optional[i].offset, (const void *)(uintptr_t)4097);
-        expect_tensors(&with, &tensors, optional[i].name, "aligned");
+    static const struct optional_pointer of_both[] = {{POINTER(lse), LIBDECODE_FEATURE_LSE},
+                                                      {POINTER(sinks), LIBDECODE_FEATURE_SINKS},
+                                                      {POINTER(cum_seq_lens_q), LIBDECODE_FEATURE_RAGGED_Q},
+                                                      {POINTER(query_positions), LIBDECODE_FEATURE_QUERY_POSITIONS},
+                                                      {POINTER(draft_mask), LIBDECODE_FEATURE_DRAFT_MASK}};
+    static const struct optional_pointer of_batch_decode = {POINTER(alibi_slopes), LIBDECODE_FEATURE_ALIBI};
+    static const struct optional_pointer of_mla = {POINTER(query_rope), LIBDECODE_FEATURE_QUERY_ROPE};
+    const libdecode_problem batch_decode = llama3_8b(), mla = some_mla();
+    const libdecode_tensors tensors = some_tensors(), mla_tensors = some_mla_tensors();
+    for (size_t i = 0; i < sizeof of_both / sizeof of_both[0]; i++) {
+        expect_with_its_feature_alone(&batch_decode, tensors, &of_both[i]);
+        expect_with_its_feature_alone(&mla, mla_tensors, &of_both[i]);
     }
+    expect_with_its_feature_alone(&batch_decode, tensors, &of_batch_decode);
+    expect_with_its_feature_alone(&mla, mla_tensors, &of_mla);
 }
 
 /* One tensor may have them without the other. */
@@ -216,35 +228,11 @@ static void null_tensors_unknown_flags_and_sizes_are_refused(void **state) {
     assert_int_equal(tensors_check(&checked, &tensors, &result), LIBDECODE_ERROR_STRUCT_SIZE);
 }
 
-/* The same of MLA, which has a table of its own. */
-static void pointers_of_mla_belong_to_their_features_too(void **state) {
+static void scales_of_an_nvfp4_result_belong_to_mla_too(void **state) {
     (void)state;
-    static const struct {
-        const char *name;
-        size_t offset;
-        uint32_t feature;
-    } optional[] = {{POINTER(lse), LIBDECODE_FEATURE_LSE},
-                    {POINTER(sinks), LIBDECODE_FEATURE_SINKS},
-                    {POINTER(cum_seq_lens_q), LIBDECODE_FEATURE_RAGGED_Q},
-                    {POINTER(query_positions), LIBDECODE_FEATURE_QUERY_POSITIONS},
-                    {POINTER(draft_mask), LIBDECODE_FEATURE_DRAFT_MASK},
-                    {POINTER(query_rope), LIBDECODE_FEATURE_QUERY_ROPE}};
-    libdecode_problem problem = llama3_8b();
-    problem.op = LIBDECODE_OP_MLA_DECODE;
-    problem.num_kv_heads = 1;
-    problem.head_dim = 576;
-    libdecode_tensors tensors = some_tensors();
-    tensors.v_cache = NULL;
-    for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++) {
-        libdecode_problem with = problem;
-        libdecode_tensors given = tensors;
-        with.features = optional[i].feature;
-        expect_tensors(&with, &given, optional[i].name, "is NULL");
-        set_pointer(&given, optional[i].offset, (const void *)(uintptr_t)4096);
-        expect_tensors(&with, &given, NULL, NULL);
-        expect_tensors(&problem, &given, optional[i].name, "is given without LIBDECODE_FEATURE_");
-    }
+    const libdecode_problem problem = some_mla();
     libdecode_problem nvfp4_out = problem;
+    libdecode_tensors tensors = some_mla_tensors();
     nvfp4_out.query_dtype = nvfp4_out.kv_dtype = LIBDECODE_DTYPE_E4M3;
     nvfp4_out.out_dtype = LIBDECODE_DTYPE_NVFP4;
     expect_tensors(&nvfp4_out, &tensors, "out_sf", "is NULL");
@@ -281,7 +269,7 @@ int main(void) {
         cmocka_unit_test(scale_pointers_belong_to_nvfp4),
         cmocka_unit_test(scales_must_be_finite_and_default_to_one),
         cmocka_unit_test(null_tensors_unknown_flags_and_sizes_are_refused),
-        cmocka_unit_test(pointers_of_mla_belong_to_their_features_too),
+        cmocka_unit_test(scales_of_an_nvfp4_result_belong_to_mla_too),
         cmocka_unit_test(strides_of_eight_bytes_are_odd),
     };
     return cmocka_run_group_tests_name("tensors", tests, NULL, NULL);
