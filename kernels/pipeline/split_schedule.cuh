@@ -218,9 +218,11 @@ class SplitSchedule {
     }
 
     /*
-     * Who shares the unit of this worker's piece, and where they leave their parts: lane i looks at the i-th worker before this one, and
-     * after. A worker shares two units at most, the last of its range with those behind it, the first with those before. So of a unit's
-     * workers the first uses the second of its two records, the others the first of theirs.
+     * Who shares the unit of this worker's piece, and where they leave their parts: lane i looks at the i-th worker before this one, and at
+     * the (32 - i)-th after it, of whom the nearest that does not begin within the unit ends the count: those behind the last worker are
+     * none, and of nearly 2^31 boxes for few workers their beginnings exceed 32 bits. A worker shares two units at most, the last of its
+     * range with those behind it, the first with those before. So of a unit's workers the first uses the second of its two records, the
+     * others the first of theirs.
      */
     __device__ __forceinline__ void find_parts(Piece &piece) const {
         if (rarely(has_fixed_chunks<cluster_size>(params_))) {
@@ -230,10 +232,10 @@ class SplitSchedule {
         const uint32_t unit_end = piece.unit_start + piece.unit_boxes;
         const uint32_t before =
             __popc(__ballot_sync(0xffffffffu, split_.start(worker_ - min(lane_, worker_)) > piece.unit_start));
-        const uint32_t after = __popc(__ballot_sync(0xffffffffu, split_.start(worker_ + 1 + lane_) < unit_end));
+        const uint32_t after = __clz(__ballot_sync(0xffffffffu, split_.start(worker_ + 32 - lane_) >= unit_end));
         uint32_t first_worker = worker_ - before;
         piece.parts.num_workers = before + 1 + after;
-        if (rarely(before == 32 || after == 32)) {
+        if (rarely(piece.parts.num_workers > 32)) { /* perhaps more than lanes see */
             first_worker = split_.worker_of(piece.unit_start);
             piece.parts.num_workers = split_.worker_of(unit_end - 1) - first_worker + 1;
         }

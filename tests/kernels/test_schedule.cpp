@@ -2,8 +2,8 @@
 /*
  * test_schedule.cpp: the schedule of the kernels and what it says of a unit's rows, run on the processor for random batches and
  * compared with the definitions in libdecode.h, token by token: every box of every unit falls to one worker, all who share a unit
- * say so, and each row sees what its query token sees. With fixed chunks a request is cut alike in every batch, and each chunk has a
- * record that no other chunk has at the same time.
+ * say so, however many boxes there are, and each row sees what its query token sees. With fixed chunks a request is cut alike in every
+ * batch, and each chunk has a record that no other chunk has at the same time.
  */
 #include "played/device.cuh"
 
@@ -456,6 +456,46 @@ void check_request(const Batch &batch) {
     }
 }
 
+/* As many boxes as are served, 2^31 but for 4096: units of 2^31 - 4096 tokens, each a request or, of clusters, all of one. */
+Batch largest_batch(int workers, bool is_one_request) {
+    constexpr int units = 16, tokens = INT32_MAX - 4095;
+    Batch batch = {};
+    schedule_params &params = batch.params;
+    batch.workers_of_a_head = workers;
+    batch.num_kv_heads = params.heads_per_sequence = is_one_request ? units : 1;
+    batch.seq_lens.assign(static_cast<size_t>(units / batch.num_kv_heads), tokens);
+    params.batch_size = units / batch.num_kv_heads;
+    params.row_passes = params.q_len = params.seq_lens_request_stride = params.min_boxes_per_worker = 1;
+    params.rare = is_one_request ? SCHEDULE_ONE_REQUEST : 0;
+    params.sequences_per_request = params.group_size = params.position_stride = divisor(1);
+    params.heads_per_worker = divisor(batch.num_kv_heads);
+    params.num_workers = divisor(workers);
+    params.page_size = divisor(16);
+    params.box_tokens = 16;
+    params.max_tokens = tokens;
+    params.window_reach = INT32_MAX;
+    params.window_left = -1;
+    params.row_tile = row_tile;
+    return batch;
+}
+
+/* Nobody is said to share a unit who has no piece of it. */
+template <int cluster_size>
+void check_largest(int workers, bool is_one_request) {
+    Batch batch = largest_batch(workers, is_one_request);
+    point_to_arrays(batch);
+    std::vector<std::vector<Announced>> by_worker;
+    std::map<Unit, std::vector<const Announced *>> units;
+    for (int worker = 0; worker < workers; worker++)
+        by_worker.push_back(pieces_of<cluster_size, false>(batch, worker, 0));
+    for (const std::vector<Announced> &pieces : by_worker)
+        for (const Announced &announced : pieces)
+            units[{announced.piece.request, announced.piece.kv_head, announced.piece.row_pass}].push_back(&announced);
+    REQUIRE(units.size() == 16);
+    for (const auto &[unit, pieces] : units)
+        check_workers(batch, pieces);
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -479,6 +519,10 @@ int main(int argc, char **argv) {
         point_to_arrays(request);
         check_request(request);
     }
+    for (int workers = 1; workers <= 32; workers++)
+        check_largest<1>(workers, false);
+    check_largest<1>(550, false); /* of whom 34 and 35 share a unit: more than a warp has lanes */
+    check_largest<8>(16, true);
     std::printf("%d batches, as many requests\n", batches);
     return 0;
 }

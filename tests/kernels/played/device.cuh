@@ -193,6 +193,7 @@ inline void __syncwarp(unsigned mask = played::all_lanes) {
 inline void __syncthreads() { played::barrier_meets(0, 0, false); }
 
 inline int __popc(unsigned word) { return std::popcount(word); }
+inline int __clz(int word) { return std::countl_zero(static_cast<unsigned>(word)); }
 inline int __ffs(int word) { return __builtin_ffs(word); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(static_cast<uint64_t>(a) * b >> 32); }
 inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
