@@ -27,7 +27,7 @@ class RowGather {
     static constexpr int warp_tokens = (tile_tokens + warps - 1) / warps;
     using Stream = RowStream<cluster_size, tile_tokens, warp_tokens, 1, any_rows>;
     using Batch = typename Stream::Batch;
-    static constexpr int element_bytes = Format::row_bytes / (Format::steps * 16);
+    static constexpr int step_bytes = Format::row_bytes / Format::steps, element_bytes = step_bytes / 16;
     static_assert(!any_rows || element_bytes == 1 || element_bytes == 2, "rows of elements that are whole bytes");
 
   public:
@@ -39,9 +39,9 @@ class RowGather {
     /* `warp`: of those that share the tensor. `head_dim`: of the rows, at most the format's. */
     __device__ __forceinline__ RowGather(const schedule_params &params, const row_source &source, Offsets offsets, int num_pages,
                                          int head_dim, float skip_factor, Tensor tensor, int warp, Ring ring, Votes &votes)
-        : params_(params), source_(source), offsets_(offsets), num_pages_(num_pages),
-          row_bytes_(head_dim / 16 * (Format::row_bytes / Format::steps)), tensor_(tensor), first_(warp * warp_tokens),
-          ring_(ring), waits_for_votes_(Votes::exist && tensor == tensor_v && skip_factor > 0.f), votes_(votes) {}
+        : params_(params), source_(source), offsets_(offsets), num_pages_(num_pages), row_bytes_(head_dim / 16 * step_bytes),
+          tensor_(tensor), first_(warp * warp_tokens), ring_(ring),
+          waits_for_votes_(Votes::exist && tensor == tensor_v && skip_factor > 0.f), votes_(votes) {}
 
     __device__ __forceinline__ void run(SplitSchedule<cluster_size> &schedule, int lane) {
         Stream stream(params_, schedule, first_, 1, tensor_ == tensor_v ? params_.page_table_v_offset : 0, offsets_);
@@ -114,9 +114,14 @@ class RowGather {
 #pragma unroll
             for (int first_chunk = 0; first_chunk < Format::row_bytes / 16; first_chunk += row_lanes) {
                 const int chunk = first_chunk + lane % row_lanes;
-                if (row < 32 && (all_live >> (row & 31) & 1u) != 0 && chunk * 16 < row_bytes_)
-                    copy_chunk<piece_bytes>(Format::Rows::chunk(box, in_box, chunk), from + chunk * 16,
-                                            (all_existing >> (row & 31) & 1u) != 0);
+                const bool exists = (all_existing >> (row & 31) & 1u) != 0;
+                if (row >= 32 || (all_live >> (row & 31) & 1u) == 0 || chunk * 16 >= row_bytes_)
+                    continue;
+                if constexpr (step_bytes % 16 != 0) /* a row may end within a chunk */
+                    ptx::copy_async_first<16>(Format::Rows::chunk(box, in_box, chunk), from + chunk * 16,
+                                              exists ? min(row_bytes_ - chunk * 16, 16) : 0);
+                else
+                    copy_chunk<piece_bytes>(Format::Rows::chunk(box, in_box, chunk), from + chunk * 16, exists);
             }
         }
     }

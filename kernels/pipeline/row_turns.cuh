@@ -93,10 +93,13 @@ class RowTurns {
             if constexpr (Format::scale_bytes > 0) {
                 const row_source &scales = is_of_k ? params_.k_scales : params_.v_scales;
                 const ScaleCopier<Format> copier{params_.query.head_dim / 16};
-                if (row.live())
-                    copier.copy(ring_.tile(tensor) + tile_tokens * Format::row_bytes, part_of_tensor * 32 + lane_,
-                                row_address(scales, exists ? page : 0, batch.kv_head, row.in_page), exists,
-                                !is_of_k && params_.v_scales_interleaved != 0);
+                const uint8_t *const from = row_address(scales, exists ? page : 0, batch.kv_head, row.in_page);
+                const uint32_t tile_scales = ring_.tile(tensor) + tile_tokens * Format::row_bytes;
+                if (row.live() && copier.are_whole())
+                    copier.copy_whole(tile_scales, part_of_tensor * 32 + lane_, from, exists);
+                else if (row.live())
+                    copier.copy_part(tile_scales, part_of_tensor * 32 + lane_, from, exists,
+                                     !is_of_k && params_.v_scales_interleaved != 0);
             }
             if (part_of_tensor == parts - 1)
                 ptx::mbarrier_arrive_after_copies(ring_.full_barrier(tensor));
@@ -108,7 +111,10 @@ class RowTurns {
      * sent: what it reads of registers stays occupied for some 100 clocks.
      */
     __device__ __forceinline__ void copy_rows(uint32_t boxes, int64_t row_of_lane) const {
-        const bool has_chunk = chunk_ * 16 < params_.query.head_dim / 16 * (Format::row_bytes / Format::steps);
+        constexpr int step_bytes = Format::row_bytes / Format::steps;
+        const int row_bytes = params_.query.head_dim / 16 * step_bytes;
+        const bool has_chunk = chunk_ * 16 < row_bytes;
+        const int chunk_bytes = step_bytes % 16 == 0 ? 16 : has_chunk ? min(row_bytes - chunk_ * 16, 16) : 0;
 #pragma unroll 1
         for (int first = 0; first < 32; first += tokens_at_once) {
             int64_t from[copies_at_once];
@@ -123,9 +129,13 @@ class RowTurns {
 #pragma unroll
             for (int i = 0; i < copies_at_once; ++i) {
                 const int further = i * rows_at_once; /* tokens; within an eight their lines are permuted, chunk by chunk */
-                ptx::copy_async<16>((to ^ further % 8 * 16) + further % tile::fragment_tokens * Rows::line_bytes +
-                                        further / tile::fragment_tokens * box_bytes,
-                                    reinterpret_cast<const void *>(from[i]), from[i] >= 0 && has_chunk);
+                const uint32_t place = (to ^ further % 8 * 16) + further % tile::fragment_tokens * Rows::line_bytes +
+                                       further / tile::fragment_tokens * box_bytes;
+                const void *const source = reinterpret_cast<const void *>(from[i]);
+                if constexpr (step_bytes % 16 != 0) /* a row may end within a chunk */
+                    ptx::copy_async_first<16>(place, source, from[i] >= 0 ? chunk_bytes : 0);
+                else
+                    ptx::copy_async<16>(place, source, from[i] >= 0 && has_chunk);
             }
         }
     }

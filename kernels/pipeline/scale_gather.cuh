@@ -16,26 +16,39 @@
 
 namespace pipeline {
 
-/* The scales of a token, wherever they lie. */
+/*
+ * The scales of a token, wherever they lie. Copies take words of 4 bytes, from multiples of as many, the last one in part; of interleaved ones a word is
+ * those of four tokens, however many there are.
+ */
 template <class Format>
 struct ScaleCopier {
     const int scale_bytes; /* that there are, of at most as many as the format has */
 
-    /* The scales of token `token` of the tile; zeros where it does not exist, and for dims that the rows have not. */
-    __device__ __forceinline__ void copy(uint32_t tile_scales, int token, const uint8_t *source, bool exists,
-                                         bool interleaved) const {
-        constexpr int bytes = Format::scale_bytes;
-        if (scale_bytes == bytes) {
-            ptx::copy_async<bytes>(tile_scales + token * bytes, source, exists);
-            return;
-        }
-        /* Interleaved, the four rows of a block follow each other without a gap, and its zeros come last. */
-        const int in_block = interleaved ? token % 4 : 0, block = tile_scales + (token - in_block) * bytes;
-        const int live = block + in_block * scale_bytes;
-        const int padding = block + (interleaved ? 3 * scale_bytes + in_block * (bytes - scale_bytes) : 0);
+    __device__ __forceinline__ bool are_whole() const { return scale_bytes == Format::scale_bytes; }
+
+    /* As many as the format has; zeros where the token does not exist. */
+    __device__ __forceinline__ void copy_whole(uint32_t tile_scales, int token, const uint8_t *source, bool exists) const {
+        ptx::copy_async<Format::scale_bytes>(tile_scales + token * Format::scale_bytes, source, exists);
+    }
+
+    /*
+     * Fewer, and zeros for dims that the rows have not. Interleaved, a block's words follow each other without a gap, its zeros come last, and of its
+     * four tokens each takes every fourth.
+     */
+    __device__ __forceinline__ void copy_part(uint32_t tile_scales, int token, const uint8_t *source, bool exists,
+                                              bool interleaved) const {
+        const int in_block = interleaved ? token % 4 : 0, step = interleaved ? 16 : 4;
+        const int first = in_block * 4;
+        uint32_t to = tile_scales + (token - in_block) * Format::scale_bytes + first;
+        const uint8_t *from = source - in_block * scale_bytes + first;
+        int left = exists ? (interleaved ? scale_bytes * 4 : scale_bytes) - first : 0;
 #pragma unroll
-        for (int byte = 0; byte < bytes; byte += 4)
-            ptx::copy_async<4>((byte < scale_bytes ? live : padding) + byte, source + byte, exists && byte < scale_bytes);
+        for (int i = 0; i < Format::scale_bytes / 4; ++i) {
+            ptx::copy_async_first<4>(to, from, min(max(left, 0), 4));
+            to += step;
+            from += step;
+            left -= step;
+        }
     }
 };
 
@@ -61,21 +74,36 @@ class ScaleGather {
         Batch batch = stream.next();
         while (!batch.end_of_work()) {
             const Batch upcoming = stream.next();
-            if constexpr (few_registers) {
-#pragma unroll 1
-                for (int tensor = tensor_k; tensor <= tensor_v; ++tensor)
-                    load_tile(batch, tensor == tensor_k ? params_.k_scales : params_.v_scales, static_cast<Tensor>(tensor), lane);
-            } else {
-                load_tile(batch, params_.k_scales, tensor_k, lane);
-                load_tile(batch, params_.v_scales, tensor_v, lane);
-            }
+            if (copier_.are_whole())
+                copy_tiles<true>(batch, lane);
+            else if constexpr (has_room)
+                copy_tiles<false>(batch, lane);
+            else
+                copy_parts(batch, lane);
             ring_.advance();
             batch = upcoming;
         }
     }
 
   private:
-    __device__ __forceinline__ void load_tile(const Batch &batch, const row_source &source, Tensor tensor, int lane) {
+    /* Registers for parts of all tokens at once: they take twice the instructions one after the other. */
+    static constexpr bool has_room = !few_registers && cluster_size < 8;
+
+    template <bool are_whole>
+    __device__ __forceinline__ void copy_tiles(const Batch &batch, int lane) {
+        if constexpr (few_registers) {
+#pragma unroll 1
+            for (int tensor = tensor_k; tensor <= tensor_v; ++tensor)
+                copy_tile<are_whole>(batch, tensor == tensor_k ? params_.k_scales : params_.v_scales, static_cast<Tensor>(tensor),
+                                     lane);
+        } else {
+            copy_tile<are_whole>(batch, params_.k_scales, tensor_k, lane);
+            copy_tile<are_whole>(batch, params_.v_scales, tensor_v, lane);
+        }
+    }
+
+    template <bool are_whole>
+    __device__ __forceinline__ void copy_tile(const Batch &batch, const row_source &source, Tensor tensor, int lane) {
         ring_.wait_empty(tensor);
         if (rarely(batch.has_newest))
             ptx::wait_for_preceding_kernel();
@@ -87,10 +115,43 @@ class ScaleGather {
             const int page = tensor == tensor_k ? row.page[tensor_k] : row.page[tensor_v];
             const bool exists = static_cast<uint32_t>(page) < static_cast<uint32_t>(params_.num_pages);
             const uint8_t *const from = row_address(source, exists ? page : 0, batch.kv_head, row.in_page);
-            copier_.copy(ring_.tile(tensor) + rows_bytes, first_ + i * 32 + lane, from, exists,
-                         tensor == tensor_v && params_.v_scales_interleaved);
+            const uint32_t tile_scales = ring_.tile(tensor) + rows_bytes;
+            if constexpr (are_whole)
+                copier_.copy_whole(tile_scales, first_ + i * 32 + lane, from, exists);
+            else
+                copier_.copy_part(tile_scales, first_ + i * 32 + lane, from, exists,
+                                  tensor == tensor_v && params_.v_scales_interleaved != 0);
         }
         ptx::mbarrier_arrive_after_copies(ring_.full_barrier(tensor));
+    }
+
+    /* Of both tensors, where scales are not whole: 32 tokens after the other by the same instructions, as there are no registers for more. */
+    __device__ __forceinline__ void copy_parts(const Batch &batch, int lane) {
+        constexpr int parts = Stream::tokens_per_lane;
+        if (rarely(batch.has_newest))
+            ptx::wait_for_preceding_kernel();
+#pragma unroll 1
+        for (int part = 0; part < 2 * parts; ++part) {
+            const bool is_of_k = part < parts, interleaved = !is_of_k && params_.v_scales_interleaved != 0;
+            const Tensor tensor = is_of_k ? tensor_k : tensor_v;
+            const int part_of_tensor = is_of_k ? part : part - parts;
+            const row_source &source = is_of_k ? params_.k_scales : params_.v_scales;
+            auto row = batch.rows[0];
+#pragma unroll
+            for (int i = 1; i < parts; ++i) {
+                if (i == part_of_tensor)
+                    row = batch.rows[i];
+            }
+            if (part_of_tensor == 0)
+                ring_.wait_empty(tensor);
+            const int page = is_of_k ? row.page[tensor_k] : row.page[tensor_v];
+            const bool exists = static_cast<uint32_t>(page) < static_cast<uint32_t>(params_.num_pages);
+            if (row.live())
+                copier_.copy_part(ring_.tile(tensor) + rows_bytes, first_ + part_of_tensor * 32 + lane,
+                                  row_address(source, exists ? page : 0, batch.kv_head, row.in_page), exists, interleaved);
+            if (part_of_tensor == parts - 1)
+                ptx::mbarrier_arrive_after_copies(ring_.full_barrier(tensor));
+        }
     }
 
     const gqa_decode_params &params_;

@@ -19,6 +19,17 @@ __device__ __forceinline__ void copy_async(uint32_t destination, const void *sou
                      : "memory");
 }
 
+/* Of as many `bytes` (as before) the first `live`, none to all, and zeros behind them. */
+template <int bytes>
+__device__ __forceinline__ void copy_async_first(uint32_t destination, const void *source, int live) {
+    static_assert(bytes == 4 || bytes == 8 || bytes == 16, "sizes of cp.async");
+    if constexpr (bytes == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination), "l"(source), "r"(live) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(destination), "l"(source), "n"(bytes), "r"(live)
+                     : "memory");
+}
+
 /* Arrives on the barrier once all copies that this thread has begun are in shared memory. */
 __device__ __forceinline__ void mbarrier_arrive_after_copies(uint32_t barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
