@@ -328,8 +328,8 @@ typedef struct libdecode_problem {
     int32_t batch_size;          /* requests; 0: nothing is launched */
     int32_t num_qo_heads;
     int32_t num_kv_heads; /* divides num_qo_heads; MLA_DECODE: 1, and by default */
-    /* a multiple of 16 up to 512; with NVFP4 KV of 64, and kernels exist up to 256, as with e5m2. MLA_DECODE: 576 or 320, and
-     * with sparse_top_k also 512, whose rows have nothing but V */
+    /* a multiple of 16 up to 512; kernels exist up to 256 with NVFP4 and e5m2 KV. NVFP4 with FEATURE_ROPE: a multiple of 64.
+     * MLA_DECODE: 576 or 320, and with sparse_top_k also 512, whose rows have nothing but V */
     int32_t head_dim;
     int32_t page_size;   /* KV tokens a page: 1 to 1024; powers of two from 16 on are copied whole, others row by row */
     int32_t q_len;       /* query tokens a request; default 1, and kernels exist up to 1024 */
@@ -353,16 +353,16 @@ typedef struct libdecode_problem {
     int64_t lse_token_stride, lse_head_stride;     /* default [tokens, num_qo_heads] */
     /*
      * Default: kv_layout, dense over the strides inside; in elements. Multiples of 16 bytes; of BATCH_DECODE also any others, but not
-     * with nvfp4. Kernels of their own serve those, bf16, fp16 and e4m3 of head_dim up to 256, and copy rows in pieces of as many bytes
-     * as strides allow: the fewer, the slower.
+     * with nvfp4, whose rows of a head_dim that is no multiple of 32 need a gap behind them. Kernels of their own serve those, bf16, fp16
+     * and e4m3 of head_dim up to 256, and copy rows in pieces of as many bytes as strides allow: the fewer, the slower.
      */
     int64_t k_page_stride, k_head_stride, k_token_stride;
     int64_t v_page_stride, v_head_stride, v_token_stride; /* default: as K's */
-    /* NVFP4 scales; default as kv_layout, dense. Multiples of the largest power of two that divides head_dim / 16, at most 16:
-     * of 4 scales (which are bytes) for head_dim 64 and 192, of 8 for 128, of 16 for 256 */
+    /* NVFP4 scales; default as kv_layout, dense. Multiples of 8 scales (which are bytes) for head_dim 128, of 16 for 256, of 4 for all
+     * others, of which those of a head_dim that is no multiple of 64 need a gap behind them: 5 of 80 lie 8 apart, say */
     int64_t k_sf_page_stride, k_sf_head_stride, k_sf_token_stride;
-    /* likewise; default: as K's; V_INTERLEAVE4: the token stride is head_dim / 16, the head stride at least page_size times that,
-     * which in NHD is the default */
+    /* likewise; default: as K's; V_INTERLEAVE4: the token stride is head_dim / 16, by default, the head stride at least page_size times
+     * that, which in NHD is the default, and those of heads and pages are multiples of 4 */
     int64_t v_sf_page_stride, v_sf_head_stride, v_sf_token_stride;
     /* width of a row; default: max_seq_len / page_size rounded up (one of the two must be given); no default with a head
      * stride or a V offset */

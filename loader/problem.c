@@ -63,11 +63,6 @@ static libdecode_status check_dtypes(libdecode_problem *given) {
             "problem.kv_dtype is %s with op mla_decode: bf16, fp16 and e4m3 are accepted, and nvfp4 with kv_row_format 2 "
             "(NVFP4_352)",
             dtype_name(given->kv_dtype));
-    REQUIRE(
-        given->kv_dtype != LIBDECODE_DTYPE_NVFP4 || given->head_dim % 64 == 0,
-        "problem.head_dim is %d with kv_dtype nvfp4: it must be a multiple of 64, so that the scales of a token are whole words "
-        "of 4 bytes",
-        given->head_dim);
     return LIBDECODE_OK;
 }
 
@@ -123,6 +118,9 @@ static libdecode_status check_rope(const char *name, float missing, float *value
     return LIBDECODE_OK;
 }
 
+/* Kernels load both halves of such a row in 16 bytes, 32 elements, each. */
+enum { NVFP4_ROPE_DIMS = 64 };
+
 /* Of features that say more of another one. */
 static libdecode_status check_companions(const libdecode_problem *given) {
     static const struct {
@@ -164,6 +162,10 @@ static libdecode_status check_features(libdecode_problem *given) {
             "problem.logits_soft_cap is %g with LIBDECODE_FEATURE_SOFT_CAP: it must be finite and more than 0",
             (double)given->logits_soft_cap);
     if (given->features & LIBDECODE_FEATURE_ROPE) {
+        REQUIRE(given->kv_dtype != LIBDECODE_DTYPE_NVFP4 || given->head_dim % NVFP4_ROPE_DIMS == 0,
+                "problem.features has LIBDECODE_FEATURE_ROPE with kv_dtype nvfp4 and head_dim %d: there it must be a multiple of "
+                "%d, so that both halves of a row are whole 16 bytes; or leave the feature out and rotate query and K before",
+                given->head_dim, NVFP4_ROPE_DIMS);
         FORWARD(check_rope("rope_scale", 1.0f, &given->rope_scale));
         FORWARD(check_rope("rope_theta", 10000.0f, &given->rope_theta));
     }
@@ -215,9 +217,8 @@ static libdecode_status check_layouts(const libdecode_problem *given) {
         (given->features & LIBDECODE_FEATURE_KV_OFFSETS) == 0 || given->kv_dtype != LIBDECODE_DTYPE_NVFP4,
         "problem.features has LIBDECODE_FEATURE_KV_OFFSETS with kv_dtype nvfp4: they do not say where scales are, leave it out");
     const char *size = problem_is_contiguous(given) ? "kv_capacity_tokens" : "page_size";
-    REQUIRE(given->v_sf_layout != LIBDECODE_SF_V_INTERLEAVE4 || (given->page_size % 4 == 0 && given->head_dim % 64 == 0),
-            "problem.v_sf_layout is 1 (V_INTERLEAVE4) with %s %d and head_dim %d: %s must be a multiple of 4 and head_dim of 64",
-            size, given->page_size, given->head_dim, size);
+    REQUIRE(given->v_sf_layout != LIBDECODE_SF_V_INTERLEAVE4 || given->page_size % 4 == 0,
+            "problem.v_sf_layout is 1 (V_INTERLEAVE4) with %s %d: it must be a multiple of 4", size, given->page_size);
     return LIBDECODE_OK;
 }
 
@@ -228,12 +229,16 @@ struct alignment {
     int elements, bytes;
 };
 static const struct alignment not_aligned = {1, 0};
-/* Kernels copy the scales of a token in units as large as divide them, at most 16 bytes. */
+enum { WORD_BYTES = 4 }; /* the least that an asynchronous copy takes */
+/* Kernels copy the scales of a token in units as large as divide them, 4 to 16 bytes; of no whole number of words the last one in part. */
 static struct alignment scale_alignment(int32_t head_dim) {
     int row = head_dim / 16, unit = row & -row;
     unit = unit < ROW_ALIGNMENT_BYTES ? unit : ROW_ALIGNMENT_BYTES;
+    unit = unit < WORD_BYTES ? WORD_BYTES : unit;
     return (struct alignment){unit, unit};
 }
+/* A word of those is of four tokens, however many a token has. */
+static const struct alignment interleaved_scale_alignment = {WORD_BYTES, WORD_BYTES};
 /* A block of 16 with a scale of its own: rows of the result are stored in small pieces, not copied. */
 static const struct alignment nvfp4_out_alignment = {16, 8};
 
@@ -322,6 +327,7 @@ static libdecode_status check_kv_scales(libdecode_problem *given) {
     int64_t row = given->head_dim / 16, block = row * given->page_size;
     struct alignment alignment = scale_alignment(given->head_dim);
     bool interleaved = given->v_sf_layout == LIBDECODE_SF_V_INTERLEAVE4;
+    struct alignment v_alignment = interleaved && row % WORD_BYTES != 0 ? not_aligned : alignment;
     FORWARD(check_kv_strides(given, given->kv_layout, &k_names, row, alignment, &given->k_sf_page_stride,
                              &given->k_sf_head_stride, &given->k_sf_token_stride));
     /* Interleaving mixes the tokens of a page and head, so their scales are one block. K's token stride does not fit that, nor
@@ -333,7 +339,7 @@ static libdecode_status check_kv_scales(libdecode_problem *given) {
     default_to(&given->v_sf_page_stride, given->k_sf_page_stride);
     default_to(&given->v_sf_head_stride, given->k_sf_head_stride);
     default_to(&given->v_sf_token_stride, given->k_sf_token_stride);
-    FORWARD(check_kv_strides(given, interleaved ? LIBDECODE_KV_HND : given->kv_layout, &v_names, row, alignment,
+    FORWARD(check_kv_strides(given, interleaved ? LIBDECODE_KV_HND : given->kv_layout, &v_names, row, v_alignment,
                              &given->v_sf_page_stride, &given->v_sf_head_stride, &given->v_sf_token_stride));
     REQUIRE(!interleaved || given->v_sf_token_stride == row,
             "problem.v_sf_token_stride is %lld with v_sf_layout V_INTERLEAVE4: it must be dense, head_dim / 16 = %lld",
@@ -342,7 +348,10 @@ static libdecode_status check_kv_scales(libdecode_problem *given) {
             "problem.v_sf_head_stride is %lld (0 takes k_sf_head_stride in HND) with v_sf_layout V_INTERLEAVE4: a page and head "
             "is one block of page_size * head_dim / 16 scales, so it must be %lld or more",
             (long long)given->v_sf_head_stride, (long long)block);
-    return LIBDECODE_OK;
+    if (!interleaved)
+        return LIBDECODE_OK;
+    FORWARD(check_stride(v_names.head, given->num_kv_heads, block, interleaved_scale_alignment, &given->v_sf_head_stride));
+    return check_stride(v_names.page, 1, block, interleaved_scale_alignment, &given->v_sf_page_stride);
 }
 
 /* Steps of one stride and of the other that lie less than a row apart, so that two rows share elements. Both are checked strides. */

@@ -41,6 +41,8 @@ static const struct {
     {"rope_theta", "--rope-theta"},
     {"sparse_top_k", "--sparse-top-k"},
     {"kv_row_format", "--kv-row"},
+    {"k_token_stride", "k_token_stride (--row-gap)"},
+    {"k_head_stride", "k_head_stride (--row-gap)"},
     {"op mla_decode", "--mla"},
     {"LIBDECODE_FEATURE_WINDOW", "--window"},
     {"LIBDECODE_FEATURE_SINKS", "--sinks"},

@@ -166,6 +166,9 @@ static bool read_shape(const char *command, const struct problem_args *args, lib
     }
     *(problem->kv_layout == LIBDECODE_KV_HND ? &problem->k_token_stride : &problem->k_head_stride) =
         args->row_gap > 0 ? problem->head_dim + args->row_gap : 0;
+    const bool has_scale_gap = problem->kv_dtype == LIBDECODE_DTYPE_NVFP4 && !args->mla && problem->head_dim % 64 != 0;
+    *(problem->kv_layout == LIBDECODE_KV_HND ? &problem->k_sf_token_stride : &problem->k_sf_head_stride) =
+        has_scale_gap ? (problem->head_dim / 16 + 3) / 4 * 4 : 0; /* no whole number of words */
     problem->features |= args->query_offsets ? LIBDECODE_FEATURE_QUERY_OFFSETS : 0u;
     problem->features |= args->kv_offsets ? LIBDECODE_FEATURE_KV_OFFSETS : 0u;
     problem->features |= args->sinks ? LIBDECODE_FEATURE_SINKS : 0u;

@@ -33,6 +33,7 @@ V_TABLE = {"page_table_v_offset": 4096, "page_table_request_stride": 8192}
 PER_HEAD = {"seq_lens_request_stride": 8, "seq_lens_head_stride": 1, "page_table_head_stride": 4096,
             "page_table_request_stride": 8 * 4096}
 CONTIGUOUS = {"features": abi.FEATURE_CONTIGUOUS_KV, "kv_capacity_tokens": 4096, "page_size": 0, "page_table_request_stride": 0}
+APART = {"k_token_stride": 128}  # and scales of NVFP4 8
 NARROW = {"head_dim": [64, 128, 192, 256], "page_size": [1, 16, 24]}
 ODD = {"k_token_stride": 259}
 MLA = {"op": abi.OP_MLA_DECODE, "num_kv_heads": 1, "num_qo_heads": 128, "head_dim": 576, "page_size": 64}
@@ -79,7 +80,8 @@ ROWS = [
     ("result bf16, fp16", {"out_dtype": [abi.DTYPE_BF16, abi.DTYPE_FP16]}),
     ("result e4m3", {"out_dtype": abi.DTYPE_E4M3}),
     ("result nvfp4", {"out_dtype": abi.DTYPE_NVFP4}),
-    ("head_dim 16 to 48, 80, 96, 112", {"head_dim": [16, 32, 48, 80, 96, 112]}),
+    ("head_dim 16 to 48, 80, 96, 112, rows 128 elements apart", {**APART, "head_dim": [16, 32, 48, 80, 96, 112]}),
+    ("FEATURE_ROPE, head_dim 80, 96, 112, rows 128 elements apart", {**APART, "features": abi.FEATURE_ROPE, "head_dim": [80, 96, 112]}),
     ("head_dim 64, 128, 192, 256", {"head_dim": [64, 128, 192, 256]}),
     ("head_dim 512", {"head_dim": 512}),
     ("pages of 16 to 1024, powers of two", {"page_size": [16, 32, 64, 128, 256, 512, 1024]}),
@@ -133,7 +135,8 @@ class Oracle:
         answers = {}
         for gpu in GPUS:
             for query_dtype in query_dtypes:
-                for fields in alternatives({"kv_dtype": kv_dtype, "query_dtype": query_dtype, "out_dtype": abi.DTYPE_BF16, **PLAIN, **asked}):
+                gaps = {"k_sf_token_stride": 8} if kv_dtype == abi.DTYPE_NVFP4 and APART.items() <= asked.items() else {}
+                for fields in alternatives({"kv_dtype": kv_dtype, "query_dtype": query_dtype, "out_dtype": abi.DTYPE_BF16, **PLAIN, **asked, **gaps}):
                     answers.setdefault(self.answer(gpu, abi.Problem(**fields)), set()).add(gpu)
         return answers
 

@@ -36,7 +36,7 @@ DTYPES = [(query, kv, out) for kv in NAMES for query in NAMES for out in NAMES
           if query != DTYPE_NVFP4 and (kv not in (DTYPE_BF16, DTYPE_FP16) or query == kv)
           and (out != DTYPE_E4M3 or DTYPE_E4M3 in (query, kv)) and (out != DTYPE_NVFP4 or query == DTYPE_E4M3)]
 HEAD_DIMS = [64, 80, 96, 112, 128, 128, 128, 192, 256, 512]
-NVFP4_HEAD_DIMS = [64, 128, 128, 192, 256]
+NVFP4_HEAD_DIMS = [32, 64, 80, 96, 112, 128, 128, 160, 192, 256]
 PAGE_SIZES = [1, 2, 4, 8, 16, 16, 16, 32, 64, 64, 128, 256, 512, 1024]
 POISON_ID = 2**31 - 1
 ROUNDING_SLACK = 1e-6  # float64 against float64: far below a unit in the last place, far above 2^-53
@@ -119,7 +119,10 @@ class Pool:
         """(rows, scales, strides of the scales) as the case says. V's scales are interleaved by four tokens where asked; others
         get 16 bytes a token where 16-byte steps would not lead to them otherwise."""
         nhd = self.case.kv_layout == KV_NHD
-        rows = (self.raw.transpose(1, 2).contiguous() if nhd else self.raw).to(device)
+        raw = self.raw
+        if self.sf is not None and raw.shape[-1] % 16:  # rows begin at multiples of 16 bytes
+            raw = torch.nn.functional.pad(raw, (0, -raw.shape[-1] % 16), value=0x55)
+        rows = (raw.transpose(1, 2).contiguous() if nhd else raw).to(device)
         if self.sf is None:
             return rows, None, (0, 0, 0)
         pages, heads, tokens, blocks = self.sf.shape
@@ -127,7 +130,9 @@ class Pool:
             sf = self.sf.view(pages, heads, tokens // 4, 4, blocks).transpose(-1, -2).contiguous()
             return rows, sf.to(device), (heads * tokens * blocks, tokens * blocks, blocks)
         sf = self.sf
-        if (heads if nhd else tokens) * blocks % 16:
+        if blocks % 4:  # no whole number of words
+            sf = torch.nn.functional.pad(sf, (0, -blocks % 4), value=0x7F)
+        elif (heads if nhd else tokens) * blocks % 16:
             sf = torch.nn.functional.pad(sf, (0, 16 - blocks), value=0x7F)
         sf = sf.transpose(1, 2).contiguous() if nhd else sf
         page, first, second, _ = sf.stride()
@@ -409,6 +414,8 @@ def run_case(runner, case):
         num_pages=page_count, out_head_stride=out_stride, logits_soft_cap=case.soft_cap,
         rope_scale=case.rope[0] if case.rope else 0.0, rope_theta=case.rope[1] if case.rope else 0.0,
         page_table_request_stride=table.stride(0), page_table_v_offset=table.stride(1) if case.own_v_pages else 0)
+    if case.dtypes[1] == DTYPE_NVFP4:  # the inner one; V's is as K's
+        setattr(problem, "k_head_stride" if case.kv_layout == KV_NHD else "k_token_stride", -(-case.head_dim // 32) * 32)
     problem.k_sf_page_stride, problem.k_sf_head_stride, problem.k_sf_token_stride = k_sf_strides
     problem.v_sf_page_stride, problem.v_sf_head_stride, problem.v_sf_token_stride = v_sf_strides
 
@@ -488,7 +495,8 @@ def random_cases(count):
         q_len = (1, 3, 1, 6, 35)[index % 5]
         ragged = q_len > 1 and random.random() < 0.4
         q_lens = [random.randrange(0, q_len + 1) for _ in lengths[1:]] + [q_len] if ragged else [q_len] * len(lengths)
-        can_interleave = dtypes[1] == DTYPE_NVFP4 and page_size % 4 == 0 and head_dim % 64 == 0
+        can_interleave = dtypes[1] == DTYPE_NVFP4 and page_size % 4 == 0
+        can_rotate = dtypes[1] != DTYPE_NVFP4 or head_dim % 64 == 0
         yield Case(
             dtypes=dtypes, heads=(kv_heads * group, kv_heads), head_dim=head_dim, page_size=page_size,
             kv_layout=random.randrange(2), seq_lens=lengths, q_lens=q_lens, ragged=ragged,
@@ -499,7 +507,7 @@ def random_cases(count):
             out_sf_scale=random.choice([1.0, 37.5, 2000.0]) if dtypes[2] == DTYPE_NVFP4 else 1.0,
             soft_cap=random.choice([0.0, 0.0, 0.5, 30.0]), alibi=(alibi := random.random() < 0.3), natural_lse=random.random() < 0.3,
             flash_lse=random.random() < 0.3, from_zero=alibi and random.random() < 0.5,
-            rope=random.choice([None, None, (0.0, 0.0), (4.0, 500000.0)]))
+            rope=random.choice([None, None, (0.0, 0.0), (4.0, 500000.0)] if can_rotate else [None]))
 
 
 def placed_cases(count):

@@ -19,6 +19,14 @@ except ImportError:
 LENS = [5, 70, 33, 16, 0]
 
 
+def apart(bits, width, kv_layout="HND"):
+    """[pages, heads, tokens, ...] with rows of `width` bytes, in the order of a layout."""
+    bits = bits.swapaxes(1, 2) if kv_layout == "NHD" else bits
+    padded = np.full((*bits.shape[:3], width), 0x7f, np.uint8)
+    padded[..., : bits.shape[3]] = bits
+    return padded[..., : bits.shape[3]]
+
+
 def carried(bits, dtype):
     return bits if dtype == "fp16" else typed(bits, dtype)
 
@@ -185,6 +193,26 @@ class DecodeTest(unittest.TestCase):
                     scales = (cache.k_scales, v_scales) if pair else np.stack([cache.k_scales, v_scales], 1)
                     name = "kv_cache_sf" if pair else "kv_block_scales"
                     self.run_both(cache, "bf16", kv_cache=(cache.k_bits, cache.v_bits), v_sf_layout=layout, **{name: scales})
+
+    def test_nvfp4_kv_of_any_number_of_blocks(self):
+        for head_dim, layout, kv_layout in ((80, "linear", "HND"), (96, "v_interleave4", "NHD"), (112, "v_interleave4", "HND")):
+            with self.subTest(head_dim=head_dim):
+                cache = Cache("nvfp4", LENS, head_dim=head_dim)
+                is_interleaved = layout == "v_interleave4"
+                rows, (k_scales, v_scales) = ([apart(bits, width, kv_layout) for bits in pair] for pair, width in (
+                    ((cache.k_bits, cache.v_bits), 64), ((cache.k_scales, cache.v_scales), 8)))
+                if is_interleaved:
+                    v_scales = interleaved(cache.v_scales)
+                    v_scales = np.ascontiguousarray(v_scales.swapaxes(1, 2)) if kv_layout == "NHD" else v_scales
+                scales = k_scales, v_scales
+                self.run_both(cache, "bf16", kv_cache=tuple(rows), kv_cache_sf=scales, v_sf_layout=layout, kv_layout=kv_layout)
+        cache = Cache("nvfp4", LENS, head_dim=80)
+        with self.assertRaisesRegex(libdecode.InvalidArgumentError, "k_token_stride is 80 elements: it must be a multiple of 32"):
+            self.run_both(cache, "bf16", kv_cache=(cache.k_bits, cache.v_bits), kv_cache_sf=(cache.k_scales, cache.v_scales),
+                          v_sf_layout="linear")
+        with self.assertRaisesRegex(libdecode.InvalidArgumentError, "k_sf_token_stride is 5 elements: it must be a multiple of 4"):
+            self.run_both(cache, "bf16", kv_cache=tuple(apart(bits, 64) for bits in (cache.k_bits, cache.v_bits)),
+                          kv_cache_sf=(cache.k_scales, cache.v_scales), v_sf_layout="linear")
 
     def test_nvfp4_kv_in_nhd(self):
         for heads in (1, 2, 16):  # of pages of 16 tokens

@@ -178,6 +178,7 @@ static void scales_lie_linear_or_interleaved_by_four_tokens(void **state) {
     assert_int_equal(step, 1);
     /* head_dim 128: 8 blocks. Token 6 lies in the second group of four, (6/4)*4*8 + 6%4. */
     assert_int_equal(nvfp4_scale_offset(LIBDECODE_SF_V_INTERLEAVE4, 8, 6, 128, &step), 34);
+    assert_int_equal(nvfp4_scale_offset(LIBDECODE_SF_V_INTERLEAVE4, 5, 6, 80, &step), 22);
     assert_int_equal(step, 4);
 }
 

@@ -82,9 +82,10 @@ static void narrow_rows_are_told_and_copied_line_by_line_where_the_last_is_not_w
         uint64_t first_dim;
     } cases[] = {{LIBDECODE_DTYPE_BF16, 80, 2, 80},   {LIBDECODE_DTYPE_BF16, 192, 1, 64},  {LIBDECODE_DTYPE_E4M3, 80, 1, 80},
                  {LIBDECODE_DTYPE_E4M3, 192, 2, 192}, {LIBDECODE_DTYPE_NVFP4, 192, 1, 96}, {LIBDECODE_DTYPE_BF16, 128, 1, 64},
-                 {LIBDECODE_DTYPE_BF16, 464, 8, 464}};
+                 {LIBDECODE_DTYPE_NVFP4, 96, 1, 48},  {LIBDECODE_DTYPE_NVFP4, 160, 1, 80}, {LIBDECODE_DTYPE_BF16, 464, 8, 464}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         libdecode_problem problem = problem_for(cases[i].dtype, cases[i].head_dim, 16);
+        problem.k_sf_token_stride = cases[i].dtype == LIBDECODE_DTYPE_NVFP4 ? 16 : 0;
         struct libdecode_launch_contract contract =
             contract_for((uint32_t)cases[i].dtype, kernel_head_dim(cases[i].head_dim), 16);
         const struct gqa_decode_params *params = fill(&problem, &contract);
@@ -230,6 +231,7 @@ static void scales_are_blocks_only_where_one_copy_of_16_bytes_finds_those_of_tok
         {128, LIBDECODE_KV_NHD, 0, 0, 0, 0},
         {64, LIBDECODE_KV_HND, 0, 0, 0, 1},
         {192, LIBDECODE_KV_HND, 0, 0, 0, 0}, /* runs on 256, which has 16 scales */
+        {96, LIBDECODE_KV_HND, 0, 0, 8, 0},
         {128, LIBDECODE_KV_HND, 144, 0, 0, 1},
         {128, LIBDECODE_KV_HND, 136, 0, 0, 0},
         {128, LIBDECODE_KV_HND, 0, 8 * 128 + 16, 0, 1},

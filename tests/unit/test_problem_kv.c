@@ -42,20 +42,57 @@ static void nvfp4_scales_have_strides_of_their_own(void **state) {
     problem.v_sf_layout = LIBDECODE_SF_LINEAR;
     problem.page_size = 7;
     (void)expect_accepted(&problem);
-    static const int32_t narrow[] = {16, 32, 48, 80, 96, 112, 144, 160, 480};
-    for (size_t i = 0; i < sizeof narrow / sizeof narrow[0]; i++) {
-        problem.head_dim = narrow[i];
-        expect_refused(&problem, "with kv_dtype nvfp4: it must be a multiple of 64", "whole words of 4 bytes");
+}
+
+/* Whole blocks of 16, and rows at multiples of 16 bytes: 80 elements, which are 40 bytes, are followed by a gap. */
+static void nvfp4_rows_are_any_number_of_blocks(void **state) {
+    (void)state;
+    for (int32_t head_dim = 16; head_dim <= 512; head_dim += 16) {
+        libdecode_problem problem = llama3_8b();
+        problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+        problem.head_dim = head_dim;
+        if (head_dim % 32 != 0)
+            expect_refused(&problem, "problem.k_token_stride is ", "multiple of 32 elements, which are 16 bytes");
+        problem.k_token_stride = (head_dim + 31) / 32 * 32;
+        problem.k_sf_token_stride = head_dim % 64 == 0 ? 0 : 32;
+        const struct problem checked = expect_accepted(&problem);
+        assert_int_equal(checked.kv_token_bytes, 2 * (head_dim / 2 + head_dim / 16));
+        assert_int_equal(checked.given.v_sf_head_stride, 16 * checked.given.k_sf_token_stride);
+    }
+    libdecode_problem problem = llama3_8b();
+    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    problem.head_dim = 88;
+    expect_refused(&problem, "problem.head_dim is 88", "multiples of 16 from 16 to 512");
+}
+
+/* Both halves of a row are loaded in 16 bytes, 32 elements, each. */
+static void rope_takes_nvfp4_rows_of_multiples_of_64(void **state) {
+    (void)state;
+    for (int32_t head_dim = 16; head_dim <= 256; head_dim += 16) {
+        libdecode_problem problem = llama3_8b();
+        problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+        problem.head_dim = head_dim;
+        problem.k_token_stride = 256;
+        problem.k_sf_token_stride = 16;
+        problem.features = LIBDECODE_FEATURE_ROPE;
+        if (head_dim % 64 == 0)
+            (void)expect_accepted(&problem);
+        else
+            expect_refused(&problem, "LIBDECODE_FEATURE_ROPE with kv_dtype nvfp4 and head_dim ", "multiple of 64");
+        problem.kv_dtype = LIBDECODE_DTYPE_BF16;
+        problem.k_sf_token_stride = 0;
+        (void)expect_accepted(&problem);
     }
 }
 
-/* Kernels copy the scales of a token in units of a power of two that divides them. */
+/* Kernels copy the scales of a token in units of a power of two that divides them, 4 bytes at least. */
 static void nvfp4_scales_lie_at_multiples_of_what_a_copy_takes(void **state) {
     (void)state;
     static const struct {
         int32_t head_dim;
         int64_t unit;
-    } cases[] = {{64, 4}, {128, 8}, {192, 4}, {256, 16}, {320, 4}, {384, 8}, {448, 4}, {512, 16}};
+    } cases[] = {{64, 4},   {128, 8}, {192, 4}, {256, 16}, {320, 4}, {384, 8}, {448, 4},
+                 {512, 16}, {16, 4},  {80, 4},  {96, 4},   {112, 4}, {240, 4}, {480, 4}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         libdecode_problem problem = llama3_8b();
         char of_unit[64];
@@ -63,6 +100,7 @@ static void nvfp4_scales_lie_at_multiples_of_what_a_copy_takes(void **state) {
                        (int)cases[i].unit);
         problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
         problem.head_dim = cases[i].head_dim;
+        problem.k_token_stride = 512;
         for (int step = 1; step <= 2; step++) {
             const int64_t extra = cases[i].unit / step;
             problem.k_sf_page_stride = problem.v_sf_page_stride = 16384 + extra;
@@ -82,6 +120,34 @@ static void nvfp4_scales_lie_at_multiples_of_what_a_copy_takes(void **state) {
                 expect_refused(&one, names[at], of_unit);
             }
         }
+    }
+}
+
+/* Of 80 dims a token has five scales, no whole number of words: dense they are refused, but for V's where four tokens are a word. */
+static void nvfp4_scales_that_are_no_whole_words_need_a_gap(void **state) {
+    (void)state;
+    static const int32_t head_dims[] = {16, 32, 48, 80, 96, 112, 144, 160, 176, 208, 224, 240};
+    for (size_t i = 0; i < sizeof head_dims / sizeof head_dims[0]; i++) {
+        libdecode_problem problem = llama3_8b();
+        problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+        problem.head_dim = head_dims[i];
+        problem.k_token_stride = 256;
+        expect_refused(&problem, "problem.k_sf_token_stride is ", "multiple of 4 elements, which are 4 bytes");
+        problem.kv_layout = LIBDECODE_KV_NHD;
+        problem.k_token_stride = 0, problem.k_head_stride = 256;
+        expect_refused(&problem, "problem.k_sf_head_stride is ", "multiple of 4 elements, which are 4 bytes");
+        problem.kv_layout = LIBDECODE_KV_HND;
+        problem.k_token_stride = 256, problem.k_head_stride = 0;
+        problem.k_sf_token_stride = 16;
+        assert_int_equal(expect_accepted(&problem).given.v_sf_token_stride, 16);
+        problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
+        assert_int_equal(expect_accepted(&problem).given.v_sf_token_stride, head_dims[i] / 16);
+        problem.v_sf_head_stride = 1026;
+        expect_refused(&problem, "problem.v_sf_head_stride is 1026 elements", "multiple of 4 elements, which are 4 bytes");
+        problem.v_sf_head_stride = 0, problem.v_sf_page_stride = 16382;
+        expect_refused(&problem, "problem.v_sf_page_stride is 16382 elements", "multiple of 4 elements, which are 4 bytes");
+        problem.v_sf_page_stride = 0, problem.v_sf_token_stride = 36;
+        expect_refused(&problem, "problem.v_sf_token_stride is 36", "dense");
     }
 }
 
@@ -334,7 +400,10 @@ static void scales_of_v_have_the_token_stride_of_those_of_k(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nvfp4_scales_have_strides_of_their_own),
+        cmocka_unit_test(nvfp4_rows_are_any_number_of_blocks),
+        cmocka_unit_test(rope_takes_nvfp4_rows_of_multiples_of_64),
         cmocka_unit_test(nvfp4_scales_lie_at_multiples_of_what_a_copy_takes),
+        cmocka_unit_test(nvfp4_scales_that_are_no_whole_words_need_a_gap),
         cmocka_unit_test(dense_nvfp4_scales_are_always_accepted),
         cmocka_unit_test(nvfp4_results_are_aligned_to_a_block_and_others_to_16_bytes),
         cmocka_unit_test(pages_may_have_any_size),

@@ -12,33 +12,43 @@ static void scene_of_single_rows(int32_t tokens, int32_t head_dim) {
     memset(scene.query, 0, sizeof scene.query);
 }
 
-static void nvfp4_rows_are_codes_times_scales_in_both_layouts(void **state) {
-    enum { DIM = 64, BLOCKS = DIM / 16 };
-    _Alignas(16) uint8_t codes[PAGE * DIM / 2], scales[PAGE * BLOCKS], k_scales[PAGE * BLOCKS] = {0};
-    (void)state;
-    for (int32_t layout = LIBDECODE_SF_LINEAR; layout <= LIBDECODE_SF_V_INTERLEAVE4; layout++) {
-        scene_of_single_rows(PAGE, DIM);
-        scene.problem.query_dtype = LIBDECODE_DTYPE_E4M3;
-        scene.problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
-        scene.problem.out_dtype = LIBDECODE_DTYPE_FP16; /* holds every code * scale below exactly */
-        scene.problem.v_sf_layout = (libdecode_sf_layout)layout;
-        for (size_t byte = 0; byte < sizeof codes; byte++)
-            codes[byte] = (uint8_t)(byte * 37 + 11);
-        for (size_t byte = 0; byte < sizeof scales; byte++)
-            scales[byte] = (uint8_t)(0x28 + byte); /* 16 scales from 2^-2 on, all different */
-        scene.tensors.k_cache = scene.tensors.v_cache = codes;
-        scene.tensors.k_sf = k_scales;
-        scene.tensors.v_sf = scales;
-        run();
-        for (int32_t token = 0; token < PAGE; token++) {
-            for (int32_t d = 0; d < DIM; d++) {
-                uint8_t code = codes[token * DIM / 2 + d / 2] >> (d % 2 * 4) & 15;
-                int32_t where = layout == LIBDECODE_SF_LINEAR ? token * BLOCKS + d / 16 : d / 16 * 4 + token;
-                double expected = e2m1_decode(code) * e4m3_decode(scales[where]);
-                assert_true(fp16_decode(scene.out[token * DIM + d]) == expected);
-            }
-            assert_true(scene.lse[token] == 0);
+/* A row, and the scales of a page from 2^-2 on, which are all different. Rows of 48 and 80 elements begin at multiples of 16 bytes. */
+static void check_nvfp4_rows(int32_t head_dim, libdecode_sf_layout layout) {
+    enum { MAX_DIM = 80 };
+    _Alignas(16) uint8_t codes[PAGE * MAX_DIM], scales[PAGE * 8], k_scales[PAGE * 8] = {0};
+    const int32_t blocks = (head_dim / 16 + 3) / 4 * 4, row = (head_dim + 31) / 32 * 32; /* with gaps */
+    scene_of_single_rows(PAGE, head_dim);
+    scene.problem.query_dtype = LIBDECODE_DTYPE_E4M3;
+    scene.problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    scene.problem.out_dtype = LIBDECODE_DTYPE_FP16; /* holds every code * scale below exactly */
+    scene.problem.v_sf_layout = layout;
+    scene.problem.k_token_stride = row;
+    scene.problem.k_sf_token_stride = blocks;
+    for (size_t byte = 0; byte < sizeof codes; byte++)
+        codes[byte] = (uint8_t)(byte * 37 + 11);
+    for (size_t byte = 0; byte < sizeof scales; byte++)
+        scales[byte] = (uint8_t)(0x28 + byte);
+    scene.tensors.k_cache = scene.tensors.v_cache = codes;
+    scene.tensors.k_sf = k_scales;
+    scene.tensors.v_sf = scales;
+    run();
+    for (int32_t token = 0; token < PAGE; token++) {
+        for (int32_t d = 0; d < head_dim; d++) {
+            uint8_t code = codes[token * row / 2 + d / 2] >> (d % 2 * 4) & 15;
+            int32_t where = layout == LIBDECODE_SF_LINEAR ? token * blocks + d / 16 : d / 16 * 4 + token;
+            double expected = e2m1_decode(code) * e4m3_decode(scales[where]);
+            assert_true(fp16_decode(scene.out[token * head_dim + d]) == expected);
         }
+        assert_true(scene.lse[token] == 0);
+    }
+}
+
+static void nvfp4_rows_are_codes_times_scales_in_both_layouts(void **state) {
+    (void)state;
+    static const int32_t head_dims[] = {64, 16, 32, 48, 80};
+    for (size_t i = 0; i < sizeof head_dims / sizeof head_dims[0]; i++) {
+        check_nvfp4_rows(head_dims[i], LIBDECODE_SF_LINEAR);
+        check_nvfp4_rows(head_dims[i], LIBDECODE_SF_V_INTERLEAVE4);
     }
 }
 
@@ -127,6 +137,30 @@ static void nvfp4_k_enters_the_logit_with_its_linear_scales(void **state) {
     codes[DIM / 2 + 16] = 0x50; /* token 1, element 33 = 3 */
     k_scales[4 + 2] = 0x40;     /* its block's scale = 2; interleaved, it would lie at 9 */
     query[33] = 0x30;           /* 0.5: the logit is 3 */
+    scene.tensors.query = query;
+    scene.tensors.k_cache = scene.tensors.v_cache = codes;
+    scene.tensors.k_sf = k_scales;
+    scene.tensors.v_sf = v_scales;
+    run();
+    assert_true(scene.lse[0] == (float)log2(1 + 8));
+}
+
+/* Of 80 elements, five scales a token: those of token 1 begin behind a gap of three. */
+static void nvfp4_k_of_five_blocks_enters_the_logit(void **state) {
+    enum { DIM = 80, ROW = 96 };
+    _Alignas(16) uint8_t codes[PAGE * ROW / 2] = {0}, k_scales[PAGE * 8] = {0}, v_scales[PAGE * 8] = {0};
+    _Alignas(16) uint8_t query[DIM] = {0};
+    (void)state;
+    scene_begin(2);
+    scene.page_table[0] = 0;
+    scene.problem.head_dim = DIM;
+    scene.problem.k_token_stride = ROW;
+    scene.problem.k_sf_token_stride = 8;
+    scene.problem.query_dtype = LIBDECODE_DTYPE_E4M3;
+    scene.problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    codes[ROW / 2 + 32] = 0x50; /* token 1, element 65 = 3 */
+    k_scales[8 + 4] = 0x40;     /* its block's scale = 2 */
+    query[65] = 0x30;           /* 0.5: the logit is 3 */
     scene.tensors.query = query;
     scene.tensors.k_cache = scene.tensors.v_cache = codes;
     scene.tensors.k_sf = k_scales;
@@ -247,6 +281,8 @@ int main(void) {
         cmocka_unit_test(e5m2_k_enters_the_logit),
         cmocka_unit_test(interleaved_scales_lie_head_by_head_in_an_nhd_cache_too),
         cmocka_unit_test(nvfp4_k_enters_the_logit_with_its_linear_scales),
+        cmocka_unit_test(nvfp4_k_of_five_blocks_enters_the_logit),
+        cmocka_unit_test(nvfp4_k_of_five_blocks_enters_the_logit),
         cmocka_unit_test(nvfp4_scales_have_strides_of_their_own),
         cmocka_unit_test(e4m3_results_saturate_and_o_scale_changes_nothing),
         cmocka_unit_test(fp16_goes_in_and_out),

@@ -510,6 +510,30 @@ static void strict_asks_for_no_wider_tile_than_there_is_for_the_gpu_and_the_prob
     policy_destroy(&policy);
 }
 
+/* By the next wider tile, as other dtypes: in pages that are copied whole and row by row, with scales in either layout. */
+static void nvfp4_of_any_number_of_blocks_has_kernels_on_every_gpu(void **state) {
+    (void)state;
+    struct policy policy = no_policy();
+    for (size_t gpu = 0; gpu < sizeof gpu_names / sizeof gpu_names[0]; gpu++) {
+        const libdecode_device device = preset(gpu_names[gpu]);
+        for (int32_t head_dim = 16; head_dim <= 256; head_dim += 16) {
+            libdecode_problem problem = llama3_8b();
+            problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+            problem.head_dim = head_dim;
+            problem.k_token_stride = (head_dim + 31) / 32 * 32;
+            problem.k_sf_token_stride = 16;
+            const uint32_t tile = head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256;
+            assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).record->kernel->contract.head_dim, tile);
+            problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
+            assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).record->kernel->contract.head_dim, tile);
+            problem.v_sf_layout = LIBDECODE_SF_LINEAR;
+            problem.page_size = 1;
+            assert_int_equal(expect_choice(&problem, &device, &policy, &grid->table).record->kernel->contract.head_dim, tile);
+        }
+    }
+    policy_destroy(&policy);
+}
+
 /* Kernels keep parts in scratch, beside their records: the workspace has room for both, of every CTA that is resident at once. */
 static void the_workspace_has_room_for_what_the_contract_says(void **state) {
     (void)state;
@@ -565,6 +589,7 @@ int main(void) {
         cmocka_unit_test(strict_refuses_more_passes_than_the_widest_tile_needs),
         cmocka_unit_test(a_preferred_kernel_is_chosen_whatever_it_takes),
         cmocka_unit_test(strict_asks_for_no_wider_tile_than_there_is_for_the_gpu_and_the_problem),
+        cmocka_unit_test(nvfp4_of_any_number_of_blocks_has_kernels_on_every_gpu),
         cmocka_unit_test(the_workspace_has_room_for_what_the_contract_says),
         cmocka_unit_test(a_kernel_may_take_all_shared_memory_of_a_block),
     };

@@ -233,6 +233,8 @@ static bool make_query(struct kv_batch *batch) {
 static void quieten(struct kv_batch *batch, uint32_t percent) {
     const libdecode_problem *problem = &batch->problem;
     const size_t elements = (size_t)problem->head_dim, row_bytes = elements * (size_t)dtype_bits(problem->kv_dtype) / 8;
+    const int64_t step = problem->kv_layout == LIBDECODE_KV_HND ? problem->k_token_stride : problem->k_head_stride;
+    const size_t step_bytes = (size_t)step * (size_t)dtype_bits(problem->kv_dtype) / 8; /* from a row to the next */
     const size_t scale_row_bytes = elements / NVFP4_BLOCK;
     double values[MAX_HEAD_DIM] = {-QUIET};
     uint8_t row[MAX_HEAD_DIM * 2], scales[MAX_HEAD_DIM / NVFP4_BLOCK];
@@ -249,7 +251,7 @@ static void quieten(struct kv_batch *batch, uint32_t percent) {
     for (int32_t page = 0; page < batch->block_pages; page++) {
         if (random_below(&random, 100) >= percent)
             continue;
-        for (size_t byte = 0; byte < batch->page_bytes; byte += row_bytes)
+        for (size_t byte = 0; byte + row_bytes <= batch->page_bytes; byte += step_bytes)
             memcpy(batch->k_block + (size_t)page * batch->page_bytes + byte, row, row_bytes);
         for (size_t byte = 0; byte < batch->scale_page_bytes; byte += scale_row_bytes)
             memcpy(batch->k_scale_block + (size_t)page * batch->scale_page_bytes + byte, scales, scale_row_bytes);

@@ -42,6 +42,14 @@ static int64_t odd_gap(struct making *making) {
     return INT64_C(1) << random_below(&making->random, dtype_bits(making->problem->kv_dtype) == 8 ? 4 : 3);
 }
 
+/* Elements from a row of NVFP4 to the next: whole 16 bytes. */
+static int64_t row_elements(const libdecode_problem *problem) {
+    const int64_t together = ROW_ALIGNMENT_BYTES * 2;
+    if (problem->kv_dtype != LIBDECODE_DTYPE_NVFP4)
+        return problem->head_dim;
+    return (problem->head_dim + together - 1) / together * together;
+}
+
 static bool make_pools(struct making *making) {
     libdecode_problem *problem = making->problem;
     struct host_case *result = making->result;
@@ -50,10 +58,11 @@ static bool make_pools(struct making *making) {
     const int bits = dtype_bits(dtype);
     const int64_t gap = padded ? ROW_ALIGNMENT_BYTES * 8 / bits : 0;
     const bool is_plain = making->formats->kv_row_format == LIBDECODE_KV_ROW_PLAIN;
-    const int64_t k_row = is_plain ? problem->head_dim : latent_row_elements(making->formats->kv_row_format);
+    const int64_t row = row_elements(problem);
+    const int64_t k_row = is_plain ? row : latent_row_elements(making->formats->kv_row_format);
     int64_t k_page = set_strides(problem, nhd, k_row, gap + odd_gap(making), &problem->k_page_stride, &problem->k_head_stride,
                                  &problem->k_token_stride);
-    int64_t v_page = set_strides(problem, nhd || padded, problem->head_dim, gap + odd_gap(making), &problem->v_page_stride,
+    int64_t v_page = set_strides(problem, nhd || padded, row, gap + odd_gap(making), &problem->v_page_stride,
                                  &problem->v_head_stride, &problem->v_token_stride);
     if (has(making, CASE_KV_OFFSETS)) {
         problem->k_page_stride = k_page += KV_OFFSET_ROOM;
@@ -86,9 +95,11 @@ static bool make_pools(struct making *making) {
            make_kv_offsets(making, problem->v_page_stride, offsetof(libdecode_tensors, v_offsets));
 }
 
-/* Bytes of the scales of a token: without a gap where copies of 16 bytes find them so. */
+/* Bytes of the scales of a token: without a gap where copies of 16 bytes find them so; of no whole number of words, which none finds, words. */
 static int64_t scale_row(const libdecode_problem *problem, bool nhd, bool padded) {
     const int64_t row = problem->head_dim / NVFP4_BLOCK, together = nhd ? problem->num_kv_heads : problem->page_size;
+    if (!padded && row % 4 != 0)
+        return (row + 3) / 4 * 4;
     if (!padded && row * together % ROW_ALIGNMENT_BYTES == 0)
         return row;
     return (row + ROW_ALIGNMENT_BYTES - 1) / ROW_ALIGNMENT_BYTES * ROW_ALIGNMENT_BYTES;
@@ -100,7 +111,8 @@ static bool make_scale_pools(struct making *making) {
     if (problem->kv_dtype != LIBDECODE_DTYPE_NVFP4 || is_mla(making))
         return true;
     const bool padded = has(making, CASE_PADDED_STRIDES), nhd = has(making, CASE_NHD);
-    const int64_t gap = padded ? ROW_ALIGNMENT_BYTES : 0, row = problem->head_dim / NVFP4_BLOCK;
+    const int64_t row = problem->head_dim / NVFP4_BLOCK;
+    const int64_t gap = padded ? ROW_ALIGNMENT_BYTES + (row % 4 != 0 ? 4 : 0) : 0;
     int64_t k_page = set_strides(problem, nhd, scale_row(problem, nhd, padded), gap, &problem->k_sf_page_stride,
                                  &problem->k_sf_head_stride, &problem->k_sf_token_stride);
     int64_t v_page;

@@ -10,8 +10,8 @@
 
 #define NUM_DTYPES LIBDECODE_DTYPE_NVFP4
 
-/* A dtype and a layout are possible if the smallest problem with them is. */
-static bool is_accepted(const struct case_formats *formats, int32_t page_size) {
+/* A dtype and a layout are possible if the smallest problem with them is, whose rows may be rotated. */
+static bool is_accepted(const struct case_formats *formats, const struct test_case *test) {
     libdecode_problem problem = {.struct_size = sizeof problem,
                                  .op = formats->op,
                                  .query_dtype = formats->query_dtype,
@@ -21,15 +21,19 @@ static bool is_accepted(const struct case_formats *formats, int32_t page_size) {
                                  .num_qo_heads = 1,
                                  .num_kv_heads = 1,
                                  .head_dim = formats->head_dim,
-                                 .page_size = page_size,
+                                 .page_size = test->page_size,
                                  .max_seq_len = 1,
                                  .out_head_stride = (formats->head_dim + 31) / 32 * 32, /* of NVFP4: whole 16 bytes */
                                  .v_sf_layout = formats->v_sf_layout,
                                  .num_pages = formats->is_sparse ? 1 : 0,
                                  .sparse_top_k = formats->is_sparse ? 1 : 0,
                                  .kv_row_format = formats->kv_row_format};
-    if (formats->kv_dtype == LIBDECODE_DTYPE_NVFP4 && formats->op != LIBDECODE_OP_MLA_DECODE)
+    if (formats->kv_dtype == LIBDECODE_DTYPE_NVFP4 && formats->op != LIBDECODE_OP_MLA_DECODE) {
+        problem.k_token_stride = problem.out_head_stride;
+        problem.k_sf_token_stride = 32;
         problem.k_sf_token_stride = (formats->head_dim / 16 + 15) / 16 * 16; /* as any copy can take them */
+        problem.features = (test->flags & CASE_ROPE) != 0 ? LIBDECODE_FEATURE_ROPE : 0;
+    }
     struct problem checked;
     return problem_check(&problem, &checked) == LIBDECODE_OK;
 }
@@ -48,12 +52,13 @@ static int32_t narrow_head_dim(struct random *random, const struct case_kind *ki
 }
 
 /* One of those that can be, but not `query_dtype` if `other`. */
-static libdecode_dtype drawn_out_dtype(struct random *random, struct case_formats formats, int32_t page_size, bool other) {
+static libdecode_dtype drawn_out_dtype(struct random *random, struct case_formats formats, const struct test_case *test,
+                                       bool other) {
     libdecode_dtype possible[NUM_DTYPES];
     uint32_t count = 0;
     for (libdecode_dtype dtype = LIBDECODE_DTYPE_BF16; dtype <= LIBDECODE_DTYPE_NVFP4; dtype++) {
         formats.out_dtype = dtype;
-        if (is_accepted(&formats, page_size) && !(other && dtype == formats.query_dtype))
+        if (is_accepted(&formats, test) && !(other && dtype == formats.query_dtype))
             possible[count++] = dtype;
     }
     return count > 0 ? possible[random_below(random, count)] : formats.query_dtype;
@@ -82,26 +87,26 @@ struct case_formats draw_case_formats(const struct case_kind *kind, const struct
     if ((test->flags & CASE_NARROW_HEAD) != 0)
         formats.head_dim = drawn_dim;
     formats.out_dtype = LIBDECODE_DTYPE_BF16 == formats.query_dtype ? LIBDECODE_DTYPE_BF16 : LIBDECODE_DTYPE_FP16;
-    if (!is_accepted(&formats, test->page_size))
-        formats.head_dim = kind->head_dim == 256 ? 192 : kind->head_dim; /* whole words of scales */
+    if (!is_accepted(&formats, test))
+        formats.head_dim = kind->head_dim == 256 ? 192 : kind->head_dim; /* rotated */
     const bool interleaved = random_below(&random, 2) == 0 || (test->flags & CASE_INTERLEAVED) != 0;
     if (kind->kv_dtype == LIBDECODE_DTYPE_NVFP4 && interleaved) {
         formats.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
-        if (!is_accepted(&formats, test->page_size))
+        if (!is_accepted(&formats, test))
             formats.v_sf_layout = LIBDECODE_SF_LINEAR;
     }
 
-    const libdecode_dtype drawn_out = drawn_out_dtype(&random, formats, test->page_size, (test->flags & out_flags) != 0);
+    const libdecode_dtype drawn_out = drawn_out_dtype(&random, formats, test, (test->flags & out_flags) != 0);
     const bool as_query = (test->flags & (out_flags | CASE_RANDOM)) == 0 && random_below(&random, 2) == 0;
     formats.out_dtype = formats.query_dtype;
-    if (!as_query || !is_accepted(&formats, test->page_size))
+    if (!as_query || !is_accepted(&formats, test))
         formats.out_dtype = drawn_out;
     struct case_formats wanted = formats;
     wanted.out_dtype = (test->flags & CASE_OUT_NVFP4) != 0 ? LIBDECODE_DTYPE_NVFP4 : LIBDECODE_DTYPE_E4M3;
-    if ((test->flags & (CASE_OUT_E4M3 | CASE_OUT_NVFP4)) != 0 && is_accepted(&wanted, test->page_size))
+    if ((test->flags & (CASE_OUT_E4M3 | CASE_OUT_NVFP4)) != 0 && is_accepted(&wanted, test))
         return wanted;
     wanted.out_dtype = formats.query_dtype;
-    if ((test->flags & CASE_PROGRAMMATIC) != 0 && is_accepted(&wanted, test->page_size))
+    if ((test->flags & CASE_PROGRAMMATIC) != 0 && is_accepted(&wanted, test))
         return wanted; /* the result of one launch is the query of the next */
     return formats;
 }
