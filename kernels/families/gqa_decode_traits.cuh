@@ -94,12 +94,14 @@ struct Traits {
     static constexpr int consumer_threads = consumer_warps * 32;
     /*
      * Of K, and as many of V, whose first copies so go out together. Beside much arithmetic one waits too long for its turns; a final
-     * history comes as fast as copies are sent for, and so does a cluster's share of rows of 64 bytes and less, of which a box is little: NVFP4, 32/8
-     * heads, 8 x 4,096 takes 13.5 us for 16.9. With 16 rows and more some shapes lose what others gain. A gather takes as many as registers allow.
+     * history comes as fast as copies are sent for, and so do rows of 64 bytes and less, of which a box is little, where one CTA has an SM: NVFP4, 32/8
+     * heads, 8 x 4,096 takes 13.5 us for 16.9. Of 16 rows in fours and eights, and of more, some shapes lose what others gain. A gather takes as many as
+     * registers allow.
      */
     static constexpr int most_gather_warps = wide || consumer_warps > 4 ? 1 : row_tile == 8 ? 4 : 2;
     static constexpr int gather_warps = variant::target_sm == 90 ? most_gather_warps : (most_gather_warps + 1) / 2;
-    static constexpr bool small_boxes = converts && head_dim == 64 && row_tile == 8 && cluster_size > 1;
+    static constexpr bool small_boxes =
+        converts && head_dim == 64 && ctas_per_sm == 1 && (row_tile == 8 || (row_tile == 16 && cluster_size <= 2));
     static constexpr int box_warps = reads_ahead || ((long_steps || small_boxes) && variant::target_sm == 90) ? 2 : 1;
     static constexpr int tensor_warps = gathers_rows ? gather_warps : box_warps;
     /* For operands that are made while the tensor core reads those before. What moves registers are warpgroups: idle warps fill the last. */
