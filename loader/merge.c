@@ -13,14 +13,8 @@
 #include "families/merge_states.h"
 #include "family.h"
 #include "launch.h"
+#include "status.h"
 #include "target.h"
-
-/* One "must" of libdecode.h: what it names, what was given, what is accepted. */
-#define REQUIRE(condition, ...)                                                                                                  \
-    do {                                                                                                                         \
-        if (!(condition))                                                                                                        \
-            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, __VA_ARGS__);                                                          \
-    } while (0)
 
 enum { MAX_HEADS = 65535, MAX_HEAD_DIM = 1024, HEAD_DIM_STEP = 8 };
 #define MAX_SPAN ((int64_t)1 << 60)

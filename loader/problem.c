@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A caller's problem and tensors in, checked ones with every default made explicit out. Pure: no CUDA, no allocation.
+ * A caller's problem in, a checked one with every default made explicit out. Pure: no CUDA, no allocation. Its tensors: tensors.c.
  * Before: libdecode.h's caller. Beside: operation.c knows what belongs to the operation; here is how the fields hang together.
  * Next: select.c (which kernel) or reference.c (the same operation on the host).
  */
@@ -13,16 +13,8 @@
 #include "dtype.h"
 #include "status.h"
 
-/* One "must" of libdecode.h: what it names, what was given, what is accepted. */
-#define REQUIRE(condition, ...)                                                                                                  \
-    do {                                                                                                                         \
-        if (!(condition))                                                                                                        \
-            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, __VA_ARGS__);                                                          \
-    } while (0)
-
 /* What version 0.1 of the header had; later fields are optional. */
 #define PROBLEM_MINIMUM_BYTES (offsetof(libdecode_problem, total_kv_tokens) + sizeof(int64_t))
-#define TENSORS_MINIMUM_BYTES (offsetof(libdecode_tensors, workspace_bytes) + sizeof(size_t))
 
 /* Elements that one axis may span: three axes of 16-bit elements then stay below 2^63 bytes. */
 #define MAX_SPAN ((int64_t)1 << 60)
@@ -564,54 +556,5 @@ libdecode_status problem_check(const libdecode_problem *problem, struct problem 
     FORWARD(check_positions(given));
     derive(&checked);
     *ret_problem = checked;
-    return LIBDECODE_OK;
-}
-
-/* ------------------------------------------------------------------------------------------------------- tensors */
-
-static libdecode_status check_scale(const char *name, float *scale) {
-    REQUIRE(isfinite(*scale), "tensors.%s is %g: it must be finite (0 means 1)", name, (double)*scale);
-    if (*scale == 0.0f)
-        *scale = 1.0f;
-    return LIBDECODE_OK;
-}
-
-libdecode_status tensors_check(const struct problem *problem, const libdecode_tensors *tensors, libdecode_tensors *ret_tensors) {
-    const libdecode_problem *given = &problem->given;
-    libdecode_tensors checked;
-    REQUIRE(tensors != NULL, "tensors is NULL: give a libdecode_tensors");
-    FORWARD(read_caller_struct(&checked, sizeof checked, tensors, TENSORS_MINIMUM_BYTES, "libdecode_tensors"));
-    checked.struct_size = sizeof checked;
-    FORWARD(operation_check_pointers(problem->operation, problem->pointers, &checked));
-
-    FORWARD(check_scale("bmm1_scale", &checked.bmm1_scale));
-    FORWARD(check_scale("bmm2_scale", &checked.bmm2_scale));
-    FORWARD(check_scale("o_scale", &checked.o_scale));
-    FORWARD(check_scale("out_sf_scale", &checked.out_sf_scale));
-    REQUIRE(checked.o_scale == 1.0f || !is_16_bit(given->out_dtype),
-            "tensors.o_scale is %g with out_dtype %s: a 16-bit result has none, leave it 0 or 1", (double)checked.o_scale,
-            dtype_name(given->out_dtype));
-    REQUIRE(checked.out_sf_scale == 1.0f || given->out_dtype == LIBDECODE_DTYPE_NVFP4,
-            "tensors.out_sf_scale is %g with out_dtype %s: only an nvfp4 result has it, leave it 0 or 1",
-            (double)checked.out_sf_scale, dtype_name(given->out_dtype));
-    REQUIRE(checked.out_sf_scale > 0.0f, "tensors.out_sf_scale is %g: it must be more than 0 (0 means 1)",
-            (double)checked.out_sf_scale);
-    REQUIRE(checked.out_sf_start_token >= 0 && (checked.out_sf_start_token == 0 || given->out_dtype == LIBDECODE_DTYPE_NVFP4),
-            "tensors.out_sf_start_token is %d with out_dtype %s: it must be 0, or with an nvfp4 result 0 or more",
-            checked.out_sf_start_token, dtype_name(given->out_dtype));
-    int64_t tokens = (int64_t)given->batch_size * given->q_len;
-    REQUIRE(checked.out_sf_start_token <= INT32_MAX - tokens,
-            "tensors.out_sf_start_token is %d with %lld query tokens: the rows of out_sf must be less than 2^31",
-            checked.out_sf_start_token, (long long)tokens);
-    const uint32_t known_flags = (uint32_t)LIBDECODE_LAUNCH_PROGRAMMATIC | (uint32_t)LIBDECODE_LAUNCH_HISTORY_FINAL;
-    REQUIRE((checked.launch_flags & ~known_flags) == 0,
-            "tensors.launch_flags has unknown bits 0x%x: accepted are 0x1 (LIBDECODE_LAUNCH_PROGRAMMATIC) and 0x2 "
-            "(LIBDECODE_LAUNCH_HISTORY_FINAL)",
-            checked.launch_flags & ~known_flags);
-    REQUIRE(
-        checked.launch_flags != LIBDECODE_LAUNCH_HISTORY_FINAL,
-        "tensors.launch_flags is 0x2: LIBDECODE_LAUNCH_HISTORY_FINAL says what a launch with LIBDECODE_LAUNCH_PROGRAMMATIC may "
-        "read early, give both (0x3)");
-    *ret_tensors = checked;
     return LIBDECODE_OK;
 }

@@ -18,4 +18,7 @@ int64_t out_element(const libdecode_problem *problem, const libdecode_tensors *t
 /* Query tokens of all requests: rows of query, out and lse. `cum_seq_lens_q` is NULL without RAGGED_Q. */
 int64_t query_tokens(const libdecode_problem *problem, const int32_t *cum_seq_lens_q);
 
+/* The one thing about data in host memory that can be wrong and would lead outside the caller's buffers.: INVALID_ARGUMENT. */
+libdecode_status query_lengths_check(const libdecode_problem *problem, const int32_t *cum_seq_lens_q);
+
 #endif

@@ -16,6 +16,7 @@
 #include "cache.h"
 #include "dtype.h"
 #include "element.h"
+#include "row_products.h"
 #include "status.h"
 
 #define LOG2_E 1.4426950408889634
@@ -230,26 +231,6 @@ static void load_queries(const struct operation *operation, const struct sequenc
     }
 }
 
-/* Four sums, so that the additions do not wait for each other. qk_dim is a multiple of 16. */
-static double dot(const double *a, const double *b, size_t count) {
-    double sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0;
-    for (size_t d = 0; d < count; d += 4) {
-        sum0 += a[d] * b[d];
-        sum1 += a[d + 1] * b[d + 1];
-        sum2 += a[d + 2] * b[d + 2];
-        sum3 += a[d + 3] * b[d + 3];
-    }
-    return (sum0 + sum1) + (sum2 + sum3);
-}
-
-/* Alike before the rotation and after it. */
-static double pair_products(const double *a, const double *b, size_t half) {
-    double sum = 0;
-    for (size_t i = 0; i < half; i++)
-        sum += (a[i] * a[i] + a[i + half] * a[i + half]) * (b[i] * b[i] + b[i + half] * b[i + half]);
-    return sum;
-}
-
 /* Of the V row at hand. NaN counts for nothing. */
 static double largest_value(const struct operation *operation) {
     double largest = 0;
@@ -448,19 +429,6 @@ static void decode_sequence(const struct operation *operation, const struct sequ
 
 /* -------------------------------------------------------------------------------------------------- the whole call */
 
-/* The one thing about data in host memory that can be wrong and would lead outside the caller's buffers. */
-static libdecode_status check_query_lengths(const libdecode_problem *problem, const int32_t *cum_seq_lens_q) {
-    for (int32_t request = 0; cum_seq_lens_q != NULL && request < problem->batch_size; request++) {
-        int64_t q_len = (int64_t)cum_seq_lens_q[request + 1] - cum_seq_lens_q[request];
-        if (cum_seq_lens_q[request] < 0 || q_len < 0 || q_len > problem->q_len)
-            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT,
-                        "tensors.cum_seq_lens_q gives request %d the tokens %d to %d: they must start at 0 or later, not run "
-                        "backwards, and be at most problem.q_len %d",
-                        request, cum_seq_lens_q[request], cum_seq_lens_q[request + 1], problem->q_len);
-    }
-    return LIBDECODE_OK;
-}
-
 static struct operation describe(const struct reference *reference) {
     const struct problem *problem = &reference->problem;
     const libdecode_tensors *tensors = &reference->tensors;
@@ -583,7 +551,7 @@ libdecode_status reference_begin(const libdecode_problem *problem, const libdeco
     struct reference reference = {.exact = {.out = NULL}};
     FORWARD(problem_check(problem, &reference.problem));
     FORWARD(tensors_check(&reference.problem, tensors, &reference.tensors));
-    FORWARD(check_query_lengths(&reference.problem.given, reference.tensors.cum_seq_lens_q));
+    FORWARD(query_lengths_check(&reference.problem.given, reference.tensors.cum_seq_lens_q));
     *ret_reference = reference;
     return LIBDECODE_OK;
 }

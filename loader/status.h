@@ -35,6 +35,13 @@ __attribute__((format(printf, 3, 4))) void log_message(const struct log_sink *si
                                                        ...);
 static inline int log_enabled(const struct log_sink *sink, libdecode_log_level level) { return level <= sink->level; }
 
+/* One "must" of libdecode.h: what it names, what was given, what is accepted. */
+#define REQUIRE(condition, ...)                                                                                                  \
+    do {                                                                                                                         \
+        if (!(condition))                                                                                                        \
+            return fail(LIBDECODE_ERROR_INVALID_ARGUMENT, __VA_ARGS__);                                                          \
+    } while (0)
+
 #define FORWARD(expression)                                                                                                      \
     do {                                                                                                                         \
         libdecode_status forwarded_status_ = (expression);                                                                       \
