@@ -33,17 +33,17 @@ constexpr int most_barriers = 16;
 enum class Wait { nothing, warp, barrier, mbarrier, cluster };
 
 struct Fiber {
-    jmp_buf registers;
-    bool has_begun = false, is_done = false;
     Wait wait = Wait::nothing;
-    const char *what = "begin";
-    uint64_t generation = 0;         /* of the barrier that it waits for */
-    bool has_met = false;            /* the lanes that it waits for */
-    uint64_t cluster_generation = 0; /* at its arrival */
-    uint32_t address = 0, parity = 0;
+    bool has_begun = false, is_done = false;
+    uint32_t address = 0, parity = 0;   /* of the mbarrier that it waits for, */
+    const uint64_t *mbarrier = nullptr; /* and where it lies */
     int barrier = 0;
+    uint64_t generation = 0;         /* of the barrier that it waits for */
+    uint64_t cluster_generation = 0; /* at its arrival */
+    const char *what = "begin";
     uint8_t *stack = nullptr;
     std::deque<std::function<void()>> ordered;
+    jmp_buf registers;
 };
 
 /* Lanes on their way to each other. */
@@ -54,8 +54,8 @@ struct Meeting {
 };
 
 struct Warp {
-    uint32_t living = 0;
-    std::vector<Meeting> meetings; /* of one mask each; nobody may be at two */
+    uint32_t living = 0, waiting = 0; /* lanes; those of them that wait for others */
+    std::vector<Meeting> meetings;    /* of one mask each; nobody may be at two */
     std::vector<std::function<void()>> matrices;
 };
 
@@ -85,6 +85,7 @@ struct Cta {
     std::vector<Warp> warps;
     Barrier barriers[most_barriers];
     std::vector<std::function<void()>> copies;
+    size_t num_ordered = 0; /* copies of all fibers */
     std::mt19937_64 chance;
     unsigned haste; /* of copies: one in so many chances to arrive is taken; 0: none, as long as a thread can go on */
     jmp_buf scheduler;
@@ -99,39 +100,43 @@ thread_local Cta *here;
 
 bool one_in(unsigned n) { return here->chance() % n == 0; }
 
-/* An mbarrier as it lies in shared memory. */
+/* An mbarrier as it lies in shared memory, where it changes as one word: who waits for it looks often, and so without a lock. */
 struct Mbarrier {
     uint64_t phase : 1, expected : 20, pending : 20, bytes : 23; /* bytes: that are to come, modulo 2^23 */
 };
 static_assert(sizeof(Mbarrier) == 8);
 
+uint64_t *mbarrier_word(uint32_t address) { return static_cast<uint64_t *>(shared_pointer(address, sizeof(Mbarrier))); }
+
+Mbarrier load_mbarrier(const uint64_t *word) { return std::bit_cast<Mbarrier>(__atomic_load_n(word, __ATOMIC_ACQUIRE)); }
+
 template <class Act>
 auto with_mbarrier(uint32_t address, Act act) {
     const uint32_t rank = address >> 24 ? (address >> 24) - 1 : here->rank;
-    auto *const barrier = static_cast<Mbarrier *>(shared_pointer(address, sizeof(Mbarrier)));
+    uint64_t *const word = mbarrier_word(address);
     std::lock_guard<std::mutex> guard(here->cluster->locks[rank]);
-    return act(*barrier);
+    Mbarrier barrier = load_mbarrier(word);
+    const auto result = act(barrier);
+    __atomic_store_n(word, std::bit_cast<uint64_t>(barrier), __ATOMIC_RELEASE);
+    return result;
 }
 
-bool phase_is_over(uint32_t address, uint32_t parity) {
-    return with_mbarrier(address, [&](const Mbarrier &barrier) { return barrier.phase != (parity & 1); });
+bool phase_is_over(const uint64_t *mbarrier, uint32_t parity) { return load_mbarrier(mbarrier).phase != (parity & 1); }
+
+bool cluster_has_met(Cluster &cluster, const Fiber &fiber) {
+    std::lock_guard<std::mutex> guard(cluster.lock);
+    return cluster.generation != fiber.cluster_generation;
 }
 
-bool cluster_has_met(const Fiber &fiber) {
-    std::lock_guard<std::mutex> guard(here->cluster->lock);
-    return here->cluster->generation != fiber.cluster_generation;
-}
-
-bool can_go_on(const Fiber &fiber) {
+/* But for what its warp knows: whether it waits for other lanes. */
+bool can_go_on(const Cta &cta, const Fiber &fiber) {
     switch (fiber.wait) {
-    case Wait::warp:
-        return fiber.has_met;
     case Wait::barrier:
-        return here->barriers[fiber.barrier].generation != fiber.generation;
+        return cta.barriers[fiber.barrier].generation != fiber.generation;
     case Wait::mbarrier:
-        return phase_is_over(fiber.address, fiber.parity);
+        return phase_is_over(fiber.mbarrier, fiber.parity);
     case Wait::cluster:
-        return cluster_has_met(fiber);
+        return cluster_has_met(*cta.cluster, fiber);
     default:
         return true;
     }
@@ -158,12 +163,12 @@ void fiber_main() {
     _longjmp(here->scheduler, 1);
 }
 
-void run_fiber(unsigned thread) {
-    Fiber &fiber = here->fibers[thread];
-    here->current = thread;
+void run_fiber(Cta &cta, unsigned thread) {
+    Fiber &fiber = cta.fibers[thread];
+    cta.current = thread;
     threadIdx.x = thread;
     fiber.wait = Wait::nothing;
-    if (_setjmp(here->scheduler) != 0)
+    if (_setjmp(cta.scheduler) != 0)
         return;
     if (fiber.has_begun)
         _longjmp(fiber.registers, 1);
@@ -193,16 +198,14 @@ bool advance_copies() {
             continue;
         const auto act = std::move(fiber.ordered.front());
         fiber.ordered.pop_front();
+        --here->num_ordered;
         act();
         return true;
     }
     return false;
 }
 
-bool copies_are_left() {
-    return !here->copies.empty() ||
-           std::any_of(here->fibers.begin(), here->fibers.end(), [](const Fiber &fiber) { return !fiber.ordered.empty(); });
-}
+bool copies_are_left() { return !here->copies.empty() || here->num_ordered != 0; }
 
 double seconds() {
     timespec now;
@@ -211,16 +214,21 @@ double seconds() {
 }
 
 /* Up to eight times for every thread of a warp. Whether one has moved; `living` loses those that are done. */
-bool run_warp(unsigned warp, unsigned &living) {
+bool run_warp(unsigned index, unsigned &living) {
+    Cta &cta = *here;
+    const Warp &warp = cta.warps[index];
     bool has_moved = false;
-    for (unsigned rounds = static_cast<unsigned>(here->chance() % 8);; --rounds) {
+    for (unsigned rounds = static_cast<unsigned>(cta.chance() % 8);; --rounds) {
         bool warp_has_moved = false;
-        for (unsigned thread = warp * lanes; thread < std::min((warp + 1) * lanes, here->threads); ++thread) {
-            if (here->fibers[thread].is_done || !can_go_on(here->fibers[thread]))
+        uint32_t later = ~0u; /* lanes that have not had their turn in this round */
+        while (const uint32_t left = warp.living & ~warp.waiting & later) {
+            const unsigned lane = static_cast<unsigned>(std::countr_zero(left)), thread = index * lanes + lane;
+            later = ~1u << lane;
+            if (!can_go_on(cta, cta.fibers[thread]))
                 continue;
-            run_fiber(thread);
+            run_fiber(cta, thread);
             warp_has_moved = true;
-            living -= here->fibers[thread].is_done;
+            living -= cta.fibers[thread].is_done;
         }
         has_moved = has_moved || warp_has_moved;
         if (!warp_has_moved || rounds == 0)
@@ -346,7 +354,7 @@ void warp_meets(const char *what, uint32_t mask, void *own, void (*act)(void *(&
     auto meeting = std::find_if(warp.meetings.begin(), warp.meetings.end(), [&](const Meeting &one) { return one.mask == mask; });
     if (meeting == warp.meetings.end())
         meeting = warp.meetings.insert(meeting, Meeting{.mask = mask});
-    if (meeting->arrived != 0 && std::strcmp(meeting->what, what) != 0) {
+    if (meeting->arrived != 0 && meeting->what != what && std::strcmp(meeting->what, what) != 0) {
         std::fprintf(stderr, "played kernel: %s beside %s\n", what, meeting->what);
         stop("lanes of a warp call different functions together");
     }
@@ -356,15 +364,13 @@ void warp_meets(const char *what, uint32_t mask, void *own, void (*act)(void *(&
     meeting->brought[lane] = own;
     meeting->arrived |= 1u << lane;
     if (meeting->arrived != mask) {
-        here->fiber().has_met = false;
+        warp.waiting |= 1u << lane;
         hand_over(Wait::warp, what);
         return;
     }
     meeting->arrived = 0;
     act(meeting->brought, mask);
-    for (uint32_t other = 0; other < lanes; ++other)
-        if (mask >> other & 1)
-            here->fibers[here->current / lanes * lanes + other].has_met = true;
+    warp.waiting &= ~mask;
 }
 
 bool barrier_meets(int id, int threads, bool condition) {
@@ -437,6 +443,7 @@ void mbarrier_init(uint32_t address, uint32_t arrivals) {
         barrier.phase = 0;
         barrier.expected = barrier.pending = arrivals & 0xfffff;
         barrier.bytes = 0;
+        return true;
     });
 }
 
@@ -457,24 +464,29 @@ void mbarrier_arrives(uint32_t address, uint32_t arrivals, int64_t bytes) {
 }
 
 bool mbarrier_waits(uint32_t address, uint32_t parity) {
-    if (phase_is_over(address, parity))
+    const uint64_t *const mbarrier = mbarrier_word(address);
+    if (phase_is_over(mbarrier, parity))
         return true;
     Fiber &fiber = here->fiber();
     fiber.address = address;
+    fiber.mbarrier = mbarrier;
     fiber.parity = parity;
     hand_over(Wait::mbarrier, "mbarrier");
-    return phase_is_over(address, parity);
+    return phase_is_over(mbarrier, parity);
 }
 
 void later(bool ordered, std::function<void()> act) {
-    if (ordered)
+    if (ordered) {
         here->fiber().ordered.push_back(std::move(act));
-    else
+        ++here->num_ordered;
+    } else {
         here->copies.push_back(std::move(act));
+    }
 }
 
 void thread_waits_for_copies() {
     std::deque<std::function<void()>> &ordered = here->fiber().ordered;
+    here->num_ordered -= ordered.size();
     while (!ordered.empty()) {
         ordered.front()();
         ordered.pop_front();

@@ -2,6 +2,7 @@
 /* number.cuh: between the number formats of kernels and float, one number at a time; as the instructions of ptx/ have them. */
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -11,18 +12,17 @@ namespace played {
 inline float float_from_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 inline float float_from_fp16(uint16_t bits) {
-    const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16, exponent = bits >> 10 & 31, fraction = bits & 1023;
-    if (exponent == 0)
-        return std::copysign(std::ldexp(static_cast<float>(fraction), -24), std::bit_cast<float>(sign));
-    return std::bit_cast<float>(sign | (exponent == 31 ? 255 : exponent + 112) << 23 | fraction << 13);
+    const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16, magnitude = bits & 0x7fff;
+    const uint32_t finite = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f); /* subnormals, too */
+    return std::bit_cast<float>(sign | finite | (magnitude >= 0x7c00 ? 0x7f800000 : 0));
 }
 
+/* As many bits of the exponent less: the fraction and what is left of the exponent are where fp16 has them. */
 inline float float_from_e4m3(uint8_t bits) {
-    const int exponent = bits >> 3 & 15, fraction = bits & 7;
-    const float magnitude = exponent == 15 && fraction == 7 ? NAN
-                            : exponent == 0                 ? std::ldexp(static_cast<float>(fraction), -9)
-                                                            : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
-    return bits & 0x80 ? -magnitude : magnitude;
+    const uint32_t magnitude = bits & 0x7f;
+    const float finite = float_from_fp16(static_cast<uint16_t>(magnitude << 7)) * 0x1p8f;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude == 0x7f ? NAN : finite) | static_cast<uint32_t>(bits & 0x80)
+                                                                                                << 24);
 }
 
 inline uint16_t bf16_from_float(float value) {
@@ -38,16 +38,14 @@ inline uint16_t fp16_from_double(double value) {
     const double magnitude = std::fabs(value);
     if (std::isnan(value))
         return 0x7fff;
-    if (magnitude == 0)
-        return sign;
     if (magnitude >= 65520)
         return sign | 0x7c00;
-    int exponent;
-    (void)std::frexp(magnitude, &exponent);
-    const int scale = exponent - 11 < -24 ? -24 : exponent - 11; /* of the last bit of the fraction */
+    const int exponent = std::max(static_cast<int>(std::bit_cast<uint64_t>(magnitude) >> 52) - 1023, -14);
+    /* Beside a number that large the last bit of a double is the last one of fp16: the addition rounds. */
+    const auto large = static_cast<uint64_t>(exponent - 10 + 52 + 1023) << 52;
+    const auto steps = static_cast<uint16_t>(std::bit_cast<uint64_t>(magnitude + std::bit_cast<double>(large)) - large);
     /* In a binade the next number is the next word: what is rounded up to a power of two as well. */
-    const auto steps = static_cast<uint16_t>(std::nearbyint(std::ldexp(magnitude, -scale)));
-    return sign | static_cast<uint16_t>(steps + ((scale + 24) << 10));
+    return sign | static_cast<uint16_t>(steps + ((exponent + 14) << 10));
 }
 inline uint16_t fp16_from_float(float value) { return fp16_from_double(static_cast<double>(value)); }
 

@@ -75,6 +75,20 @@ void played_operand_b(float (&b)[16][columns], uint64_t operand) {
     }
 }
 
+/* a b, 16 columns at a time: as many sums as fit the registers of this processor. */
+template <int columns>
+void played_product(float (&product)[16][columns], const float (&a)[16][16], const float (&b)[16][columns]) {
+    for (int row = 0; row < 16; ++row) {
+        for (int first = 0; first < columns; first += 16) {
+            float sums[16] = {};
+            for (int k = 0; k < 16; ++k)
+                for (int column = 0; column < 16; ++column)
+                    sums[column] += a[row][k] * b[k][first + column];
+            std::copy_n(sums, 16, &product[row][first]);
+        }
+    }
+}
+
 /* 16 rows of a, those of this warp: of its lanes' registers, or of 64 lines in shared memory, when the instruction runs. */
 struct PlayedA {
     const uint32_t *words; /* or NULL */
@@ -109,7 +123,7 @@ void played_wgmma(float (&d)[columns][4], const PlayedA &a, uint64_t b, bool acc
         }
         const bool a_is_shared = first.a.words == nullptr;
         played::warp_later([issued, a_is_shared, a = first.a.address, b = first.b, accumulates = first.accumulates]() mutable {
-            float of_b[16][columns * 8], product[16][columns * 8] = {};
+            float of_b[16][columns * 8], product[16][columns * 8];
             if (a_is_shared) {
                 for (uint32_t row = 0; row < 16; ++row) {
                     uint16_t elements[16];
@@ -119,10 +133,7 @@ void played_wgmma(float (&d)[columns][4], const PlayedA &a, uint64_t b, bool acc
                 }
             }
             played_operand_b<decode>(of_b, b);
-            for (int row = 0; row < 16; ++row)
-                for (int k = 0; k < 16; ++k)
-                    for (int column = 0; column < columns * 8; ++column)
-                        product[row][column] += issued.a[row][k] * of_b[k][column];
+            played_product(product, issued.a, of_b);
             for (int lane = 0; lane < played::lanes; ++lane) {
                 for (int n = 0; n < columns; ++n) {
                     for (int i = 0; i < 4; ++i) {
