@@ -57,8 +57,10 @@ enum {
     /* Workers that share a unit: the last one adds up their records. Of 64 rows and more all that have time add up slices. */
     SPLIT_NS = 1100,
     SPLIT_PART_NS = 270,
-    SPLIT_ROW_NS = 27, /* of a part, for each live row of a CTA but the first ones: by bf16 with 2 to 8 query tokens, 31 shapes */
-    SHORT_READING_NS = 3500, /* cost.reads_little */
+    /* Of a part, for each live row of 128 dims of a CTA but the first ones: by bf16 with 2 to 8 query tokens, 31 shapes. */
+    SPLIT_ROW_NS = 27,
+    LONG_TILE_SPLIT_NS = 1400, /* beside SPLIT_NS, where a tile takes long: NVFP4 of 256 dims */
+    SHORT_READING_NS = 3500,   /* cost.reads_little */
     /* What a launch takes longer for 16 rows, and for 32 where CTAs are no clusters. */
     END_16_ROWS_NS = 500,
     END_32_ROWS_ALONE_NS = 1000,
@@ -93,18 +95,18 @@ enum {
 };
 
 /*
- * What an SM needs for a token of one KV head, and for every byte of it; of that, with 16 rows, and in clusters with less than 128 dims, for NVFP4
- * by nine shapes; and at the end, where nothing is left to read meanwhile, for a tile that has more tokens than those of the 16-bit formats. NVFP4:
- * with pages between 16 and 64 tokens.
+ * What an SM needs for a token of one KV head, and for every byte of it; of that, with 16 rows, in clusters with less than 128 dims, for NVFP4 by nine
+ * shapes, and with more than 128, by 40 shapes of 256 with 1 and 4 query tokens; and at the end, where nothing is left to read meanwhile, for a tile that
+ * has more tokens than those of the 16-bit formats. NVFP4: with pages between 16 and 64 tokens.
  */
 static const struct format {
     uint32_t kv_dtype;
-    int64_t token_ps, byte_fs, rows_16_permille, narrow_cluster_permille, end_ns;
-} formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 1050, 1000, 0},
-               {KERNEL_DTYPE_FP16, 3200, 6500, 1050, 1000, 0},
-               {KERNEL_DTYPE_E4M3, 2900, 3900, 1850, 1000, 500},
-               {KERNEL_DTYPE_E5M2, 2900, 3900, 1850, 1000, 500}, /* as e4m3: not measured */
-               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1840, 1200, 1100}};
+    int64_t token_ps, byte_fs, rows_16_permille, narrow_cluster_permille, wide_permille, end_ns;
+} formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 1050, 1000, 1000, 0},
+               {KERNEL_DTYPE_FP16, 3200, 6500, 1050, 1000, 1000, 0},
+               {KERNEL_DTYPE_E4M3, 2900, 3900, 1850, 1000, 1200, 500},
+               {KERNEL_DTYPE_E5M2, 2900, 3900, 1850, 1000, 1200, 500}, /* as e4m3: not measured */
+               {KERNEL_DTYPE_NVFP4, 1600, 26000, 1840, 1200, 640, 1100}};
 
 /*
  * Wide tiles: what an SM needs for a token with 128 dims, with pages that are copied whole and with rows one by one; how much of that for one with
@@ -380,6 +382,11 @@ static bool takes_whole_tiles(const struct libdecode_launch_contract *contract) 
     return !contract_copies_rows(contract) && contract->min_page_size >= WHOLE_TILE_PAGE_SIZE;
 }
 
+/* NVFP4 of 256 dims: four warps take a tile of 128 tokens in at a time, or what there is of it, which takes as long. */
+static bool takes_long_tiles(const struct libdecode_launch_contract *contract) {
+    return contract->kv_dtype == KERNEL_DTYPE_NVFP4 && contract->head_dim > 128;
+}
+
 static bool gathers_light_rows(const struct libdecode_launch_contract *contract) {
     return contract_copies_rows(contract) && contract_has_16_bit_kv(contract) && contract->head_dim <= 128 &&
            !many_rows_of(contract);
@@ -403,6 +410,8 @@ static int64_t token_ps(const struct libdecode_launch_contract *contract, int64_
         ps = ps * format->rows_16_permille / 1000;
     else if (contract->head_dim < 128 && contract->cluster_size > 1 && !contract_copies_rows(contract))
         ps = ps * format->narrow_cluster_permille / 1000;
+    if (contract->head_dim > 128)
+        ps = ps * format->wide_permille / 1000;
     return ps;
 }
 
@@ -414,7 +423,8 @@ static int64_t part_ns(const struct libdecode_launch_contract *contract, int64_t
         return many->part_ns;
     if (single)
         return SPLIT_PART_NS + single->part_ns / contract->cluster_size;
-    return SPLIT_PART_NS + SPLIT_ROW_NS * larger(rows / contract->cluster_size - FIRST_ROWS, 0);
+    const int64_t rows_of_128 = rows * larger(contract->head_dim, 128) / 128;
+    return SPLIT_PART_NS + SPLIT_ROW_NS * larger(rows_of_128 / contract->cluster_size - FIRST_ROWS, 0);
 }
 
 static int64_t end_ns(const struct libdecode_launch_contract *contract) {
@@ -432,6 +442,8 @@ static int64_t uneven_ns(const struct libdecode_launch_contract *contract) {
 
 static int64_t further_split_ns(const struct libdecode_launch_contract *contract) {
     const struct many_rows *many = many_rows_of(contract);
+    if (takes_long_tiles(contract))
+        return LONG_TILE_SPLIT_NS;
     return !many ? 0 : contract->cluster_size > 1 ? many->split_ns / 2 : many->split_ns;
 }
 
@@ -515,7 +527,7 @@ static struct launch plan_launch(const struct workload *work, const libdecode_de
                            .uneven_ns = work->uneven_ns > 0 ? work->uneven_ns : uneven_ns(contract),
                            .round_ns = round_ns(contract, work->unit_rows) + work->further_round_ns,
                            .unit_ns = work->unit_ns > 0 ? work->unit_ns : unit_ns(contract),
-                           .whole_tiles = work->passes_share_rows || contract->row_tile > MMA_ROWS};
+                           .whole_tiles = work->passes_share_rows || contract->row_tile > MMA_ROWS || takes_long_tiles(contract)};
 }
 
 int64_t cost_predicted_ns(const struct workload *work, const libdecode_device *device,

@@ -117,7 +117,8 @@ static struct libdecode_launch_contract contract_like(const char *dtype, uint32_
     contract.kv_dtype = kv_dtype_of(dtype)->number;
     contract.query_dtypes = kv_dtype_of(dtype)->query_dtypes;
     const bool two_on_sm = target != 120 && !gathers_rows && head_dim == 64 && row_tile == 8 && cluster_size == 1;
-    contract.consumer_warps = target == 120 || gathers_rows || head_dim > 256 || two_on_sm ? 4 : 8;
+    const bool crowded = contract.kv_dtype == KERNEL_DTYPE_NVFP4 && head_dim > 128;
+    contract.consumer_warps = target == 120 || gathers_rows || head_dim > 256 || crowded || two_on_sm ? 4 : 8;
     /* A copying warp each for K and V, four where rows come one by one; one that hands out work, one for scales. */
     contract.threads =
         32 * (contract.consumer_warps + (gathers_rows ? 8 : 2) + 1 + (contract.kv_dtype == KERNEL_DTYPE_NVFP4 ? 1 : 0));
