@@ -71,7 +71,7 @@ def table(head, lines):
 def with_ceilings(rows, with_kv):
     head = [*(["KV"] if with_kv else []), "heads", "requests x tokens", "us", "TB/s", "of the ceiling", "its copies alone, us"]
     return table(head, [[*([DTYPES.get(row.facts["kv_dtype"], row.facts["kv_dtype"])] if with_kv else []), row.heads, row.shape, row.us,
-                         f"{row.median('terabytes_per_second'):.2f}", row.share, time(row.median("page_ceiling_us"))] for row in rows])
+                         f"{row.facts['kv_bytes'] / row.median('us') / 1e6:.2f}", row.share, time(row.median("page_ceiling_us"))] for row in rows])
 
 
 def by_label(rows, first, names, columns):
