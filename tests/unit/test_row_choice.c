@@ -87,7 +87,7 @@ static void what_is_chosen_takes_little_more_than_the_fastest(void **state) {
         count++;
     }
     (void)fclose(file);
-    assert_int_equal(count, 1573);
+    assert_int_equal(count, 1653);
     assert_true(sum / count < 0.003);
 }
 
