@@ -101,7 +101,7 @@ enum {
  */
 static const struct format {
     uint32_t kv_dtype;
-    int64_t token_ps, byte_fs, rows_16_permille, narrow_cluster_permille, wide_permille, end_ns;
+    int64_t token_ps, byte_fs, rows_16_permille, narrow_cluster_permille, wide_head_permille, end_ns;
 } formats[] = {{KERNEL_DTYPE_BF16, 3200, 6500, 1050, 1000, 1000, 0},
                {KERNEL_DTYPE_FP16, 3200, 6500, 1050, 1000, 1000, 0},
                {KERNEL_DTYPE_E4M3, 2900, 3900, 1850, 1000, 1200, 500},
@@ -411,7 +411,7 @@ static int64_t token_ps(const struct libdecode_launch_contract *contract, int64_
     else if (contract->head_dim < 128 && contract->cluster_size > 1 && !contract_copies_rows(contract))
         ps = ps * format->narrow_cluster_permille / 1000;
     if (contract->head_dim > 128)
-        ps = ps * format->wide_permille / 1000;
+        ps = ps * format->wide_head_permille / 1000;
     return ps;
 }
 
