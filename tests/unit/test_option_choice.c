@@ -8,10 +8,10 @@
 #include <cmocka.h>
 
 #include "abi.h"
-#include "bundle_fixture.h"
 #include "decode_fixture.h"
 #include "kernel_choice.h"
 #include "problem.h"
+#include "variant_contract.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
@@ -23,15 +23,17 @@ struct option_case {
     double measured_us[3];
 };
 
-static struct libdecode_launch_contract contract_for(uint32_t kv_dtype, uint32_t head_dim) {
-    struct libdecode_launch_contract contract = fixture_contract();
-    contract.kv_dtype = kv_dtype;
-    contract.query_dtypes = 1u << KERNEL_DTYPE_BF16;
-    contract.head_dim = head_dim;
-    contract.consumer_warps = kv_dtype == KERNEL_DTYPE_NVFP4 && head_dim > 128 ? 4 : 8;
-    contract.min_page_size = 16;
-    contract.features |= CONTRACT_OPTIONS;
-    return contract;
+/* Of pages of 16 tokens, as it is built: with RoPE alone, or with all but RoPE. */
+static struct libdecode_launch_contract contract_for(const struct option_case *of, uint16_t cluster_size) {
+    const struct grid_variant variant = {.family = KERNEL_FAMILY_GQA_DECODE,
+                                         .target = 90,
+                                         .kv_dtype = (uint16_t)of->kv_dtype,
+                                         .head_dim = (uint16_t)of->head_dim,
+                                         .row_tile = of->num_qo_heads / of->num_kv_heads > 8 ? 16 : 8,
+                                         .min_page_size = 16,
+                                         .cluster_size = cluster_size,
+                                         .options = of->turns_keys ? 4 : 3};
+    return variant_contract(&variant);
 }
 
 static struct problem problem_for(const struct option_case *of) {
@@ -151,14 +153,16 @@ static void the_fastest_kernel_with_options_is_predicted(void **state) {
     };
     const libdecode_device device = measured_h200();
     for (size_t i = 0; i < COUNT(cases); i++) {
-        const uint32_t row_tile = cases[i].num_qo_heads / cases[i].num_kv_heads > 8 ? 16 : 8;
-        const uint32_t head_dim = (uint32_t)cases[i].head_dim;
-        const uint32_t tile_tokens = (row_tile == 16 || cases[i].kv_dtype == KERNEL_DTYPE_BF16 ? 64u : 128u) * 128 / head_dim;
-        const struct kernel_shape kernels[] = {
-            {row_tile, 1, tile_tokens}, {row_tile, 2, tile_tokens}, {row_tile, 8, tile_tokens}};
+        static const uint16_t cluster_sizes[] = {1, 2, 8};
+        struct kernel_shape kernels[COUNT(cluster_sizes)];
+        struct libdecode_launch_contract contract = {0};
+        for (size_t k = 0; k < COUNT(cluster_sizes); k++) {
+            contract = contract_for(&cases[i], cluster_sizes[k]);
+            kernels[k] = (struct kernel_shape){contract.row_tile, contract.cluster_size, contract.tile_tokens};
+        }
         const struct problem problem = problem_for(&cases[i]);
-        expect_fast_choice(&family_gqa_decode, &problem, &device, contract_for(cases[i].kv_dtype, head_dim), kernels,
-                           cases[i].measured_us, COUNT(kernels), 1.015, 0.5);
+        expect_fast_choice(&family_gqa_decode, &problem, &device, contract, kernels, cases[i].measured_us, COUNT(kernels), 1.015,
+                           0.5);
     }
 }
 

@@ -118,11 +118,10 @@ static void an_empty_sequence_gives_zero_and_minus_infinity_or_the_sink(void **s
     expect(0, 0, 0, 0, 2 * 1.4426950408889634);
 }
 
-/* What FlashMLA says: the scene's sinks and tokens as above, and neither `out` is another one. */
-static void an_lse_may_leave_the_sink_out_and_be_infinity_where_it_is_empty(void **state) {
-    (void)state;
+/* One token, of logit 3, seen by three heads, whose sinks are both infinities and one that weighs as much as the token. */
+static void run_three_sinks(uint32_t features) {
     scene_begin(1);
-    scene.problem.features |= LIBDECODE_FEATURE_SINKS | LIBDECODE_FEATURE_LSE_WITHOUT_SINK | LIBDECODE_FEATURE_LSE_EMPTY_INFINITY;
+    scene.problem.features |= LIBDECODE_FEATURE_SINKS | features;
     scene.problem.num_qo_heads = 3;
     scene.tensors.sinks = scene.sinks;
     scene.page_table[0] = 0;
@@ -131,6 +130,25 @@ static void an_lse_may_leave_the_sink_out_and_be_infinity_where_it_is_empty(void
     scene.sinks[1] = -INFINITY;
     scene.sinks[2] = 2.0794415416798357f; /* natural log of 8, as much as the token */
     run();
+}
+
+static void an_infinite_sink_takes_everything_or_nothing(void **state) {
+    (void)state;
+    run_three_sinks(0);
+    expect(0, 0, 0, 0, (double)INFINITY);
+    expect(0, 1, 8, 4, 3);
+    expect(0, 2, 4, 2, 4);
+    scene.seq_lens[0] = 0; /* nothing but the sink */
+    run();
+    expect(0, 0, 0, 0, (double)INFINITY);
+    expect(0, 1, 0, 0, -(double)INFINITY);
+    expect(0, 2, 0, 0, 3);
+}
+
+/* What FlashMLA says: the scene's sinks and tokens as above, and neither `out` is another one. */
+static void an_lse_may_leave_the_sink_out_and_be_infinity_where_it_is_empty(void **state) {
+    (void)state;
+    run_three_sinks(LIBDECODE_FEATURE_LSE_WITHOUT_SINK | LIBDECODE_FEATURE_LSE_EMPTY_INFINITY);
     expect(0, 0, 0, 0, 3);
     expect(0, 1, 8, 4, 3);
     expect(0, 2, 4, 2, 3);
@@ -263,28 +281,6 @@ static void rotation_is_slower_in_later_pairs_and_by_the_scale(void **state) {
         const double weight = exp(sin(ldexp(1, -2 * pair) / 8));
         expect(0, 0, bf16_decode(bf16_encode((weight + 2) / (weight + 1))), 1, log2(weight + 1));
     }
-}
-
-static void an_infinite_sink_takes_everything_or_nothing(void **state) {
-    (void)state;
-    scene_begin(1);
-    scene.problem.features |= LIBDECODE_FEATURE_SINKS;
-    scene.problem.num_qo_heads = 3;
-    scene.tensors.sinks = scene.sinks;
-    scene.page_table[0] = 0;
-    put(0, 0, 0, 3, 8, 4);
-    scene.sinks[0] = INFINITY;
-    scene.sinks[1] = -INFINITY;
-    scene.sinks[2] = 2.0794415416798357f; /* natural log of 8, as much as the token */
-    run();
-    expect(0, 0, 0, 0, (double)INFINITY);
-    expect(0, 1, 8, 4, 3);
-    expect(0, 2, 4, 2, 4);
-    scene.seq_lens[0] = 0; /* nothing but the sink */
-    run();
-    expect(0, 0, 0, 0, (double)INFINITY);
-    expect(0, 1, 0, 0, -(double)INFINITY);
-    expect(0, 2, 0, 0, 3);
 }
 
 static void a_negative_scale_turns_the_order_of_the_logits(void **state) {

@@ -123,20 +123,24 @@ static void interleaved_scales_lie_head_by_head_in_an_nhd_cache_too(void **state
                             e4m3_decode(scales[head * PAGE * BLOCKS + block * 4 + token]));
 }
 
-static void nvfp4_k_enters_the_logit_with_its_linear_scales(void **state) {
-    enum { DIM = 64 };
-    _Alignas(16) uint8_t codes[PAGE * DIM / 2] = {0}, k_scales[PAGE * 4] = {0}, v_scales[PAGE * 4] = {0};
-    _Alignas(16) uint8_t query[DIM] = {0};
-    (void)state;
+/* K of the second of two tokens is 3 at one element, whose block's scale is 2, and the query is half there: that token's logit is 3. Strides: 0 for none. */
+static void expect_nvfp4_k_in_the_logit(int32_t head_dim, int32_t element, int32_t token_stride, int32_t sf_token_stride) {
+    enum { MOST = 96 };
+    _Alignas(16) uint8_t codes[PAGE * MOST / 2] = {0}, k_scales[PAGE * MOST / 8] = {0}, v_scales[PAGE * MOST / 8] = {0};
+    _Alignas(16) uint8_t query[MOST] = {0};
+    const int32_t row = token_stride != 0 ? token_stride : head_dim,
+                  sf_row = sf_token_stride != 0 ? sf_token_stride : head_dim / 16;
     scene_begin(2);
     scene.page_table[0] = 0;
-    scene.problem.head_dim = DIM;
+    scene.problem.head_dim = head_dim;
+    scene.problem.k_token_stride = token_stride;
+    scene.problem.k_sf_token_stride = sf_token_stride;
     scene.problem.query_dtype = LIBDECODE_DTYPE_E4M3;
     scene.problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
-    scene.problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4;
-    codes[DIM / 2 + 16] = 0x50; /* token 1, element 33 = 3 */
-    k_scales[4 + 2] = 0x40;     /* its block's scale = 2; interleaved, it would lie at 9 */
-    query[33] = 0x30;           /* 0.5: the logit is 3 */
+    scene.problem.v_sf_layout = LIBDECODE_SF_V_INTERLEAVE4; /* K has linear ones all the same */
+    codes[(row + element) / 2] = 0x50;                      /* the upper of two */
+    k_scales[sf_row + element / 16] = 0x40;
+    query[element] = 0x30;
     scene.tensors.query = query;
     scene.tensors.k_cache = scene.tensors.v_cache = codes;
     scene.tensors.k_sf = k_scales;
@@ -145,28 +149,15 @@ static void nvfp4_k_enters_the_logit_with_its_linear_scales(void **state) {
     assert_true(scene.lse[0] == (float)log2(1 + 8));
 }
 
+static void nvfp4_k_enters_the_logit_with_its_linear_scales(void **state) {
+    (void)state;
+    expect_nvfp4_k_in_the_logit(64, 33, 0, 0); /* its scale is at 6; interleaved, it would lie at 9 */
+}
+
 /* Of 80 elements, five scales a token: those of token 1 begin behind a gap of three. */
 static void nvfp4_k_of_five_blocks_enters_the_logit(void **state) {
-    enum { DIM = 80, ROW = 96 };
-    _Alignas(16) uint8_t codes[PAGE * ROW / 2] = {0}, k_scales[PAGE * 8] = {0}, v_scales[PAGE * 8] = {0};
-    _Alignas(16) uint8_t query[DIM] = {0};
     (void)state;
-    scene_begin(2);
-    scene.page_table[0] = 0;
-    scene.problem.head_dim = DIM;
-    scene.problem.k_token_stride = ROW;
-    scene.problem.k_sf_token_stride = 8;
-    scene.problem.query_dtype = LIBDECODE_DTYPE_E4M3;
-    scene.problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
-    codes[ROW / 2 + 32] = 0x50; /* token 1, element 65 = 3 */
-    k_scales[8 + 4] = 0x40;     /* its block's scale = 2 */
-    query[65] = 0x30;           /* 0.5: the logit is 3 */
-    scene.tensors.query = query;
-    scene.tensors.k_cache = scene.tensors.v_cache = codes;
-    scene.tensors.k_sf = k_scales;
-    scene.tensors.v_sf = v_scales;
-    run();
-    assert_true(scene.lse[0] == (float)log2(1 + 8));
+    expect_nvfp4_k_in_the_logit(80, 65, 96, 8);
 }
 
 static void nvfp4_scales_have_strides_of_their_own(void **state) {
