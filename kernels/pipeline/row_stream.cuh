@@ -40,19 +40,34 @@ struct BatchNewest<false> {
     static constexpr bool has_newest = false;
 };
 
+/* Where a row lies. `tables`: of one tensor, or of K and V. */
+template <int tables>
+struct RowPlace {
+    int in_page;      /* token; below 0: not to be copied */
+    int page[tables]; /* may be no page: negative, or beyond the last */
+
+    __device__ __forceinline__ bool live() const { return in_page >= 0; }
+};
+
 /* A lane's tokens of a tile: number i is token `i * 32 + lane` of those that the warp looks after. */
 template <int tokens_per_lane, int tables, bool has_offsets, bool finds_newest>
 struct RowBatch : BatchOffset<has_offsets>, BatchNewest<finds_newest> {
     int kv_head;    /* below 0: there are no more tiles */
     uint32_t piece; /* of the worker's, the tile's; or how many there were */
-    struct {
-        int in_page;      /* token; below 0: not to be copied */
-        int page[tables]; /* may be no page: negative, or beyond the last */
-
-        __device__ __forceinline__ bool live() const { return in_page >= 0; }
-    } rows[tokens_per_lane];
+    RowPlace<tables> rows[tokens_per_lane];
 
     __device__ __forceinline__ bool end_of_work() const { return kv_head < 0; }
+
+    /* One whose number is known only as the kernel runs: compared with each, as registers have no addresses. */
+    __device__ __forceinline__ RowPlace<tables> row(int number) const {
+        RowPlace<tables> found = rows[0];
+#pragma unroll
+        for (int i = 1; i < tokens_per_lane; ++i) {
+            if (i == number)
+                found = rows[i];
+        }
+        return found;
+    }
 };
 
 /*

@@ -77,12 +77,7 @@ class RowTurns {
             const Tensor tensor = is_of_k ? tensor_k : tensor_v;
             const int part_of_tensor = is_of_k ? part : part - parts;
             const row_source &source = is_of_k ? params_.k_rows : params_.v_rows;
-            auto row = batch.rows[0];
-#pragma unroll
-            for (int i = 1; i < parts; ++i) {
-                if (i == part_of_tensor)
-                    row = batch.rows[i];
-            }
+            const auto row = batch.row(part_of_tensor);
             const int page = is_of_k ? row.page[tensor_k] : row.page[tensor_v];
             const bool exists = row.live() && static_cast<uint32_t>(page) < static_cast<uint32_t>(params_.num_pages);
             const int64_t from =

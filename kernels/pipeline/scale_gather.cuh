@@ -136,12 +136,7 @@ class ScaleGather {
             const Tensor tensor = is_of_k ? tensor_k : tensor_v;
             const int part_of_tensor = is_of_k ? part : part - parts;
             const row_source &source = is_of_k ? params_.k_scales : params_.v_scales;
-            auto row = batch.rows[0];
-#pragma unroll
-            for (int i = 1; i < parts; ++i) {
-                if (i == part_of_tensor)
-                    row = batch.rows[i];
-            }
+            const auto row = batch.row(part_of_tensor);
             if (part_of_tensor == 0)
                 ring_.wait_empty(tensor);
             const int page = is_of_k ? row.page[tensor_k] : row.page[tensor_v];
