@@ -380,6 +380,12 @@ __device__ __forceinline__ void finish(const gqa_decode_params &params, SharedMe
     }
 }
 
+/* Whether KV comes while the kernel ahead still runs. What copies row by row does not tell the newest rows from others: all wait at once. */
+__device__ __forceinline__ bool reads_ahead(const gqa_decode_params &params) {
+    return !Traits::gathers_rows && (!Traits::has_scales || params.scale_blocks != 0) &&
+           pipeline::is_history_final(params.schedule);
+}
+
 __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedMemory &shared, Operands::Ring ring, int warp,
                                         int lane) {
     const Place place(warp * 32);
@@ -407,6 +413,8 @@ __device__ __forceinline__ void consume(const gqa_decode_params &params, SharedM
             query_rows.load_raw(params.query, rows_of(announced), here.warp * 16,
                                 max(announced.rows.live_rows - here.first_row_of_group(), 0), lane);
     };
+    if (pipeline::rarely(reads_ahead(params)))
+        shared.pieces.wait_named(0); /* the kernel ahead may write scales */
     /* Read here, once: memory answers late. */
     const float bmm1_scale = tile::scale_log2(params.query), output_scale = pipeline::output_scale<Format>(params.output);
     ConsumerState state;
@@ -471,7 +479,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     SharedMemory &shared = *reinterpret_cast<SharedMemory *>(shared_memory);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
-    ptx::wait_for_preceding_kernel();
+    ptx::wait_for_preceding_kernel_unless(reads_ahead(params));
     const bool is_consumer = warp < Traits::consumer_warps;
     Schedule schedule(params.schedule, shared.sequences, blockIdx.x / Traits::cluster_size, Result::cluster_rank());
     if (warp >= Traits::producer_warp) {

@@ -14,6 +14,7 @@
 #include <cstddef>
 
 #include "abi.h"
+#include "pipeline/history.cuh"
 #include "pipeline/latent_seesaw.cuh"
 #include "pipeline/page_stream.cuh"
 #include "pipeline/producer.cuh"
@@ -92,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     SharedMemory &shared = *reinterpret_cast<SharedMemory *>(shared_memory);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
-    ptx::wait_for_preceding_kernel();
+    ptx::wait_for_preceding_kernel_unless(params.schedule.rare & SCHEDULE_HISTORY_FINAL);
     const bool is_consumer = warp < Seesaw::warps;
     Schedule schedule(params.schedule, shared.sequences, blockIdx.x / Traits::cluster_size, Seesaw::cluster_rank());
     if (!is_consumer) {
@@ -128,7 +129,9 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
                 shared.exchange.come_to(number, shared.pieces, lane);
                 if (number > 0)
                     return;
-                if (warp == Traits::producer_warp)
+                if (warp == Traits::producer_warp && pipeline::rarely(pipeline::is_history_final(params.schedule)))
+                    Seesaw::go_ahead_of_query();
+                else if (warp == Traits::producer_warp)
                     Seesaw::wait_until_query_is_asked_for();
                 if (Producer::shares_tiles(params.schedule))
                     ptx::named_barrier<Traits::producer_barrier, Traits::producer_warps * 32>();

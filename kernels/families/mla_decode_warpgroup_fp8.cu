@@ -28,6 +28,7 @@
 
 #include "abi.h"
 #include "pipeline/first_query.cuh"
+#include "pipeline/history.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/page_stream.cuh"
 #include "pipeline/piece_queue.cuh"
@@ -388,7 +389,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     WorkMemory<stages> &work = shared.work;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
-    ptx::wait_for_preceding_kernel();
+    ptx::wait_for_preceding_kernel_unless(params.schedule.rare & SCHEDULE_HISTORY_FINAL);
     const bool is_consumer = warp < Traits::consumer_warps;
     Schedule schedule(params.schedule, work.sequences, blockIdx.x, 0);
     if (!is_consumer) {
@@ -426,8 +427,10 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
     } else if (warp == Traits::producer_warp) {
         pipeline::NoVotes votes;
         Producer(params.schedule, &params.map, {}, 0.f, pipeline::tensor_k, 0, ring, votes)
-            .run(schedule, lane, [](const pipeline::Piece &, uint32_t number, Ring &) {
-                if (number == 0)
+            .run(schedule, lane, [&](const pipeline::Piece &, uint32_t number, Ring &) {
+                if (number == 0 && pipeline::rarely(pipeline::is_history_final(params.schedule)))
+                    ptx::named_barrier_arrive<query_barrier_threads>(query_barrier);
+                else if (number == 0)
                     ptx::named_barrier<query_barrier, query_barrier_threads>();
             });
     }

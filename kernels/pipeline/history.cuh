@@ -4,6 +4,7 @@
  * SCHEDULE_HISTORY_FINAL nothing: all threads wait before they do anything else. With it lengths, page table and all KV rows but the
  * newest of each sequence are promised to be final, so the ring fills meanwhile. Producers wait before a tile with newest rows, the
  * announcer before it hands out a piece, and so the consumers: queries, results, records and all else the kernel ahead may use, too.
+ * Sparse MLA, whose token ids are the newest of all, and what copies rows for tiles of 64 rows and more one by one wait at once all the same.
  */
 #pragma once
 

@@ -109,6 +109,10 @@ struct LatentSeesaw {
     static __device__ __forceinline__ void wait_until_query_is_asked_for() {
         ptx::named_barrier<query_barrier, query_barrier_threads>();
     }
+    /* In place of that, where tiles are to come at once. */
+    static __device__ __forceinline__ void go_ahead_of_query() {
+        ptx::named_barrier_arrive<query_barrier_threads>(query_barrier);
+    }
 
     /* Where a consumer warp stands: its warpgroup, and its place among the four. */
     struct Place : GroupPlace {

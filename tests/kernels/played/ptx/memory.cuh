@@ -85,6 +85,7 @@ bool named_barrier_any(int id, bool condition) {
 
 /* Launches follow one another. */
 inline void wait_for_preceding_kernel() {}
+inline void wait_for_preceding_kernel_unless(uint32_t) {}
 inline void let_next_kernel_begin() {}
 
 } // namespace ptx
