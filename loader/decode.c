@@ -209,11 +209,10 @@ static int64_t round_up(int64_t value) {
 
 /*
  * max_seq_len and total_kv_tokens are hints that grow with every generated token: rounded up, the first to a power of two, a
- * growing batch keeps its plan. Not where max_seq_len has another meaning: as the width of the page table, or near the end of
- * the positions.
+ * growing batch keeps its plan. Not where max_seq_len has another meaning, as the width of the page table.
  */
 static void round_hints(libdecode_problem *problem) {
-    int64_t rounded = 1, stride = problem->position_stride > 0 ? problem->position_stride : 1;
+    int64_t rounded = 1;
     if (problem->total_kv_tokens > 0 && problem->total_kv_tokens < INT64_MAX / 2)
         problem->total_kv_tokens = round_up(problem->total_kv_tokens);
     const bool has_width =
@@ -222,7 +221,7 @@ static void round_hints(libdecode_problem *problem) {
         return;
     while (rounded < problem->max_seq_len)
         rounded *= 2;
-    if (rounded * stride + problem->position_offset <= INT32_MAX)
+    if (rounded <= INT32_MAX)
         problem->max_seq_len = (int32_t)rounded;
 }
 

@@ -73,9 +73,10 @@ static libdecode_status check_stride(const char *name, int64_t *stride, int64_t 
     if (*stride == 0)
         *stride = dense;
     const int64_t most = MAX_SPAN / (count > 1 ? count : 1);
-    REQUIRE(*stride >= -most && *stride <= most, "states.%s is %lld: %lld steps of it leave the address space", name,
-            (long long)*stride, (long long)count);
-    REQUIRE(*stride % step == 0, "states.%s is %lld elements: it must be a multiple of %lld, which are %d bytes", name,
+    REQUIRE(*stride >= -most && *stride <= most,
+            "states.%s is %lld: %lld steps of it leave the address space, at most %lld to either side is accepted", name,
+            (long long)*stride, (long long)count, (long long)most);
+    REQUIRE(*stride % step == 0, "states.%s is %lld elements: it must be a multiple of %lld elements, which are %d bytes", name,
             (long long)*stride, (long long)step, ROW_ALIGNMENT_BYTES);
     return LIBDECODE_OK;
 }

@@ -416,6 +416,13 @@ static void loosen_caches(const libdecode_problem *problem, struct pointer_set *
     set->element_bytes = (uint32_t)element_bytes(problem->kv_dtype, 1);
 }
 
+/* Where no request has room for a token nothing is read of K and V, and tensors without elements may have no address. */
+static uint32_t unread_caches(const libdecode_problem *problem) {
+    if (is_paged(problem) || problem->kv_capacity_tokens > 0)
+        return 0;
+    return 1u << TENSOR_POINTER_k_cache | 1u << TENSOR_POINTER_v_cache | 1u << TENSOR_POINTER_k_sf | 1u << TENSOR_POINTER_v_sf;
+}
+
 static unsigned alignment_of(struct pointer_set set, size_t index) {
     return (set.loose >> index & 1) != 0 ? set.element_bytes : pointers[index].alignment;
 }
@@ -432,6 +439,7 @@ struct pointer_set operation_pointers(const struct operation_rules *operation, c
                          (rule->kind != RULE_UNLESS_CAPACITY || must_be_given(rule, problem));
         set.needed |= (uint32_t)(is_needed && problem->batch_size > 0) << i;
     }
+    set.needed &= ~unread_caches(problem);
     return set;
 }
 

@@ -157,7 +157,7 @@ int64_t odd_kv_stride_bytes(const libdecode_problem *problem);
 
 /* Of a checked problem, a bit per enum tensor_pointer: worked out once, so that a launch compares bits. */
 struct pointer_set {
-    uint32_t known, needed; /* with an empty batch none is needed */
+    uint32_t known, needed; /* with an empty batch none is needed, nor of contiguous KV without room those of K and V */
     uint32_t loose;         /* aligned to elements of KV alone, of so many bytes */
     uint32_t element_bytes;
 };

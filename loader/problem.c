@@ -262,7 +262,8 @@ struct stride_names {
 static libdecode_status check_kv_strides(const libdecode_problem *given, libdecode_kv_layout layout,
                                          const struct stride_names *names, int64_t row, struct alignment alignment, int64_t *page,
                                          int64_t *head, int64_t *token) {
-    int64_t num_pages = given->num_pages != 0 ? given->num_pages : INT32_MAX;
+    /* 0: not known. Of contiguous KV there are as many as requests, which may be none. */
+    int64_t num_pages = given->num_pages != 0 || problem_is_contiguous(given) ? given->num_pages : INT32_MAX;
     if (layout == LIBDECODE_KV_HND) {
         FORWARD(check_stride(names->token, given->page_size, row, alignment, token));
         FORWARD(check_stride(names->head, given->num_kv_heads, *token * given->page_size, alignment, head));
@@ -362,14 +363,16 @@ static bool rows_overlap(int64_t row, int64_t head_stride, int64_t heads, int64_
     return false;
 }
 
-/* Of results, where one would be written over another. */
+/* Query tokens of all requests. Nobody knows here how many there are of ragged ones, two of which tell whether rows lie apart. */
+static int64_t all_query_tokens(const libdecode_problem *given) {
+    const int64_t tokens = (int64_t)given->batch_size * given->q_len;
+    return (given->features & LIBDECODE_FEATURE_RAGGED_Q) != 0 ? smaller(tokens, 2) : tokens;
+}
+
+/* Of results, where one would be written over another. `has_offsets`: a request's first token may begin anywhere. */
 static libdecode_status check_apart(const libdecode_problem *given, const char *name, int64_t row, int64_t head_stride,
-                                    int64_t token_stride) {
-    int64_t tokens = (int64_t)given->batch_size * given->q_len;
-    if ((given->features & LIBDECODE_FEATURE_QUERY_OFFSETS) != 0) /* of a request alone: the next one begins anywhere */
-        tokens = given->q_len;
-    else if ((given->features & LIBDECODE_FEATURE_RAGGED_Q) != 0) /* nobody knows here how many there are */
-        tokens = smaller(tokens, 2);
+                                    int64_t token_stride, bool has_offsets) {
+    const int64_t tokens = has_offsets ? given->q_len : all_query_tokens(given);
     REQUIRE(!rows_overlap(row, head_stride, given->num_qo_heads, token_stride, tokens),
             "problem.%s_head_stride is %lld and %s_token_stride %lld: rows of %lld elements of %d heads and %lld tokens would be "
             "written "
@@ -394,10 +397,11 @@ static libdecode_status check_row_strides(libdecode_problem *given) {
     }
     FORWARD(check_stride("out_head_stride", heads, given->v_head_dim, out, &given->out_head_stride));
     FORWARD(check_stride("out_token_stride", tokens, heads * given->out_head_stride, out, &given->out_token_stride));
-    FORWARD(check_apart(given, "out", given->v_head_dim, given->out_head_stride, given->out_token_stride));
+    FORWARD(check_apart(given, "out", given->v_head_dim, given->out_head_stride, given->out_token_stride,
+                        (given->features & LIBDECODE_FEATURE_QUERY_OFFSETS) != 0));
     FORWARD(check_stride("lse_head_stride", heads, 1, not_aligned, &given->lse_head_stride));
     FORWARD(check_stride("lse_token_stride", tokens, heads * given->lse_head_stride, not_aligned, &given->lse_token_stride));
-    return check_apart(given, "lse", 1, given->lse_head_stride, given->lse_token_stride);
+    return check_apart(given, "lse", 1, given->lse_head_stride, given->lse_token_stride, false);
 }
 
 /* Entries of a row of the page table that belong to one request, head and tensor: rows nest, so the smallest distance. */
@@ -476,12 +480,24 @@ static libdecode_status check_lengths(libdecode_problem *given) {
     return LIBDECODE_OK;
 }
 
+/* Of a request: what its row of the page table has room for, or its capacity. */
+static int32_t max_tokens(const libdecode_problem *given) {
+    if (given->kv_capacity_tokens != 0)
+        return given->kv_capacity_tokens;
+    if (problem_is_sparse(given)) /* of which sparse_top_k at most are counted */
+        return INT32_MAX;
+    return (int32_t)smaller(smaller(page_table_width(given), INT32_MAX) * given->page_size, PROBLEM_MAX_TOKENS);
+}
+
+/* Kernels compute them in 32 bits: those of all tokens that there is room for, since max_seq_len is but a hint. */
 static libdecode_status check_positions(libdecode_problem *given) {
     if (given->position_stride == 0)
         given->position_stride = 1;
-    REQUIRE((int64_t)given->max_seq_len * given->position_stride + given->position_offset <= (int64_t)INT32_MAX + 1,
-            "problem.position_stride is %d and position_offset %d with max_seq_len %d: positions must be less than 2^31",
-            given->position_stride, given->position_offset, given->max_seq_len);
+    const int32_t tokens = max_tokens(given), most = (INT32_MAX - given->position_offset) / given->position_stride;
+    REQUIRE(tokens - 1 <= most,
+            "problem.position_stride is %d and position_offset %d with room for %d tokens of a request: positions must be less "
+            "than 2^31, so at most %d tokens are accepted, which kv_capacity_tokens may say",
+            given->position_stride, given->position_offset, tokens, most + 1);
     return LIBDECODE_OK;
 }
 
@@ -519,11 +535,10 @@ static void derive(struct problem *problem) {
     derive_rope(problem);
     problem->kv_token_bytes = token_bytes(given);
     problem->page_table_width = page_table_width(given);
-    problem->max_tokens = (int32_t)smaller(smaller(problem->page_table_width, INT32_MAX) * given->page_size, PROBLEM_MAX_TOKENS);
-    if (problem_is_sparse(given)) /* of which sparse_top_k at most are counted */
-        problem->max_tokens = INT32_MAX;
-    if (given->kv_capacity_tokens != 0)
-        problem->max_tokens = given->kv_capacity_tokens;
+    problem->max_tokens = max_tokens(given);
+    problem->needs_out_offsets = (given->features & LIBDECODE_FEATURE_QUERY_OFFSETS) != 0 &&
+                                 rows_overlap(given->v_head_dim, given->out_head_stride, given->num_qo_heads,
+                                              given->out_token_stride, all_query_tokens(given));
     if ((given->features & LIBDECODE_FEATURE_HOST_SEQ_LENS) != 0)
         problem->host_lens_bytes =
             (int64_t)given->batch_size * (given->seq_lens_head_stride != 0 ? given->num_kv_heads : 1) * (int64_t)sizeof(int32_t);

@@ -24,6 +24,7 @@ struct problem {
     int64_t kv_token_bytes;    /* read for one token and KV head: its rows of K and V, with their NVFP4 scales; of MLA one row */
     int64_t page_table_width;  /* entries of a row that belong to one request, KV head and tensor */
     int32_t max_tokens;        /* of a request: what its row of the page table has room for, or its capacity */
+    bool needs_out_offsets;    /* where requests begin by default they would be written over each other */
     int64_t host_lens_bytes;   /* of tensors.seq_lens, with FEATURE_HOST_SEQ_LENS; 0: it is device memory */
     double rope_frequency;     /* with FEATURE_ROPE: revolutions a position of the first pair of dims */
     double rope_ratio;         /* likewise: of a pair's frequency to that of the pair before it; both 0 without */

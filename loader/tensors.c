@@ -27,6 +27,11 @@ libdecode_status tensors_check(const struct problem *problem, const libdecode_te
     FORWARD(read_caller_struct(&checked, sizeof checked, tensors, TENSORS_MINIMUM_BYTES, "libdecode_tensors"));
     checked.struct_size = sizeof checked;
     FORWARD(operation_check_pointers(problem->operation, problem->pointers, &checked));
+    REQUIRE(
+        !problem->needs_out_offsets || checked.out_offsets != NULL,
+        "tensors.out_offsets is NULL, with out_head_stride %lld and out_token_stride %lld: without offsets the rows of %d heads "
+        "of %d requests would be written over each other",
+        (long long)given->out_head_stride, (long long)given->out_token_stride, given->num_qo_heads, given->batch_size);
 
     FORWARD(check_scale("bmm1_scale", &checked.bmm1_scale));
     FORWARD(check_scale("bmm2_scale", &checked.bmm2_scale));

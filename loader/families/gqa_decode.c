@@ -111,16 +111,21 @@ static struct tensor_map *add_map(struct kernel_arguments *arguments, size_t off
     return &arguments->maps[arguments->num_maps++].map;
 }
 
+/* Rows of no tokens may have no address. Nothing is copied through their map, in which a driver may want one: any that is as aligned. */
+static const void *map_address(const void *rows, const libdecode_tensors *tensors) {
+    return rows != NULL ? rows : tensors->query;
+}
+
 /* Returns the copies that a box of rows takes, alike for K and V. */
 static int32_t map_rows(const struct problem *problem, const contract_t *contract, const libdecode_tensors *tensors,
                         struct kernel_arguments *ret) {
     const libdecode_problem *given = &problem->given;
     struct paged_cache k = paged_cache(problem, contract), v = k;
-    k.address = tensors->k_cache;
+    k.address = map_address(tensors->k_cache, tensors);
     k.page_stride = given->k_page_stride;
     k.head_stride = given->k_head_stride;
     k.token_stride = given->k_token_stride;
-    v.address = tensors->v_cache;
+    v.address = map_address(tensors->v_cache, tensors);
     v.page_stride = given->v_page_stride;
     v.head_stride = given->v_head_stride;
     v.token_stride = given->v_token_stride;

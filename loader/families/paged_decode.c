@@ -554,8 +554,8 @@ struct schedule_params paged_schedule_params(const struct problem *problem, cons
     };
 }
 
-/* What a cap beyond does to a score, float32 does not show; times log2(e) it stays finite. */
-#define MAX_SOFT_CAP 1e30f
+/* What a cap beyond these does to a score, float32 does not show; its reciprocal, and it times log2(e), stay finite. 0 is no cap. */
+static float finite_cap(float cap) { return cap > 0.0f && cap < 1e-37f ? 1e-37f : cap < 1e30f ? cap : 1e30f; }
 
 struct query_params paged_query_params(const struct problem *problem, const libdecode_tensors *tensors) {
     return (struct query_params){
@@ -566,7 +566,7 @@ struct query_params paged_query_params(const struct problem *problem, const libd
         .bmm1_scale_log2_device = tensors->bmm1_scale_log2_device,
         .alibi_slopes = tensors->alibi_slopes,
         .bmm1_scale_log2 = (float)(tensors->bmm1_scale * log2_e),
-        .soft_cap = problem->given.logits_soft_cap < MAX_SOFT_CAP ? problem->given.logits_soft_cap : MAX_SOFT_CAP,
+        .soft_cap = finite_cap(problem->given.logits_soft_cap),
         .skip_factor = problem->given.skip_softmax_threshold_scale_factor,
         .dtype = (int32_t)problem->given.query_dtype,
         .head_dim = problem->given.head_dim,

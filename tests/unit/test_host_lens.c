@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <string.h>
 
 #include "decode_scene.h"
@@ -204,6 +205,54 @@ static void without_lengths_a_launch_may_be_captured(void **state) {
     libdecode_plan_destroy(plan);
 }
 
+static libdecode_problem without_room(void) {
+    libdecode_problem problem = llama3_8b();
+    problem.features = LIBDECODE_FEATURE_CONTIGUOUS_KV;
+    problem.page_size = problem.max_seq_len = 0;
+    return problem;
+}
+
+/* Nothing is copied through maps of no rows; the fake driver refuses one without an address, as a driver may. */
+static void without_room_for_a_token_a_launch_needs_no_caches(void **state) {
+    (void)state;
+    libdecode_problem problem = without_room();
+    libdecode_plan *plan = plan_of(&problem);
+    libdecode_tensors tensors = tensors_for(plan);
+    tensors.page_table = tensors.seq_lens = NULL;
+    tensors.k_cache = tensors.v_cache = NULL;
+    expect_ok(libdecode_plan_launch(plan, &tensors, stream));
+    assert_int_equal(fake->count("cuTensorMapEncodeTiled"), 2);
+    assert_int_equal(schedule_of(fake->last("cuLaunchKernelEx")).max_tokens, 0);
+    libdecode_plan_destroy(plan);
+
+    problem.batch_size = 0; /* however much room there would be */
+    problem.kv_capacity_tokens = 1048576;
+    plan = plan_of(&problem);
+    tensors = tensors_for(plan);
+    tensors.page_table = NULL;
+    tensors.query = tensors.k_cache = tensors.v_cache = NULL;
+    expect_ok(libdecode_plan_launch(plan, &tensors, stream));
+    assert_int_equal(fake->count("cuLaunchKernelEx"), 0);
+    libdecode_plan_destroy(plan);
+}
+
+static void without_room_for_a_token_the_reference_needs_no_caches(void **state) {
+    (void)state;
+    static _Alignas(16) uint16_t query[32][128], out[32][128];
+    static float lse[32];
+    libdecode_problem problem = without_room();
+    problem.features |= LIBDECODE_FEATURE_LSE;
+    problem.batch_size = 1;
+    memset(out, 0xff, sizeof out);
+    const libdecode_tensors tensors = {.struct_size = sizeof tensors, .query = query, .out = out, .lse = lse};
+    expect_ok(libdecode_reference(&problem, &tensors));
+    for (int head = 0; head < 32; head++) {
+        assert_true(lse[head] == -INFINITY);
+        for (int d = 0; d < 128; d++)
+            assert_int_equal(out[head][d], 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_launch_copies_the_lengths_and_clears_them_behind_the_kernel),
@@ -213,6 +262,8 @@ int main(void) {
         cmocka_unit_test(every_driver_call_may_fail),
         cmocka_unit_test(without_lengths_every_request_has_its_capacity),
         cmocka_unit_test(without_lengths_a_launch_may_be_captured),
+        cmocka_unit_test(without_room_for_a_token_a_launch_needs_no_caches),
+        cmocka_unit_test(without_room_for_a_token_the_reference_needs_no_caches),
     };
     return cmocka_run_group_tests_name("host_lens", tests, begin_group, end_group);
 }

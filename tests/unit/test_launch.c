@@ -387,7 +387,7 @@ static void ragged_queries_and_positions_each_ask_for_exact_ranges(void **state)
     assert_int_equal(params.schedule.rare, SCHEDULE_EXACT_RANGES);
 }
 
-static void a_soft_cap_stays_finite_in_base_two(void **state) {
+static void a_soft_cap_and_its_reciprocal_stay_finite(void **state) {
     (void)state;
     struct gqa_decode_params params;
     libdecode_problem problem = llama3_8b();
@@ -396,6 +396,15 @@ static void a_soft_cap_stays_finite_in_base_two(void **state) {
     problem.logits_soft_cap = 3e38f;
     (void)launch(&problem, &tensors, NULL, &params);
     assert_true(isfinite(params.query.soft_cap * 1.44269504f));
+    static const float small[] = {1e-45f, 1e-40f, 5e-39f, 1.17549435e-38f};
+    for (size_t i = 0; i < sizeof small / sizeof small[0]; i++) { /* times an infinite reciprocal, a score of 0 would be NaN */
+        problem.logits_soft_cap = small[i];
+        (void)launch(&problem, &tensors, NULL, &params);
+        assert_true(isfinite(2.0f / params.query.soft_cap) && params.query.soft_cap < 1e-30f);
+    }
+    problem.logits_soft_cap = 1e-30f;
+    (void)launch(&problem, &tensors, NULL, &params);
+    assert_true(params.query.soft_cap == 1e-30f);
 }
 
 int main(void) {
@@ -411,7 +420,7 @@ int main(void) {
         cmocka_unit_test(a_workspace_that_is_missing_unaligned_or_small_is_refused),
         cmocka_unit_test(clusters_of_every_size_get_their_attribute),
         cmocka_unit_test(ragged_queries_and_positions_each_ask_for_exact_ranges),
-        cmocka_unit_test(a_soft_cap_stays_finite_in_base_two),
+        cmocka_unit_test(a_soft_cap_and_its_reciprocal_stay_finite),
     };
     return cmocka_run_group_tests_name("launch", tests, begin_group, end_group);
 }

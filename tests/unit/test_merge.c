@@ -313,6 +313,23 @@ static void test_what_makes_no_sense_is_refused_by_name(void **state) {
         assert_true(scene.out[0][d] == 0);
 }
 
+/* In the words of problem.c, but to both sides. */
+static void test_refused_strides_name_those_that_are_accepted(void **state) {
+    (void)state;
+    enum { STEPS = 1 << 20 };
+    static const int64_t most = (int64_t)1 << 40;
+    struct scene scene;
+    set_scene(&scene, 1, (const float[]){1}, (const float[]){0});
+    scene.states.num_tokens = STEPS;
+    scene.states.out_token_stride = most + 4;
+    refuse(&scene, "states.out_token_stride is 1099511627780: 1048576 steps of it leave the address space, at most 1099511627776 "
+                   "to either side is accepted");
+    scene.states.out_token_stride = -most - 4;
+    refuse(&scene, "-1099511627780: 1048576 steps of it leave the address space, at most 1099511627776 to either side");
+    scene.states.out_token_stride = 9;
+    refuse(&scene, "states.out_token_stride is 9 elements: it must be a multiple of 4 elements, which are 16 bytes");
+}
+
 /* ---------------------------------------------------------------------------------------------------- what the driver gets */
 
 static const struct fake_cuda *fake;
@@ -548,6 +565,7 @@ int main(void) {
         cmocka_unit_test(test_results_are_rounded_to_their_dtype),
         cmocka_unit_test(test_parts_merge_to_the_whole),
         cmocka_unit_test(test_what_makes_no_sense_is_refused_by_name),
+        cmocka_unit_test(test_refused_strides_name_those_that_are_accepted),
         cmocka_unit_test(test_one_kernel_is_launched),
         cmocka_unit_test(test_without_such_a_kernel_the_message_says_so),
         cmocka_unit_test(test_strides_of_the_result_are_those_of_its_dtype),

@@ -128,6 +128,35 @@ static void a_page_table_belongs_to_pages(void **state) {
            "tensors.page_table is given with LIBDECODE_FEATURE_CONTIGUOUS_KV: ", ": there are no pages, leave the pointer NULL");
 }
 
+/* Tensors without elements may have no address. Where every request has room for no token, nothing of K and V is read. */
+static void rows_of_no_tokens_need_no_address(void **state) {
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    libdecode_tensors tensors = some_tensors();
+    problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+    tensors.k_cache = tensors.v_cache = NULL;
+    tensors.page_table = NULL;
+    problem.features = LIBDECODE_FEATURE_CONTIGUOUS_KV;
+    expect(check_pointers(batch_decode(), &problem, &tensors), NULL, NULL);
+    tensors.query = NULL; /* of results there are as many as of other lengths */
+    expect(check_pointers(batch_decode(), &problem, &tensors), "tensors.query is NULL", "every launch needs it");
+    tensors = some_tensors();
+    tensors.page_table = NULL;
+    tensors.out = NULL;
+    expect(check_pointers(batch_decode(), &problem, &tensors), "tensors.out is NULL", "every launch needs it");
+    tensors = some_tensors();
+    tensors.page_table = NULL;
+    tensors.k_cache = (const char *)tensors.k_cache + 8;
+    expect(check_pointers(batch_decode(), &problem, &tensors), "tensors.k_cache is ", "aligned to 16 bytes");
+    tensors.k_cache = NULL;
+    problem.kv_capacity_tokens = 1;
+    expect(check_pointers(batch_decode(), &problem, &tensors), "tensors.k_cache is NULL", "every launch needs it");
+    tensors = some_tensors();
+    problem.kv_capacity_tokens = 0;
+    problem.features = 0; /* in pages that is all that the page table has room for */
+    expect(check_pointers(batch_decode(), &problem, &tensors), "tensors.k_sf is NULL", "kv_dtype nvfp4 needs it");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_operation_is_found_by_number_and_by_name),
@@ -136,6 +165,7 @@ int main(void) {
         cmocka_unit_test(a_field_of_a_feature_needs_the_feature),
         cmocka_unit_test(a_pointer_that_the_operation_does_not_know_is_refused_by_name),
         cmocka_unit_test(a_page_table_belongs_to_pages),
+        cmocka_unit_test(rows_of_no_tokens_need_no_address),
     };
     return cmocka_run_group_tests_name("operation", tests, NULL, NULL);
 }

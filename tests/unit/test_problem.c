@@ -371,6 +371,17 @@ static void rows_of_results_that_overlap_are_refused(void **state) {
     expect_refused(&problem, "problem.lse_head_stride is 1", "over each other");
     problem.lse_head_stride = 16;
     (void)expect_accepted(&problem);
+    for (int further = 0; further < 4; further++) { /* requests begin elsewhere in query and out, not in lse */
+        problem = llama3_8b();
+        problem.batch_size = 4;
+        problem.num_qo_heads = 8;
+        problem.features = LIBDECODE_FEATURE_LSE | (further & 1 ? LIBDECODE_FEATURE_QUERY_OFFSETS : 0u) |
+                           (further & 2 ? LIBDECODE_FEATURE_RAGGED_Q : 0u);
+        problem.lse_head_stride = problem.lse_token_stride = 1;
+        expect_refused(&problem, "problem.lse_head_stride is 1 and lse_token_stride 1", "over each other");
+        problem.lse_head_stride = 4;
+        (void)expect_accepted(&problem);
+    }
 }
 
 /* Beyond, what kernels count in 32 bits would wrap at the end of the last tile. */
@@ -411,7 +422,7 @@ static void what_follows_from_a_problem_is_derived_once(void **state) {
     assert_int_equal(expect_accepted(&problem).kv_token_bytes, 2 * (128 / 2 + 128 / 16));
 }
 
-/* libdecode.h: v strides default to those of K, each by itself; a pool of K and V in one tensor gives K's page stride alone. */
+/* libdecode_problem.h: v strides default to those of K, each by itself; a pool of K and V in one tensor gives K's page stride alone. */
 static void each_stride_of_v_defaults_to_that_of_k(void **state) {
     (void)state;
     for (int layout = LIBDECODE_KV_HND; layout <= LIBDECODE_KV_NHD; layout++) {
@@ -458,11 +469,53 @@ static void a_page_table_of_k_and_v_has_no_default_width(void **state) {
 static void the_last_position_may_be_the_largest_number(void **state) {
     (void)state;
     libdecode_problem problem = llama3_8b();
-    problem.max_seq_len = INT32_MAX; /* of the last token: INT32_MAX - 1, and with the offset INT32_MAX */
-    problem.position_offset = 1;
+    problem.page_table_request_stride = 4; /* 64 tokens */
+    problem.position_offset = INT32_MAX - 63;
     (void)expect_accepted(&problem);
+    problem.position_offset++;
+    expect_refused(&problem, "position_offset 2147483585 with room for 64 tokens", "less than 2^31, so at most 63 tokens");
+    problem.kv_capacity_tokens = 63; /* what the message names */
+    (void)expect_accepted(&problem);
+    problem.kv_capacity_tokens = problem.position_offset = 0;
+    problem.position_stride = INT32_MAX / 63;
+    (void)expect_accepted(&problem);
+    problem.position_stride++;
+    expect_refused(&problem, "position_stride is 34087043", "at most 63 tokens");
+    problem = llama3_8b();
+    problem.max_seq_len = INT32_MAX; /* in place of a width: 2^31 - 4096 tokens */
+    problem.position_offset = 4096;
+    (void)expect_accepted(&problem);
+    problem.position_offset = 4097;
+    expect_refused(&problem, "position_offset 4097", "less than 2^31");
+}
+
+/* max_seq_len is a hint, and lengths on the device may be anything: what counts is how many tokens there is room for. */
+static void no_hint_decides_which_positions_there_are(void **state) {
+    (void)state;
+    libdecode_problem problem = llama3_8b();
+    problem.page_table_request_stride = 4;
+    problem.max_seq_len = INT32_MAX;
     problem.position_offset = 2;
-    expect_refused(&problem, "position_offset 2", "less than 2^31");
+    (void)expect_accepted(&problem);
+    problem.position_offset = 0;
+    problem.position_stride = 2;
+    (void)expect_accepted(&problem);
+    problem.page_table_request_stride = 1 << 27;
+    problem.max_seq_len = 16;
+    expect_refused(&problem, "problem.position_stride is 2 and position_offset 0 with room for 2147479552 tokens",
+                   "at most 1073741824 tokens");
+    problem.kv_capacity_tokens = 1 << 30;
+    problem.position_offset = 1; /* the last one is 2^31 - 1 */
+    (void)expect_accepted(&problem);
+    problem.features = LIBDECODE_FEATURE_CONTIGUOUS_KV;
+    problem.page_size = 0;
+    problem.page_table_request_stride = 0;
+    (void)expect_accepted(&problem);
+    problem.kv_capacity_tokens++;
+    expect_refused(&problem, "with room for 1073741825 tokens", "at most 1073741824 tokens");
+    problem.kv_capacity_tokens = 0;
+    problem.position_offset = INT32_MAX;
+    (void)expect_accepted(&problem);
 }
 
 static void as_many_query_tokens_as_a_number_counts_are_accepted(void **state) {
@@ -493,6 +546,7 @@ int main(void) {
         cmocka_unit_test(token_strides_are_dense_over_the_head_strides_that_are_given),
         cmocka_unit_test(a_page_table_of_k_and_v_has_no_default_width),
         cmocka_unit_test(the_last_position_may_be_the_largest_number),
+        cmocka_unit_test(no_hint_decides_which_positions_there_are),
         cmocka_unit_test(as_many_query_tokens_as_a_number_counts_are_accepted),
     };
     return cmocka_run_group_tests_name("problem", tests, NULL, NULL);

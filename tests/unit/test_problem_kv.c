@@ -301,6 +301,21 @@ static void contiguous_kv_is_a_page_for_each_request(void **state) {
     assert_int_equal(expect_accepted(&problem).max_tokens, 0);
 }
 
+/* Of no request no step is taken: how many pages there are is known, and is 0. */
+static void an_empty_batch_has_as_much_room_for_each_request_as_another(void **state) {
+    (void)state;
+    for (int layout = LIBDECODE_KV_HND; layout <= LIBDECODE_KV_NHD; layout++) {
+        libdecode_problem problem = contiguous(1048576);
+        problem.kv_layout = (libdecode_kv_layout)layout;
+        problem.batch_size = 0;
+        const struct problem checked = expect_accepted(&problem);
+        assert_int_equal(checked.given.k_page_stride, 8 * 1048576 * 128);
+        assert_int_equal(checked.given.num_pages, 0);
+        problem.kv_dtype = LIBDECODE_DTYPE_NVFP4;
+        (void)expect_accepted(&problem);
+    }
+}
+
 static void contiguous_kv_has_no_pages(void **state) {
     (void)state;
     libdecode_problem problem = contiguous(64);
@@ -411,6 +426,7 @@ int main(void) {
         cmocka_unit_test(heads_whose_interleaved_v_scales_would_overlap_are_refused),
         cmocka_unit_test(a_checked_problem_checks_to_itself),
         cmocka_unit_test(contiguous_kv_is_a_page_for_each_request),
+        cmocka_unit_test(an_empty_batch_has_as_much_room_for_each_request_as_another),
         cmocka_unit_test(contiguous_kv_has_no_pages),
         cmocka_unit_test(a_request_in_pages_has_no_more_tokens_than_its_capacity),
         cmocka_unit_test(lengths_on_the_host_lie_side_by_side),

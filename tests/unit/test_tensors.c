@@ -129,6 +129,22 @@ static void offsets_belong_to_their_feature_and_may_be_missing(void **state) {
     }
 }
 
+static void results_whose_rows_lie_apart_by_offsets_alone_need_these(void **state) {
+    (void)state;
+    static const int64_t somewhere[16];
+    libdecode_problem problem = llama3_8b();
+    problem.features = LIBDECODE_FEATURE_QUERY_OFFSETS;
+    problem.batch_size = 2;
+    problem.out_token_stride = problem.out_head_stride = 128;
+    libdecode_tensors tensors = some_tensors();
+    tensors.out_offsets = somewhere;
+    expect_tensors(&problem, &tensors, NULL, NULL);
+    tensors.out_offsets = NULL;
+    expect_tensors(&problem, &tensors, "tensors.out_offsets is NULL", "over each other");
+    problem.batch_size = 1; /* and one query token */
+    expect_tensors(&problem, &tensors, NULL, NULL);
+}
+
 static void caches_of_odd_rows_begin_at_any_element(void **state) {
     (void)state;
     libdecode_problem offsets = llama3_8b(), odd = llama3_8b(), even = llama3_8b();
@@ -265,6 +281,7 @@ int main(void) {
         cmocka_unit_test(each_pointer_that_every_launch_needs_is_required_and_aligned),
         cmocka_unit_test(each_optional_pointer_belongs_to_its_feature),
         cmocka_unit_test(offsets_belong_to_their_feature_and_may_be_missing),
+        cmocka_unit_test(results_whose_rows_lie_apart_by_offsets_alone_need_these),
         cmocka_unit_test(caches_of_odd_rows_begin_at_any_element),
         cmocka_unit_test(scale_pointers_belong_to_nvfp4),
         cmocka_unit_test(scales_must_be_finite_and_default_to_one),
