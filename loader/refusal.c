@@ -14,7 +14,13 @@
 #include "target.h"
 #include "text.h"
 
-#define LIST_BYTES 800
+/* Of what no kernel does: the remedy, which stands behind it, is never cut. */
+#define NOT_DONE ": no kernel of libdecode does "
+#define NEAREST "; nearest is "
+#define OTHER_WAYS "; change the problem, or use libdecode_reference on the host"
+enum { LIST_BYTES = 768 };
+_Static_assert(sizeof "batch_decode" NOT_DONE NEAREST OTHER_WAYS + LIST_BYTES + BUNDLE_MAX_NAME_BYTES <= ERROR_MESSAGE_BYTES,
+               "fail_unsupported: a message has room for all of its parts");
 
 /* ---------------------------------------------------------------------------------------- what libdecode does at all */
 
@@ -84,9 +90,49 @@ static void add_value(char *list, const char *value) {
     text_append(list, AXIS_TEXT_BYTES, "%s%s", list[0] ? ", " : "", value);
 }
 
+/* What kernels lack of the features asked for: sets of which none holds another one. */
+#define MAX_LACKS 16
+struct lacks {
+    uint32_t features[MAX_LACKS];
+    size_t count;
+};
+
+static void note_lack(struct lacks *lacks, uint32_t lack) {
+    size_t kept = 0;
+    for (size_t i = 0; i < lacks->count; i++)
+        if ((lacks->features[i] & lack) == lacks->features[i])
+            return;
+    for (size_t i = 0; i < lacks->count; i++)
+        if ((lacks->features[i] & lack) != lack)
+            lacks->features[kept++] = lacks->features[i];
+    lacks->count = kept;
+    if (kept < MAX_LACKS)
+        lacks->features[lacks->count++] = lack;
+}
+
+/* "all but soft_cap, all but query_offsets": what may be left out. All that kernels have is much, and nearly the same. */
+static void list_features(const struct question *question, char ret_list[AXIS_TEXT_BYTES]) {
+    struct lacks lacks = {.count = 0};
+    size_t count;
+    const struct grid_variant *variants = grid_variants(&count);
+    for (size_t i = 0; i < count; i++)
+        if (family_for(&variants[i], question))
+            note_lack(&lacks, question->problem->given.features & ~grid_contract(&variants[i]).features);
+    ret_list[0] = '\0';
+    for (size_t i = 0; i < lacks.count; i++) {
+        const struct libdecode_launch_contract others = {.features = ~lacks.features[i]};
+        text_append(ret_list, AXIS_TEXT_BYTES, "%sall but ", i > 0 ? ", " : "");
+        name_missing_features(question->problem, &others, ret_list);
+    }
+}
+
 /* "64, 128": what there is of an axis. */
 static void list_built(const struct question *question, const struct axis *axis, char ret_list[AXIS_TEXT_BYTES]) {
     size_t count;
+    if (axis == &axis_features) {
+        list_features(question, ret_list);
+        return;
+    }
     const struct grid_variant *variants = grid_variants(&count);
     ret_list[0] = '\0';
     for (size_t i = 0; i < count; i++) {
@@ -126,10 +172,8 @@ static libdecode_status fail_unsupported(const struct question *question, const 
     }
     if (!missing[0])
         word_combination(question, cover, missing);
-    return fail(LIBDECODE_ERROR_UNSUPPORTED,
-                "%s: no kernel of libdecode does %s%s%s; change the problem, or use libdecode_reference on the host",
-                question->problem->operation->name, missing, nearest->record ? "; nearest is " : "",
-                nearest->record ? nearest->record->name : "");
+    return fail(LIBDECODE_ERROR_UNSUPPORTED, "%s" NOT_DONE "%s%s%s" OTHER_WAYS, question->problem->operation->name, missing,
+                nearest->record ? NEAREST : "", nearest->record ? nearest->record->name : "");
 }
 
 /* --------------------------------------------------------------------------------------------------- what is at hand */

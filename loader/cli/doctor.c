@@ -10,6 +10,7 @@
 #include "option_words.h"
 #include "report.h"
 #include "session.h"
+#include "status.h"
 #include "target.h"
 #include "terminal.h"
 
@@ -18,7 +19,7 @@
 struct diagnosis {
     struct json *json; /* NULL: text */
     size_t num_advice, num_broken;
-    char advice[16][320];
+    char advice[16][ERROR_MESSAGE_BYTES];
 };
 
 /* One line of "What to do"; `broken`: as it is, kernels cannot run. */

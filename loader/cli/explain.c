@@ -12,6 +12,7 @@
 #include "problem_args.h"
 #include "report.h"
 #include "session.h"
+#include "status.h"
 #include "terminal.h"
 
 struct explain_args {
@@ -41,7 +42,7 @@ struct kept_verdict {
 struct answer {
     libdecode_device device;
     libdecode_status status;
-    char error[512]; /* unless the status is LIBDECODE_OK */
+    char error[ERROR_MESSAGE_BYTES]; /* unless the status is LIBDECODE_OK */
     struct kept_verdict *verdicts;
     size_t count, capacity;
     const struct kept_verdict *choice; /* NULL: none */

@@ -13,6 +13,7 @@
 
 #include "options.h"
 #include "reference.h"
+#include "status.h"
 #include "terminal.h"
 
 #define MAX_THREADS 64
@@ -25,7 +26,7 @@ struct job {
     atomic_int failed;
     pthread_mutex_t lock; /* of what follows */
     uint32_t num_done;
-    char message[256];
+    char message[ERROR_MESSAGE_BYTES];
 };
 
 static libdecode_status run_task(const struct job *job, uint32_t task) {

@@ -5,6 +5,7 @@ import csv
 import json
 import pathlib
 import subprocess
+import tempfile
 import unittest
 
 from command_scene import (
@@ -118,6 +119,18 @@ class WithoutGpu(CommandTest):
         result = self.check_run(run("explain", "--gpu", "sm_90", "--kv", "nvfp4", "--head-dim", 512), FAILED)
         self.assertIn("no kernel", result.stdout)
         self.assertIn("512", result.stdout)
+
+    def test_explain_says_all_of_a_refusal(self):
+        asked = ["explain", "--gpu", "all", "--query-offsets", "--soft-cap", 30]
+        remedy = "; change the problem, or use libdecode_reference on the host"
+        lines = [line for line in self.check_run(run(*asked), FAILED).stdout.splitlines() if "no kernel" in line]
+        self.assertEqual([line[-len(remedy):] for line in lines], [remedy] * 3)  # two pairs of GPUs answer alike
+        with tempfile.TemporaryDirectory() as place:
+            for name in ("a" * 200, "b" * 200):
+                (pathlib.Path(place) / f"{name}.bundle").write_bytes((bundles / "libdecode-sm90.bundle").read_bytes()[:1000])
+            (pathlib.Path(place) / "good.bundle").write_bytes((bundles / "libdecode-sm90.bundle").read_bytes())
+            text = self.check_run(run(*asked, "--json", bundle=place), FAILED).stdout
+            self.assertRegex(json.loads(text)["gpus"][0]["error"], rf"{remedy} \(passed over: .*a\.bundle: .*\) \(passed over: .*b\.bundle: .*\)$")
 
     def test_explain_counts_query_tokens(self):
         kernel = self.json_of(run("explain", "--gpu", "sm_90", "--q-len", 4, "--soft-cap", 30, "--alibi", "--json"))["gpus"][0]["kernel"]

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "abi.h"
+#include "axis.h"
 #include "bundle_fixture.h"
 #include "dtype.h"
 #include "grid.h"
@@ -301,6 +302,99 @@ static void a_driver_of_the_right_major_version_may_still_be_too_old(void **stat
     free(data);
 }
 
+/* ------------------------------------------------------------------------------------------------------- whole words */
+
+static void of_features_that_are_not_built_together_each_is_named(void **state) {
+    (void)state;
+    struct policy policy = no_policy();
+    libdecode_problem problem = llama3_8b();
+    problem.features =
+        LIBDECODE_FEATURE_QUERY_OFFSETS | LIBDECODE_FEATURE_SOFT_CAP | LIBDECODE_FEATURE_SINKS | LIBDECODE_FEATURE_LSE;
+    problem.logits_soft_cap = 30;
+    static const char *const gpus[] = {"sm_90", "sm_100", "sm_103", "sm_120", "sm_121"};
+    for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++) {
+        libdecode_device device = preset(gpus[i]);
+        expect_refusal(
+            LIBDECODE_ERROR_UNSUPPORTED,
+            "does features sinks+lse+soft_cap+query_offsets (built: all but query_offsets, all but soft_cap); nearest is ",
+            "; change the problem", &problem, &device, &policy, &grid->table);
+    }
+}
+
+/* Every list in brackets is closed, and was no longer than there was room for; what to do stands at the end. */
+static void expect_whole_refusal(const char *message) {
+    static const char remedy[] = "; change the problem, or use libdecode_reference on the host", built[] = "(built: ";
+    const size_t length = strlen(message);
+    bool is_whole = length >= sizeof remedy - 1 && strcmp(message + length - (sizeof remedy - 1), remedy) == 0;
+    for (const char *list = strstr(message, built); is_whole && list; list = strstr(list + 1, built)) {
+        const char *end = strpbrk(list, ");");
+        is_whole = end[0] == ')' && end[1] == ';' && end - list < AXIS_TEXT_BYTES + (ptrdiff_t)strlen(built) - 1;
+    }
+    if (!is_whole)
+        fail_msg("%zu bytes: '%s'", length, message);
+}
+
+static size_t expect_whole_refusals_of(const libdecode_problem *problem) {
+    static const char *const gpus[] = {"sm_90", "sm_100", "sm_120"};
+    struct policy policy = no_policy();
+    struct problem checked;
+    struct selection selection;
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof gpus / sizeof gpus[0] && problem_check(problem, &checked) == LIBDECODE_OK; i++) {
+        libdecode_device device = preset(gpus[i]);
+        if (select_kernel(&checked, &device, &policy, &grid->table, NULL, NULL, &selection) != LIBDECODE_ERROR_UNSUPPORTED)
+            continue;
+        expect_whole_refusal(libdecode_error_message());
+        count++;
+    }
+    return count;
+}
+
+/* Of two features, or of all, with more and more beside them that no kernel does. */
+static size_t expect_whole_refusals_with(libdecode_problem problem, uint32_t features) {
+    size_t count = 0;
+    problem.features = features;
+    problem.logits_soft_cap = (features & LIBDECODE_FEATURE_SOFT_CAP) != 0 ? 30 : 0;
+    problem.page_table_v_offset = (features & LIBDECODE_FEATURE_V_PAGE_TABLE) != 0 ? 4096 : 0;
+    count += expect_whole_refusals_of(&problem);
+    problem.q_len = 2000;
+    count += expect_whole_refusals_of(&problem);
+    problem.batch_size = INT32_MAX / 4;
+    if (problem.op == LIBDECODE_OP_BATCH_DECODE)
+        problem.k_token_stride = 2 * problem.head_dim + 1;
+    return count + expect_whole_refusals_of(&problem);
+}
+
+static void refusals_are_whole_however_much_is_wrong(void **state) {
+    (void)state;
+    enum { FEATURES = 22, LAST = LIBDECODE_FEATURE_LSE_ALIBI_FROM_ZERO };
+    static const libdecode_dtype dtypes[] = {LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_E4M3, LIBDECODE_DTYPE_NVFP4,
+                                             LIBDECODE_DTYPE_E5M2};
+    _Static_assert((int)LAST == 1 << (FEATURES - 1), "all of libdecode.h");
+    size_t refused[3] = {0};
+    for (size_t kind = 0; kind < 3; kind++) { /* batch decode, MLA, sparse MLA */
+        for (size_t i = 0; i < 2 * sizeof dtypes / sizeof dtypes[0]; i++) {
+            libdecode_problem problem = kind == 0 ? llama3_8b() : some_mla();
+            problem.kv_dtype = dtypes[i / 2];
+            problem.head_dim = kind > 0 ? 576 : i % 2 == 0 ? 128 : 512;
+            problem.page_table_request_stride = 8192;
+            if (kind == 2) {
+                problem.sparse_top_k = 2048;
+                problem.num_pages = 4096;
+                problem.page_table_request_stride = 0;
+                problem.kv_row_format = i % 2 == 0 ? LIBDECODE_KV_ROW_PLAIN : LIBDECODE_KV_ROW_FP8_SCALED_656;
+                problem.query_dtype = i % 2 == 0 ? LIBDECODE_DTYPE_BF16 : LIBDECODE_DTYPE_FP16;
+            }
+            for (uint32_t pair = 0; pair < FEATURES * FEATURES; pair++)
+                refused[kind] += expect_whole_refusals_with(problem, 1u << pair % FEATURES | 1u << pair / FEATURES);
+            const uint32_t of_others = LIBDECODE_FEATURE_QUERY_ROPE | LIBDECODE_FEATURE_SPARSE_TOP_K_LENS;
+            const uint32_t of_no_pages = LIBDECODE_FEATURE_CONTIGUOUS_KV;
+            refused[kind] += expect_whole_refusals_with(problem, (2 * (uint32_t)LAST - 1) & ~of_others & ~of_no_pages);
+        }
+    }
+    assert_true(refused[0] > 1000 && refused[1] > 100 && refused[2] > 100);
+}
+
 /* ------------------------------------------------------------------------------------------------------- verdicts */
 
 struct tally {
@@ -407,6 +501,8 @@ int main(void) {
         cmocka_unit_test(a_gpu_that_no_bundle_serves_is_named_with_those_that_are),
         cmocka_unit_test(a_gpu_too_small_or_a_driver_too_old_is_said_in_numbers),
         cmocka_unit_test(a_driver_of_the_right_major_version_may_still_be_too_old),
+        cmocka_unit_test(of_features_that_are_not_built_together_each_is_named),
+        cmocka_unit_test(refusals_are_whole_however_much_is_wrong),
         cmocka_unit_test(every_kernel_gets_one_verdict_with_a_reason),
         cmocka_unit_test(a_kernel_of_another_family_is_never_chosen),
         cmocka_unit_test(a_variant_of_the_grid_computes_what_its_kernel_computes),

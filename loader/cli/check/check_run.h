@@ -9,6 +9,7 @@
 #include "compare.h"
 #include "gpu.h"
 #include "instrument.h"
+#include "status.h"
 
 /* Device memory with a band of poison before and behind it. */
 struct guarded {
@@ -58,7 +59,7 @@ size_t out_sf_bytes(const libdecode_problem *problem, const libdecode_tensors *t
 /* What went wrong in one run; what[0] is 0 if nothing did. */
 struct failure {
     char what[16]; /* "launch", "wrong", "bounds", "workspace", "bits", "inputs", "neighbours" */
-    char text[320];
+    char text[ERROR_MESSAGE_BYTES];
     struct mismatch mismatch; /* with "wrong" */
 };
 
