@@ -10,6 +10,7 @@ import unittest
 ROOT = pathlib.Path(sys.argv[1])
 FOLDERS = ("include", "kernels", "loader", "gen", "tests", "packaging")
 CODE = {".c", ".h", ".S", ".cu", ".cuh", ".cpp"}
+MOST_LINES = 600  # of a source; data and documents may have more
 DEVICE_LAYERS = ["ptx", "tile", "pipeline", "families"]  # includes point to the left only
 
 
@@ -74,6 +75,14 @@ class SourcesTest(unittest.TestCase):
     def test_every_file_names_its_licence(self):
         for path, text in files(*CODE, ".py", ".toml", ".map"):
             self.assertIn("SPDX-License-Identifier: Apache-2.0", "\n".join(text.splitlines()[:2]), path)
+
+    def test_no_source_is_too_long(self):
+        scripts = [path for folder in (*FOLDERS, ".ci") for path in sorted((ROOT / folder).rglob("*"))
+                   if path.is_file() and path.read_bytes().startswith(b"#!")]
+        self.assertIn(ROOT / "packaging/run", scripts)
+        lengths = {str(path): text.count("\n") for path, text in files(*CODE, ".py", ".toml", ".build")}
+        lengths |= {str(path.relative_to(ROOT)): path.read_bytes().count(b"\n") for path in (*scripts, *ROOT.glob("meson*"))}
+        self.assertEqual({path: length for path, length in lengths.items() if length > MOST_LINES}, {})
 
     def test_headings_of_a_document_differ(self):
         documents = [*sorted(ROOT.glob("*.md")), *(ROOT / path for path, _ in files(".md"))]

@@ -48,8 +48,10 @@ def names_in(archive):
     return {line.split()[0] for line in result.stdout.splitlines() if " " in line}
 
 
-def functions_of(header):
-    return set(re.findall(r"^LIBDECODE_API [^(]*?(\w+)\(", header.read_text(encoding="utf-8"), re.MULTILINE))
+def functions_of(folder):
+    """What the headers in a folder declare."""
+    text = "".join(header.read_text(encoding="utf-8") for header in sorted(folder.glob("*.h")))
+    return set(re.findall(r"^LIBDECODE_API [^(]*?(\w+)\(", text, re.MULTILINE))
 
 
 class InstalledCopy(unittest.TestCase):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mirror of libdecode.h against the C compiler: sizes, offsets, enumerators, functions. Arguments: none; CC_COMMAND,
+"""The mirror of the public headers against the C compiler: sizes, offsets, enumerators, functions. Arguments: none; CC_COMMAND,
 INCLUDE_DIR."""
 
 import ctypes
@@ -15,7 +15,8 @@ import unittest
 from libdecode import abi, errors
 
 INCLUDE = pathlib.Path(os.environ["INCLUDE_DIR"])
-HEADER = re.sub(r"/\*.*?\*/", "", (INCLUDE / "libdecode.h").read_text(encoding="utf-8"), flags=re.DOTALL)
+HEADERS = "".join(path.read_text(encoding="utf-8") for path in sorted(INCLUDE.glob("*.h")))
+HEADER = re.sub(r"/\*.*?\*/", "", HEADERS, flags=re.DOTALL)
 
 
 def of_compiler(lines):

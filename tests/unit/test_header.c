@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_header.c: the functions that libdecode.h declares, those that libdecode.map lets out and those that the shared library
- * exports are the same. Arguments: the header, the map, the library. (header_c99.c and header_cxx.cpp show that the header
+ * test_header.c: the functions that the public headers declare, those that libdecode.map lets out and those that the shared library
+ * exports are the same. Arguments: the headers, the map, the library. (header_*c99.c and header_*cxx.cpp show that each header
  * stands alone in C99 and in C++.)
  */
 #include <elf.h>
@@ -106,24 +106,27 @@ static int compare(const char *a_name, const struct names *a, const char *b_name
 }
 
 int main(int argc, char **argv) {
-    static struct names header, map, library;
-    if (argc != 4) {
-        (void)fprintf(stderr, "usage: test_header libdecode.h libdecode.map libdecode.so\n");
+    static struct names headers, map, library;
+    if (argc < 4) {
+        (void)fprintf(stderr, "usage: test_header libdecode.h libdecode_problem.h libdecode.map libdecode.so\n");
         return 1;
     }
     size_t bytes;
-    char *text = read_file(argv[1], &bytes);
-    names_of_header(text, &header);
-    free(text);
-    text = read_file(argv[2], &bytes);
+    char *text;
+    for (int header = 1; header < argc - 2; header++) {
+        text = read_file(argv[header], &bytes);
+        names_of_header(text, &headers);
+        free(text);
+    }
+    text = read_file(argv[argc - 2], &bytes);
     names_of_map(text, &map);
     free(text);
-    text = read_file(argv[3], &bytes);
+    text = read_file(argv[argc - 1], &bytes);
     names_of_library(text, bytes, &library);
     free(text);
-    int differences = compare("the header", &header, "the map", &map) + compare("the map", &map, "the header", &header) +
-                      compare("the header", &header, "the library", &library) +
-                      compare("the library", &library, "the header", &header);
-    (void)printf("%zu functions in the header, %zu in the map, %zu exported\n", header.count, map.count, library.count);
-    return differences == 0 && header.count > 0 ? 0 : 1;
+    int differences = compare("the headers", &headers, "the map", &map) + compare("the map", &map, "the headers", &headers) +
+                      compare("the headers", &headers, "the library", &library) +
+                      compare("the library", &library, "the headers", &headers);
+    (void)printf("%zu functions in the headers, %zu in the map, %zu exported\n", headers.count, map.count, library.count);
+    return differences == 0 && headers.count > 0 ? 0 : 1;
 }

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libdecode.h for ctypes: its enumerators, its structs, its functions. The one mirror of the header; a test holds it to the C
-compiler.
+"""libdecode.h and libdecode_problem.h for ctypes: their enumerators, structs, functions. The one mirror of the headers; a test holds it
+to the C compiler.
 
-Enumerators have the header's names without `LIBDECODE_`; fields have the header's names. What a field means, and what 0 means in
-it, stands in libdecode.h. Nothing here converts anything, and only that a number fits its field is checked: see `problem.py` and
+Enumerators have the headers' names without `LIBDECODE_`; fields have the headers' names. What a field means, and what 0 means in
+it, stands there. Nothing here converts anything, and only that a number fits its field is checked: see `problem.py` and
 `decode.py` for the rest.
 """
 
@@ -186,7 +186,7 @@ C_NAMES = {
     States: "libdecode_states",
 }
 
-# Every function of the header: what it returns, and what it takes. A status is an int.
+# Every function of libdecode.h: what it returns, and what it takes. A status is an int.
 PROTOTYPES = {
     "libdecode_status_name": (c_char_p, [c_int]),
     "libdecode_error_message": (c_char_p, []),

@@ -123,7 +123,8 @@ class Plan:
         stream        handle; None: PyTorch's current one if PyTorch is imported and has a GPU, else the legacy default
         programmatic  the kernel may begin before the one ahead of it on the stream ends; it reads nothing before that has
         history_final with programmatic, a promise: lengths, page tables and all KV rows but the newest were final before the kernel
-                      ahead began (LIBDECODE_LAUNCH_HISTORY_FINAL of libdecode.h says which); older rows are then read at once
+                      ahead began (LIBDECODE_LAUNCH_HISTORY_FINAL of libdecode_problem.h says which); most kernels then read older rows at
+                      once
 
         Allocates no device memory, copies nothing, waits for nothing. Raises ValueError for a missing or unaligned tensor, a
         scale of 0, a workspace too small; DriverError, StateError.

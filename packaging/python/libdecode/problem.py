@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A problem of libdecode.h from Python's words: names for dtypes and layouts, features that follow from the fields."""
+"""A problem of libdecode_problem.h from Python's words: names for dtypes and layouts, features that follow from the fields."""
 
 from __future__ import annotations
 
