@@ -33,7 +33,7 @@ class PlayedTorch(unittest.TestCase):
                 self.device = types.SimpleNamespace(type="cuda", index=ordinal)
 
             def data_ptr(self):
-                return self.array.ctypes.data
+                return self.array.ctypes.data if self.array.size > 0 else 0
 
             def stride(self):
                 return tuple(stride // self.array.itemsize for stride in self.array.strides)

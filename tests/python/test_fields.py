@@ -335,6 +335,12 @@ class RefusalsTest(unittest.TestCase):
         for name, function in (("o_scale", TRTLLM), ("skip_softmax_threshold_scale_factor", TRTLLM), ("logits_soft_cap", SINGLE)):
             self.refuse(f"^{name} is 'x': it must be a number", TypeError, function, **{name: "x"})
 
+    def test_what_is_none_and_must_not_be(self):
+        for name, function in (("scale", CUDNN), ("bmm1_scale", TRTLLM), ("bmm2_scale", TRTLLM), ("bmm1_scale", MLA), ("bmm2_scale", MLA)):
+            self.refuse(f"^{name} is None: it must be a number or a tensor", TypeError, function, **{name: None})
+        log2 = np.ones(1, np.float32)  # which wins
+        self.assertTrue(recorded(TRTLLM, {**base(), "bmm1_scale": None, "bmm1_scale_log2": log2})["tensors", "bmm1_scale_log2_device"])
+
     def test_query_tokens(self):
         cum = zeros(4, **INT)
         self.refuse("max_q_len is None with cum_seq_lens_q", cum_seq_lens_q=cum)
@@ -463,14 +469,26 @@ class RefusalsTest(unittest.TestCase):
         self.refuse(r"lse has shape \(3,\): it must be \[tokens, num_qo_heads\] = \(3, 8\)", lse=zeros(3, dtype=np.float32))
         self.refuse("lse is fp16: it must be f32", lse=zeros(3, 8))
 
-    def test_backend(self):
-        self.refuse("backend is 'fa3': accepted are 'auto', 'trtllm-gen', 'xqa', 'libdecode'", backend="fa3")
+    def test_words_that_have_no_effect(self):
+        for name, function, words, right in (
+                ("backend", TRTLLM, "'auto', 'trtllm-gen', 'xqa', 'libdecode'", ("xqa",)),
+                ("backend", MLA, "'auto', 'trtllm-gen', 'xqa', 'libdecode', 'cute-dsl'", ("cute-dsl",)),
+                ("bf16q_fp8kv_transform_mode", TRTLLM, "None, 'k_only', 'separate_kv'", (None, "k_only", "separate_kv")),
+                ("cute_dsl_impl", MLA, "'auto', 'monolithic', 'modular'", ("auto", "monolithic", "modular")),
+                ("kv_scale_format", MLA, "'auto', 'pow2_fp32', 'arbitrary_fp32'", ("auto", "pow2_fp32", "arbitrary_fp32"))):
+            self.refuse(f"^{name} is 'bogus': accepted are {words}$", ValueError, function, **{name: "bogus"})
+            for value, text in ((5, "5"), (["auto"], "a list"), (b"auto", "a bytes"), *(() if None in right else ((None, "None"),))):
+                self.refuse(f"^{name} is {text}: accepted are {words}$", TypeError, function, **{name: value})
+            for word in right:
+                recorded(function, {**FUNCTIONS[function][0], name: word})
 
     def test_cudnn(self):
         def refuse(words, error=NotImplementedError, **changes):
             self.refuse(words, error, CUDNN, **changes)
 
         refuse(r"actual_seq_lens_kv has shape .3,.: it must be .batch. = .9,.", ValueError, block_tables=None)
+        for given in ({}, {"actual_seq_lens_kv": None}, {"block_tables": None, "actual_seq_lens_kv": None}):
+            refuse("^max_sequence_kv is -5: it must be 0 or more$", ValueError, max_sequence_kv=-5, **given)
         refuse("kv_capacity_tokens is 81 with rows of the page table of 5 pages of 16 tokens: at most 80", ValueError, actual_seq_lens_kv=None,
                max_sequence_kv=81)
         wide = {"dtype": np.int64}

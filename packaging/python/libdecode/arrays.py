@@ -48,9 +48,9 @@ class View(NamedTuple):
         return ELEMENT_BYTES[self.dtype]
 
     def stride(self, axis: int) -> int:
-        """Of an axis, and 0, which the library takes as dense, where the axis has one step at most and so no stride that
-        counts."""
-        if self.shape[axis] <= 1:
+        """Of an axis, and 0, which the library takes as dense, where the axis has one step at most, or the tensor no element, and so no
+        stride that counts."""
+        if self.shape[axis] == 1 or 0 in self.shape:
             return 0
         stride = self.strides[axis]
         if stride <= 0:
@@ -152,7 +152,7 @@ def _view_of_interface(array: Any, name: str, interface: dict[str, Any], device:
     return View(name, interface["data"][0] or 0, shape, strides, dtype, device, array)
 
 
-def is_read_only(seen: View) -> bool:
+def _is_read_only(seen: View) -> bool:
     """Whether its owner lets nobody write; where it does not say, somebody may."""
     for protocol in ("__cuda_array_interface__", "__array_interface__"):
         interface = None if is_torch(seen.owner) else getattr(seen.owner, protocol, None)
@@ -239,7 +239,7 @@ def require_shape(seen: View, shape: tuple[int, ...], meaning: str) -> None:
 
 def require_dense_rows(seen: View) -> None:
     """The library has strides for every axis but the last."""
-    if seen.shape[-1] > 1 and seen.strides[-1] != 1:
+    if seen.shape[-1] > 1 and seen.strides[-1] != 1 and 0 not in seen.shape:
         raise InvalidArgumentError(f"{seen.name} has stride {seen.strides[-1]} along its last axis: it must be 1")
 
 
@@ -247,9 +247,15 @@ def require_contiguous(seen: View) -> None:
     """Where the library has no strides at all."""
     step = 1
     for extent, stride in zip(reversed(seen.shape), reversed(seen.strides)):
-        if extent > 1 and stride != step:
+        if extent > 1 and stride != step and 0 not in seen.shape:
             raise InvalidArgumentError(f"{seen.name} has strides {seen.strides} with shape {seen.shape}: it must be contiguous")
         step *= extent
+
+
+def require_writable(seen: View) -> None:
+    """Where its owner says that it is not, as numpy's flag does."""
+    if _is_read_only(seen):
+        raise InvalidArgumentError(f"{seen.name} is read-only: it is written")
 
 
 def require_device(views: list[View]) -> tuple[str, int]:
@@ -266,6 +272,14 @@ def require_device(views: list[View]) -> tuple[str, int]:
 
 def _device_text(device: tuple[str, int]) -> str:
     return device[0] if device == HOST else f"{device[0]}:{device[1]}"
+
+
+def address_of(seen: View, others: list[View]) -> int:
+    """Its own, or of a tensor without elements, which may have none, where the library wants one: that of one of the others, which are on
+    its device, down to a multiple of 16 bytes. Nobody reads or writes there by it."""
+    if seen.address != 0 or 0 not in seen.shape:
+        return seen.address
+    return next((other.address & -16 for other in others if other.address != 0), 0)
 
 
 def empty_like(like: View, shape: tuple[int, ...], dtype: str, name: str) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call in FlashInfer's words: its arguments in; a problem and tensors of libdecode.h out, then the launch or the reference.
+"""One call in FlashInfer's words: its arguments in; a problem and tensors of libdecode_problem.h out, then the launch or the reference.
 
 Each method takes what belongs together, checks what only Python can see (types, ranks, strides, devices), and sets the fields of
 the two structs. What the library checks is left to it, so that an error has one wording.
@@ -13,14 +13,16 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 from libdecode import abi, alibi, driver
-from libdecode.arrays import (HOST, TypedArray, View, dtype_name, empty_like, is_read_only, is_torch, require_contiguous,
-                              require_dense_rows, require_device, require_dtype, require_rank, require_shape, view)
+from libdecode.arrays import (HOST, TypedArray, View, address_of, dtype_name, empty_like, is_torch, require_contiguous,
+                              require_dense_rows, require_device, require_dtype, require_rank, require_shape, require_writable, view)
+from libdecode.caches import ROW_STEP, SCALES_STEP, batch_of_one, page_axes, page_strides, pair
 from libdecode.context import Context, default_context
 from libdecode.errors import InternalError, InvalidArgumentError, NoDeviceError, UnsupportedError, WorkspaceTooSmallError
 from libdecode.fp4 import FP4Tensor, is_fp4
 from libdecode.indices import require_bounds, require_lengths_in_rows
 from libdecode.library import library
 from libdecode.number import MOST_I32, integer, real
+from libdecode.offsets import Placed
 from libdecode.problem import DTYPES, KV_LAYOUTS, SF_LAYOUTS, choice
 from libdecode.scales import first_float, heads_together
 from libdecode.workspace import Place, Workspace, pool
@@ -93,36 +95,35 @@ class Call:
         problem.query_token_stride, problem.query_head_stride = seen.stride(0), seen.stride(1)
         self._point("query", seen)
 
-    def offsets(self, field: str, offsets: View | None) -> None:
-        """i64 [batch]: the element of a tensor at which each request begins, or its pages count from. None: none."""
-        if offsets is not None:
+    def offsets(self, field: str, placed: Placed) -> None:
+        """Of a tensor whose requests have places of their own, or that begins where only kernels that know such places let it."""
+        if placed.offsets is not None or placed.is_odd:
             self.problem.features |= abi.FEATURE_QUERY_OFFSETS if field in ("query_offsets", "out_offsets") else abi.FEATURE_KV_OFFSETS
-            self.views.append(offsets)
-            self._point(field, offsets)
+        if placed.offsets is not None:
+            self.views.append(placed.offsets)
+            self._point(field, placed.offsets)
 
     def kv_cache(self, kv_cache: Any, kv_layout: str) -> None:
         """One tensor [pages, 2, ...] or [pages, 1, ...] (K and V the same), or the pair (K, V). A page is [num_kv_heads,
         page_size, head_dim], or with NHD [page_size, num_kv_heads, head_dim]."""
         problem = self.problem
         problem.kv_layout, self.kv_layout = choice("kv_layout", kv_layout, KV_LAYOUTS), kv_layout
-        k, v = (seen._replace(dtype="nvfp4") if seen.dtype == "u8" else seen for seen in _pair(kv_cache, "kv_cache", self._see))
+        k, v = (seen._replace(dtype="nvfp4") if seen.dtype == "u8" else seen for seen in pair(kv_cache, "kv_cache", self._see))
         for seen in (k, v):
             require_dtype(seen, "bf16", "fp16", "e4m3", "e5m2", "nvfp4")
-            require_rank(seen, 4, _page_axes(self.kv_layout, "head_dim"))
+            require_rank(seen, 4, page_axes(self.kv_layout, "head_dim"))
             require_dense_rows(seen)
         require_dtype(v, k.dtype)
         require_shape(v, k.shape, "as K's")
-        per_element = 2 if k.dtype == "nvfp4" else 1
+        per_element, step = (2, ROW_STEP) if k.dtype == "nvfp4" else (1, 1)
         if k.shape[3] * per_element != problem.head_dim:
             raise InvalidArgumentError(f"{k.name} has head_dim {k.shape[3] * per_element}, {self.query_view.name} "
                                        f"{problem.head_dim}: they must be equal")
         head, token = (1, 2) if self.kv_layout == "HND" else (2, 1)
         problem.kv_dtype = DTYPES[k.dtype]
         problem.num_pages, problem.num_kv_heads, problem.page_size = k.shape[0], k.shape[head], k.shape[token]
-        problem.k_page_stride, problem.k_head_stride, problem.k_token_stride = (
-            k.stride(axis) * per_element for axis in (0, head, token))
-        problem.v_page_stride, problem.v_head_stride, problem.v_token_stride = (
-            v.stride(axis) * per_element for axis in (0, head, token))
+        problem.k_page_stride, problem.k_head_stride, problem.k_token_stride = page_strides(k, head, token, per_element, step)
+        problem.v_page_stride, problem.v_head_stride, problem.v_token_stride = page_strides(v, head, token, per_element, step)
         self._point("k_cache", k)
         self._point("v_cache", v)
         self.k_view = k
@@ -192,19 +193,21 @@ class Call:
             interleaves = ordinal is not None and driver.compute_capability(ordinal) in _INTERLEAVING_GPUS
             v_sf_layout = "v_interleave4" if interleaves else "linear"
         problem.v_sf_layout = choice("v_sf_layout", v_sf_layout, SF_LAYOUTS)
-        k, v = _pair(kv_cache_sf, name, self._see)
+        k, v = pair(kv_cache_sf, name, self._see)
         shape = (problem.num_pages, problem.num_kv_heads, problem.page_size, problem.head_dim // 16)
         is_hnd = self.kv_layout == "HND"
         for seen in (k, v):
             require_dtype(seen, "e4m3", "u8")
-            require_shape(seen, shape if is_hnd else (shape[0], shape[2], shape[1], shape[3]), _page_axes(self.kv_layout, "head_dim / 16"))
+            require_shape(seen, shape if is_hnd else (shape[0], shape[2], shape[1], shape[3]), page_axes(self.kv_layout, "head_dim / 16"))
             require_dense_rows(seen)
         head, token = (1, 2) if is_hnd else (2, 1)
-        problem.k_sf_page_stride, problem.k_sf_head_stride, problem.k_sf_token_stride = (k.stride(axis) for axis in (0, head, token))
-        if problem.v_sf_layout == abi.SF_V_INTERLEAVE4 and not is_hnd:
+        problem.k_sf_page_stride, problem.k_sf_head_stride, problem.k_sf_token_stride = page_strides(k, head, token, step=SCALES_STEP)
+        is_interleaved = problem.v_sf_layout == abi.SF_V_INTERLEAVE4  # without gaps
+        if is_interleaved and not is_hnd:
             (v, self.has_copy), head, token = heads_together(v), 1, 2
             self.views.append(v)
-        problem.v_sf_page_stride, problem.v_sf_head_stride, problem.v_sf_token_stride = (v.stride(axis) for axis in (0, head, token))
+        problem.v_sf_page_stride, problem.v_sf_head_stride, problem.v_sf_token_stride = page_strides(
+            v, head, token, step=1 if is_interleaved else SCALES_STEP)
         self._point("k_sf", k)
         self._point("v_sf", v)
 
@@ -239,6 +242,10 @@ class Call:
             raise InvalidArgumentError(f"{self.pointers['k_cache'].name} has no page, with {batch} requests: it must have one")
         if lens is not None:
             require_lengths_in_rows(lens, table, problem.page_size)
+        elif max_seq_len == 0:  # which the library would take for what the rows of the table have room for
+            problem.batch_size = batch
+            self._without_tokens()
+            return
         request = len(heads)
         problem.batch_size, problem.max_seq_len, self.length_is_hint = batch, max_seq_len, lens is not None
         if not shared:
@@ -269,16 +276,21 @@ class Call:
         axes = "[tokens, num_kv_heads, head_dim]" if kv_layout == "NHD" else "[num_kv_heads, tokens, head_dim]"
         for seen in (k, v):
             require_rank(seen, 3, axes)
-        self.kv_cache(tuple(_batch_of_one(seen) for seen in (k, v)), kv_layout)
+        self.kv_cache(tuple(batch_of_one(seen) for seen in (k, v)), kv_layout)
         if kv_cache_sf is not None:
             if not isinstance(kv_cache_sf, (tuple, list)) or len(kv_cache_sf) != 2:
                 raise InvalidArgumentError(f"kv_cache_sf is a {type(kv_cache_sf).__name__}: it must be a pair, the scales of K and of V")
             scales = [view(one, f"kv_cache_sf[{number}]") for number, one in enumerate(kv_cache_sf)]
             for seen in scales:
                 require_rank(seen, 3, f"{axes[:-1]} / 16]")
-            kv_cache_sf = tuple(_batch_of_one(seen) for seen in scales)
+            kv_cache_sf = tuple(batch_of_one(seen) for seen in scales)
         self.kv_scales(kv_cache_sf, "kv_cache_sf", v_sf_layout)
         self.requests_for_pages(None, self.problem.page_size)
+
+    def _without_tokens(self) -> None:
+        """Requests that have none have no pages either: they are stretches with room for none."""
+        self.problem.features |= abi.FEATURE_CONTIGUOUS_KV
+        self.problem.page_size = self.problem.num_pages = self.problem.kv_capacity_tokens = 0
 
     def requests_for_pages(self, seq_lens: Any, most_tokens: int) -> None:
         """What `kv_cache` took for pages is a request each, with room for that many tokens at most. seq_lens i32 [batch]; None: all
@@ -330,14 +342,17 @@ class Call:
             self.problem.window_left = window_left
 
     def draft_mask(self, mask: Any) -> None:
-        """u16 [batch, q_len, 2 * ceil(q_len / 32)], of a ragged batch [tokens, ...]: bit c of row t is 1 where draft token t sees
-        c."""
+        """u16 [tokens, 2 * ceil(q_len / 32)]: bit c of row t is 1 where draft token t sees c. Also [batch, q_len, ...], but of a ragged
+        batch, whose rows lie as those of the query."""
         if mask is None:
             return
         seen, problem = self._see(mask, "mask"), self.problem
         require_dtype(seen, "u16")
         words = 2 * -(-problem.q_len // 32)
         flat = (self.num_tokens, words)
+        if len(seen.shape) == 3 and problem.features & abi.FEATURE_RAGGED_Q:
+            raise InvalidArgumentError(f"mask has shape {seen.shape} with cum_seq_lens_q: it must be [tokens, 2 * ceil(max_q_len / 32)] = {flat}, "
+                                       "of which each row is that of the same row of query")
         if len(seen.shape) == 3:
             require_shape(seen, (problem.batch_size, problem.q_len, words), "[batch, q_len, 2 * ceil(q_len / 32)]")
         else:
@@ -352,7 +367,7 @@ class Call:
         """A float, or the first f32 of a tensor: on the device it is read there, when the kernel runs. `written`: the caller's name of it."""
         written = written or name
         if value is None:
-            return
+            raise TypeError(f"{written} is None: it must be a number or a tensor")
         if not isinstance(value, Real):
             seen = first_float(view(value, written))
             if seen.device != HOST or self.query_view.device == HOST:
@@ -438,7 +453,7 @@ class Call:
             require_dtype(seen, *([wanted] if wanted else _ROW_DTYPES))
             require_shape(seen, shape, "[tokens, num_qo_heads, head_dim]")
             require_dense_rows(seen)
-            _require_writable(seen)
+            require_writable(seen)
         problem.out_dtype = DTYPES[seen.dtype]
         problem.out_token_stride, problem.out_head_stride = seen.stride(0), seen.stride(1)
         self._point("out", seen)
@@ -469,8 +484,8 @@ class Call:
             raise InvalidArgumentError(
                 f"out.scale has shape {scale.shape} with scale_start_index {out.scale_start_index}: it must have {columns} "
                 f"columns, and a multiple of 128 rows that hold the {shape[0]} tokens from that row on")
-        _require_writable(data)
-        _require_writable(scale)
+        require_writable(data)
+        require_writable(scale)
         problem.out_dtype = abi.DTYPE_NVFP4
         problem.out_token_stride, problem.out_head_stride = 2 * data.stride(0), 2 * data.stride(1)
         self._point("out", data)
@@ -488,7 +503,7 @@ class Call:
         seen = self._see(lse, "lse")
         require_dtype(seen, "f32")
         require_shape(seen, shape, "[tokens, num_qo_heads]")
-        _require_writable(seen)
+        require_writable(seen)
         problem.features |= abi.FEATURE_LSE
         if problem.features & abi.FEATURE_ALIBI:  # whose lse counts biases from the first token, as FlashInfer's
             problem.features |= abi.FEATURE_LSE_ALIBI_FROM_ZERO
@@ -502,6 +517,8 @@ class Call:
         """On the host the reference, on a GPU the kernel that the library chooses. `workspace_buffer` counts if it is a
         Workspace."""
         kind, ordinal = require_device(self.views)
+        for field, seen in self.pointers.items():
+            setattr(self.tensors, field, address_of(seen, self.views))
         if kind == "cpu":
             if self.problem.features & abi.FEATURE_ALIBI:
                 slopes = alibi.on_host(self.problem.num_qo_heads)
@@ -542,38 +559,6 @@ class Call:
 
 
 # ----------------------------------------------------------------------------------------------------------------- helpers
-
-
-def _batch_of_one(seen: View) -> View:
-    """Of an array without elements strides say nothing."""
-    strides = seen.strides if 0 not in seen.shape else (seen.shape[-1],) * (len(seen.shape) - 1) + (1,)
-    return seen._replace(shape=(1, *seen.shape), strides=(0, *strides))
-
-
-def _page_axes(kv_layout: str, last: str) -> str:
-    return f"[pages, num_kv_heads, page_size, {last}]" if kv_layout == "HND" else f"[pages, page_size, num_kv_heads, {last}]"
-
-
-def _pair(both: Any, name: str, see: Callable[[Any, str], View]) -> tuple[View, View]:
-    """K's and V's, of a pair of tensors or of one [pages, 2 or 1, ...]."""
-    if isinstance(both, (tuple, list)) and type(both) not in (TypedArray, View):
-        if len(both) != 2:
-            raise InvalidArgumentError(f"{name} is a {type(both).__name__} of {len(both)}: it must be a pair, K's and V's")
-        return see(both[0], f"{name}[0]"), see(both[1], f"{name}[1]")
-    whole = see(both, name)
-    if len(whole.shape) != 5 or whole.shape[1] not in (1, 2):
-        raise InvalidArgumentError(f"{name} has shape {whole.shape}: one tensor must be [pages, 2, ...] (K, then V) or "
-                                   "[pages, 1, ...] (K and V the same), of five axes; else give the pair (K, V)")
-    shape, strides = (whole.shape[0], *whole.shape[2:]), (whole.strides[0], *whole.strides[2:])
-    k = whole._replace(name=f"{name}[:, 0]", shape=shape, strides=strides)
-    if whole.shape[1] == 1:
-        return k, k
-    return k, k._replace(name=f"{name}[:, 1]", address=whole.address + whole.strides[1] * whole.item_bytes)
-
-
-def _require_writable(seen: View) -> None:
-    if is_read_only(seen):
-        raise InvalidArgumentError(f"{seen.name} is read-only: it is written")
 
 
 def launch_at(seen: View, stream: int | None, launch: Callable[[Place], None]) -> None:

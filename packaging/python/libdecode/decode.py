@@ -27,6 +27,7 @@ from libdecode.offsets import at_offsets, of_pages
 from libdecode.ranks import deal_out
 from libdecode.remembered import remembered
 from libdecode.scales import product_of
+from libdecode.words import require_word
 from libdecode.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -94,15 +95,15 @@ def trtllm_batch_decode_with_kv_cache(
     window_left       tokens before the query's own position that it sees; -1: all
     sinks             f32 [num_qo_heads], natural-log logits that take weight and give nothing
     q_len_per_req     query tokens of each request, the last of its KV tokens; each sees the tokens up to its own position
-    mask              instead, among those: see parameters.md
+    mask              instead, among those: u16 [tokens, words], see parameters.md
     lse, return_lse   f32 [tokens, num_qo_heads], log2 of the sum of exp of the logits, sink included
 
     Returns out, or (out, lse) with return_lse. out is a tensor like the query, of out_dtype, or an FP4Tensor. The formula is that
     of libdecode.h. Raises as this module says.
     """
-    del multi_ctas_kv_counter_buffer, bf16q_fp8kv_transform_mode  # no effect
-    if backend not in _BACKENDS:
-        raise InvalidArgumentError(f"backend is {backend!r}: accepted are {', '.join(map(repr, _BACKENDS))}")
+    del multi_ctas_kv_counter_buffer  # no effect, as the next two
+    require_word("backend", backend, *_BACKENDS)
+    require_word("bf16q_fp8kv_transform_mode", bf16q_fp8kv_transform_mode, None, "k_only", "separate_kv")
     if kv_cache_sf is not None and kv_block_scales is not None:
         raise InvalidArgumentError("kv_cache_sf and kv_block_scales are both given: they are two names of one thing")
     call.query(query)
@@ -112,7 +113,8 @@ def trtllm_batch_decode_with_kv_cache(
     call.query_tokens(q_len_per_req, max_q_len, cum_seq_lens_q)
     call.window(window_left)
     call.draft_mask(mask)
-    call.scale("bmm1_scale", bmm1_scale)
+    if bmm1_scale is not None or bmm1_scale_log2 is None:
+        call.scale("bmm1_scale", bmm1_scale)
     call.scale("bmm2_scale", bmm2_scale)
     call.log2_scale(bmm1_scale_log2)
     call.out_scale(o_scale)
@@ -162,7 +164,7 @@ def cudnn_batch_decode_with_kv_cache(
                         the stream has come so far
     batch_offsets_*     i64 [batch] or [batch + 1] on q's device, or i32, on the host: request b begins at that element of the tensor; with
                         block_tables those of k and v are added to where its pages lie. Of q and out multiples of 16 bytes, which on a
-                        GPU nobody checks. With offsets on the host that are evenly spaced, any kernel serves
+                        GPU nobody checks. With offsets on the host that are evenly spaced, from and by such multiples, any kernel serves
     block_tables        i32 [batch, pages of the longest], or with two axes of 1 between
     out                 as q; None: a new one
     lse, return_lse     f32 [tokens, num_qo_heads], base 2
@@ -180,28 +182,30 @@ def cudnn_batch_decode_with_kv_cache(
         table = _without_axes_of_one(view(block_tables, "block_tables"), 2, "[batch, width] or [batch, 1, width, 1]")
     query = _without_axes_of_one(seen, 3, "[tokens, num_qo_heads, head_dim] or [batch, num_qo_heads, 1, head_dim]")
     q_len = max(integer("q_len_per_req", q_len_per_req), 1)
+    if integer("max_sequence_kv", max_sequence_kv) < 0:
+        raise InvalidArgumentError(f"max_sequence_kv is {max_sequence_kv}: it must be 0 or more")
     # Tensors with offsets may have more rows than there are requests.
     batch = next((counted.shape[0] for counted in (lens, table) if counted is not None), None)
     if batch is None:
         batch = k.shape[0] if batch_offsets_k is None else query.shape[0] // q_len
-    place = at_offsets if table is None else of_pages
-    k, k_offsets = place(_CUDNN, k, batch_offsets_k, "batch_offsets_k", batch)
-    v, v_offsets = place(_CUDNN, v, batch_offsets_v, "batch_offsets_v", batch)
+    keys, values = (of_pages(_CUDNN, seen, offsets, name, batch) if table is not None
+                    else at_offsets(_CUDNN, seen, offsets, name, batch, any_element=True)
+                    for seen, offsets, name in ((k, batch_offsets_k, "batch_offsets_k"), (v, batch_offsets_v, "batch_offsets_v")))
     if k.dtype == "u8":
         raise refuse(_CUDNN, "an NVFP4 KV cache (there is no parameter for its scales)")
-    query, query_offsets = at_offsets(_CUDNN, query, batch_offsets_q, "batch_offsets_q", batch, q_len)
+    queries = at_offsets(_CUDNN, query, batch_offsets_q, "batch_offsets_q", batch, q_len)
     if out is None:  # where its rows have places of their own, as many of them as there are of q
-        out = call.new(seen, seen.shape if batch_offsets_o is not None else (query.shape[0], *seen.shape[1:]), seen.dtype, "out")
-    call.query(query)
-    call.offsets("query_offsets", query_offsets)
-    call.kv_cache((k, v), "HND")
-    call.offsets("k_offsets", k_offsets)
-    call.offsets("v_offsets", v_offsets)
+        out = call.new(seen, seen.shape if batch_offsets_o is not None else (queries.seen.shape[0], *seen.shape[1:]), seen.dtype, "out")
+    call.query(queries.seen)
+    call.offsets("query_offsets", queries)
+    call.kv_cache((keys.seen, values.seen), "HND")
+    call.offsets("k_offsets", keys)
+    call.offsets("v_offsets", values)
     if table is None:
         call.requests_for_pages(lens, max_sequence_kv)
     else:
         call.tables(table, lens, max_sequence_kv, shared=True, per_head=False, lens_may_be_on_host=True, length_name="max_sequence_kv")
-        for cache, offsets in ((k, k_offsets), (v, v_offsets)):
+        for cache, offsets, _ in (keys, values):
             if offsets is not None:
                 require_pages_inside(cache, offsets, table, lens, max_sequence_kv)
     call.query_tokens(q_len_per_req, None, None)
@@ -209,9 +213,9 @@ def cudnn_batch_decode_with_kv_cache(
     call.scale("bmm1_scale", scale, "scale")
     call.sinks(sinks)
     result = _without_axes_of_one(view(out, "out"), 3, f"as q, {seen.shape}")
-    result, out_offsets = at_offsets(_CUDNN, result, batch_offsets_o, "batch_offsets_o", batch, q_len)
-    call.out(result, None, None, None)
-    call.offsets("out_offsets", out_offsets)
+    results = at_offsets(_CUDNN, result, batch_offsets_o, "batch_offsets_o", batch, q_len)
+    call.out(results.seen, None, None, None)
+    call.offsets("out_offsets", results)
     lse = call.lse(lse, return_lse)
     call.run(workspace_buffer, None, stream, context)
     return (out, lse) if return_lse else out
@@ -294,9 +298,10 @@ def trtllm_batch_decode_with_kv_cache_mla(
 
     Returns out, or (out, lse) with return_lse. Raises as this module says.
     """
-    del qk_nope_head_dim, is_var_seq, cute_dsl_impl, kv_scale_format, multi_ctas_kv_counter_buffer, use_fp16_softmax  # no effect
-    if backend not in _MLA_BACKENDS:
-        raise InvalidArgumentError(f"backend is {backend!r}: accepted are {', '.join(map(repr, _MLA_BACKENDS))}")
+    del qk_nope_head_dim, is_var_seq, multi_ctas_kv_counter_buffer, use_fp16_softmax  # no effect, as the next three
+    require_word("backend", backend, *_MLA_BACKENDS)
+    require_word("cute_dsl_impl", cute_dsl_impl, "auto", "monolithic", "modular")
+    require_word("kv_scale_format", kv_scale_format, "auto", "pow2_fp32", "arbitrary_fp32")
     if enable_dcp and sparse_mla_top_k:
         raise refuse(_MLA, "enable_dcp with sparse_mla_top_k")
     if enable_dcp and cum_seq_lens_q is not None:
@@ -428,7 +433,7 @@ def single_decode_with_kv_cache(
     call.positions(pos_encoding_mode, rope_scale, rope_theta)
     call.scale("bmm1_scale", product_of({"sm_scale": seen.shape[1] ** -0.5 if sm_scale is None else sm_scale, "q_scale": q_scale,
                                          "k_scale": k_scale}), "sm_scale * q_scale * k_scale")
-    call.scale("bmm2_scale", v_scale, "v_scale")
+    call.scale("bmm2_scale", 1.0 if v_scale is None else v_scale, "v_scale")
     call.out(_one_token(result), None, None, None)
     lse = None
     if return_lse:

@@ -14,8 +14,8 @@ from ctypes import byref
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from libdecode import abi
-from libdecode.arrays import (View, empty_like, is_read_only, require_contiguous, require_dense_rows, require_device, require_dtype,
-                              require_rank, require_shape, view)
+from libdecode.arrays import (View, address_of, empty_like, require_contiguous, require_dense_rows, require_device, require_dtype,
+                              require_rank, require_shape, require_writable, view)
 from libdecode.call import launch_at
 from libdecode.context import Context, default_context
 from libdecode.errors import InvalidArgumentError
@@ -73,8 +73,7 @@ def merge_state_in_place(v: Tensor, s: Tensor, v_other: Tensor, s_other: Tensor,
     states = _pair(partial, lse, other, other_lse, ("v", "v_other", "s", "s_other"))
     views = [partial, lse, other, other_lse]
     for seen in (partial, lse):
-        if is_read_only(seen):
-            raise InvalidArgumentError(f"{seen.name} is read-only: it is written")
+        require_writable(seen)
     if mask is not None:
         seen = view(mask, "mask")
         require_dtype(seen, "u8")
@@ -162,7 +161,7 @@ def _merged(states: abi.States, partial: View, lse: View, others: list[View], st
 
 
 def _run(states: abi.States, views: list[View], stream: Optional[int], context: Optional[Context]) -> None:
-    states.partial_out, states.partial_lse = views[0].address, views[1].address
+    states.partial_out, states.partial_lse = (address_of(seen, views) for seen in views[:2])
     if require_device(views)[0] == "cpu":
         library().check(library().merge_states_reference(byref(states)))
         return

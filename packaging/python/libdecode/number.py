@@ -19,7 +19,7 @@ def integer(name: str, value: Any, least: int = LEAST_I32, most: int | None = MO
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} is {_text(value)}: it must be an integer") from None
+        raise TypeError(f"{name} is {text_of(value)}: it must be an integer") from None
     if number < least or most is not None and number > most:
         raise InvalidArgumentError(f"{name} is {number}: it must be {least}{' or more' if most is None else f' to {most}'}")
     return number
@@ -33,12 +33,12 @@ def real(name: str, value: Any) -> float:
     except OverflowError:
         raise InvalidArgumentError(f"{name} is {value}: no float32 is as large") from None
     if number is None:
-        raise TypeError(f"{name} is {_text(value)}: it must be a number")
+        raise TypeError(f"{name} is {text_of(value)}: it must be a number")
     if number != 0 and c_float(number).value == 0:
         raise InvalidArgumentError(f"{name} is {number}: no float32 but 0 is as small")
     return number
 
 
-def _text(value: Any) -> str:
-    """Of a tensor its type alone."""
+def text_of(value: Any) -> str:
+    """For messages; of a tensor its type alone."""
     return repr(value) if isinstance(value, (type(None), bool, int, float, str)) else f"a {type(value).__name__}"

@@ -14,23 +14,26 @@ from libdecode.arrays import HOST, View, require_contiguous, require_dtype, requ
 from libdecode.errors import InvalidArgumentError, UnsupportedError
 
 _INTEGERS = {"i32": ctypes.c_int32, "i64": ctypes.c_int64}
+_ROW_BYTES = 16  # which rows are aligned to, where no kernel that knows others is asked for
 
 
 class Placed(NamedTuple):
     """A tensor with as many rows or requests along its first axis as there are, and i64 [batch] of the elements at which requests
-    begin, where that is not their distance."""
+    begin, where that is not their distance. `is_odd`: requests begin where only kernels that know such places let them."""
 
     seen: View
     offsets: View | None
+    is_odd: bool = False
 
 
-def at_offsets(function: str, seen: View, offsets: Any, name: str, batch: int, rows_per_request: int = 1) -> Placed:
+def at_offsets(function: str, seen: View, offsets: Any, name: str, batch: int, rows_per_request: int = 1, *,
+               any_element: bool = False) -> Placed:
     """`seen` with request b at element offsets[b] of it, and rows_per_request rows of its first axis to each. offsets are i32 or i64
     [batch] or [batch + 1], on a GPU i64; the last one of batch + 1, which says where the last request ends, is not looked at. None:
-    `seen` itself.
+    `seen` itself. Unless `any_element` they are multiples of 16 bytes.
 
-    Raises ValueError for what is not such a tensor or, on the host, leaves `seen`; NotImplementedError for i32 on a GPU, and for offsets on
-    the host that are not evenly spaced, of a tensor on a GPU.
+    Raises ValueError for what is not such a tensor or, on the host, leaves `seen` or is not aligned; NotImplementedError for i32 on a GPU,
+    and for offsets on the host that are not evenly spaced, of a tensor on a GPU.
     """
     if offsets is None:
         return Placed(seen, None)
@@ -47,9 +50,11 @@ def at_offsets(function: str, seen: View, offsets: Any, name: str, batch: int, r
     if step > 0 and (rows_per_request == 1 or step == rows_per_request * seen.strides[0]) or len(begins) == 1:
         placed = placed._replace(strides=(step // rows_per_request or seen.strides[0], *seen.strides[1:]))
         _require_inside(begins, [begins[0] + _elements(placed)], seen, name)
-        return Placed(placed._replace(address=seen.address + begins[0] * seen.item_bytes), None)
+        is_odd = not _are_aligned(begins, seen, name, any_element)
+        return Placed(placed._replace(address=seen.address + begins[0] * seen.item_bytes), None, is_odd)
     request = _elements(seen._replace(shape=(rows_per_request, *seen.shape[1:])))
     _require_inside(begins, [begin + request for begin in begins], seen, name)
+    _are_aligned(begins, seen, name, any_element)
     return Placed(placed, _for_the_library(function, begins, seen, name))
 
 
@@ -96,6 +101,16 @@ def _require_inside(begins: list[int], ends: list[int], seen: View, name: str) -
     if min(begins) < 0 or max(ends) > _elements(seen):
         raise InvalidArgumentError(f"{name} is {_text(begins)}: the requests must lie inside {seen.name}, which has "
                                    f"{_elements(seen)} elements")
+
+
+def _are_aligned(begins: list[int], seen: View, name: str, any_element: bool) -> bool:
+    """A ValueError where they are not and must be."""
+    if all(begin * seen.item_bytes % _ROW_BYTES == 0 for begin in begins):
+        return True
+    if not any_element:
+        raise InvalidArgumentError(f"{name} is {_text(begins)}: requests begin at multiples of {_ROW_BYTES // seen.item_bytes} elements of "
+                                   f"{seen.name}, which are {_ROW_BYTES} bytes")
+    return False
 
 
 def _elements(seen: View) -> int:

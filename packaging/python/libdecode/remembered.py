@@ -197,6 +197,8 @@ def _recipe(call: Call, names: tuple[str, ...], types: tuple[type, ...], values:
         return None
     if any(getattr(call.tensors, name) and name not in call.pointers for name in _POINTERS):
         return None
+    if any(seen.address == 0 for seen in call.pointers.values()):
+        return None  # without elements: what stands in for its address is another tensor's
     made = {id(value): number for number, value in enumerate(call.made)}
     if any(id(seen.owner) not in at and id(seen.owner) not in made for seen in call.views):
         return None
