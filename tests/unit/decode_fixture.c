@@ -64,27 +64,17 @@ libdecode_device preset(const char *name) {
 
 static const uint16_t targets[GRID_TARGETS] = {90, 100, 120};
 
-static const char *kv_dtype_name(uint32_t number) {
-    size_t place = 0;
-    while (place < FIXTURE_KV_DTYPES && fixture_kv_dtypes[place].number != number)
-        place++;
-    require(place < FIXTURE_KV_DTYPES, "a dtype that bundle_fixture.c does not know");
-    return fixture_kv_dtypes[place].name;
-}
-
-/* The kernels of batch decode for one target, that the glob matches. */
+/* The kernels for one target that the glob matches. */
 static size_t find_kernels(uint16_t target, const char *glob, struct fixture_kernel *kernels,
                            char (*names)[BUNDLE_MAX_NAME_BYTES]) {
     size_t num_variants, count = 0;
     const struct grid_variant *variants = grid_variants(&num_variants);
     for (size_t i = 0; i < num_variants; i++) {
         const struct grid_variant *variant = &variants[i];
-        if (variant->family != KERNEL_FAMILY_GQA_DECODE || variant->target != target)
+        if (variant->target != target || !variant_decodes(variant))
             continue;
         require(count < MAX_KERNELS, "too many kernels");
-        (void)snprintf(names[count], sizeof names[count], "gqa_decode_kv%s_d%u_r%u_p%u_c%u_o%u_sm%u",
-                       kv_dtype_name(variant->kv_dtype), variant->head_dim, variant->row_tile, variant->min_page_size,
-                       variant->cluster_size, variant->options, variant->target);
+        variant_name(variant, names[count]);
         if (!glob_matches(glob, names[count]))
             continue;
         kernels[count] = (struct fixture_kernel){.name = names[count], .target = target, .contract = variant_contract(variant)};
@@ -94,7 +84,7 @@ static size_t find_kernels(uint16_t target, const char *glob, struct fixture_ker
 }
 
 struct grid *grid_create(unsigned wanted) {
-    return grid_create_part(wanted, "*");
+    return grid_create_part(wanted, "gqa_decode_*");
 }
 
 struct grid *grid_create_part(unsigned wanted, const char *glob) {

@@ -29,9 +29,9 @@ struct grid {
     struct bundle *bundles[GRID_TARGETS];
     struct kernel_table table;
 };
-/* `targets`: bits 0 sm90, 1 sm100, 2 sm120. Ends the program when something fails. */
+/* Of batch decode. `targets`: bits 0 sm90, 1 sm100, 2 sm120. Ends the program when something fails. */
 struct grid *grid_create(unsigned targets);
-/* Only the variants that the glob matches: for tests that open it hundreds of times. */
+/* Only the variants that the glob matches, of MLA, too: for tests that open it hundreds of times. */
 struct grid *grid_create_part(unsigned targets, const char *glob);
 void grid_destroy(struct grid *grid);
 
