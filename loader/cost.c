@@ -59,6 +59,7 @@ enum {
     SPLIT_PART_NS = 270,
     /* Of a part, for each live row of 128 dims of a CTA but the first ones: by bf16 with 2 to 8 query tokens, 31 shapes. */
     SPLIT_ROW_NS = 27,
+    WIDEST_HEAD_PARTS = 2,     /* of that with 512 dims, by 23 shapes */
     LONG_TILE_SPLIT_NS = 1400, /* beside SPLIT_NS, where a tile takes long: NVFP4 of 256 dims */
     SHORT_READING_NS = 3500,   /* cost.reads_little */
     /* What a launch takes longer for 16 rows, and for 32 where CTAs are no clusters. */
@@ -424,7 +425,8 @@ static int64_t part_ns(const struct libdecode_launch_contract *contract, int64_t
     if (single)
         return SPLIT_PART_NS + single->part_ns / contract->cluster_size;
     const int64_t rows_of_128 = rows * larger(contract->head_dim, 128) / 128;
-    return SPLIT_PART_NS + SPLIT_ROW_NS * larger(rows_of_128 / contract->cluster_size - FIRST_ROWS, 0);
+    const int64_t ns = SPLIT_PART_NS + SPLIT_ROW_NS * larger(rows_of_128 / contract->cluster_size - FIRST_ROWS, 0);
+    return contract->head_dim > 256 ? ns * WIDEST_HEAD_PARTS : ns;
 }
 
 static int64_t end_ns(const struct libdecode_launch_contract *contract) {
