@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elements as PyTorch has them, for pytorch_check.py: what raw bytes of a dtype are in float64, and how far a result is from one of them."""
+"""Elements as PyTorch has them, for pytorch_*check.py: what raw bytes of a dtype are in float64, and how far a result is from one of them."""
 
 import math
 
 import torch
 
-from libdecode.abi import DTYPE_BF16, DTYPE_E4M3, DTYPE_FP16, DTYPE_NVFP4
+from libdecode.abi import DTYPE_BF16, DTYPE_E4M3, DTYPE_E5M2, DTYPE_FP16, DTYPE_NVFP4
 
 FRACTION_BITS = {DTYPE_BF16: 7, DTYPE_FP16: 10, DTYPE_E4M3: 3}
 MIN_EXPONENT = {DTYPE_BF16: -126, DTYPE_FP16: -14, DTYPE_E4M3: -6}
@@ -14,6 +14,10 @@ E2M1_VALUES = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2
 
 def e4m3_decode(codes):
     return codes.view(torch.float8_e4m3fn).double()
+
+
+def e5m2_decode(codes):
+    return codes.view(torch.float8_e5m2).double()
 
 
 def check_e4m3():
@@ -26,6 +30,17 @@ def check_e4m3():
     assert torch.equal(theirs.nan_to_num(1e9), value.nan_to_num(1e9)), "PyTorch's e4m3 is another format"
 
 
+def check_e5m2():
+    """PyTorch's e5m2 against the textbook formula: with infinities, and NaN behind them."""
+    code = torch.arange(256)
+    exponent, fraction = (code >> 2) & 31, (code & 3).double() / 4
+    value = torch.where(exponent == 0, 2.0**-14 * fraction, 2.0 ** (exponent.double() - 15) * (1 + fraction))
+    value = torch.where(exponent == 31, torch.where(fraction == 0, math.inf, math.nan), value)
+    value = torch.where(code >= 128, -value, value)
+    theirs = e5m2_decode(code.to(torch.uint8))
+    assert torch.equal(theirs.nan_to_num(1e9), value.nan_to_num(1e9)), "PyTorch's e5m2 is another format"
+
+
 def nvfp4_decode(raw, sf):
     """[..., D/2] bytes, even elements in the low nibble, and [..., D/16] scales: [..., D] values."""
     codes = torch.stack([raw & 15, raw >> 4], -1).flatten(-2)
@@ -35,7 +50,9 @@ def nvfp4_decode(raw, sf):
 def decode(dtype, raw, sf=None):
     if dtype == DTYPE_NVFP4:
         return nvfp4_decode(raw, sf)
-    return e4m3_decode(raw) if dtype == DTYPE_E4M3 else raw.double()
+    if dtype in (DTYPE_E4M3, DTYPE_E5M2):
+        return e4m3_decode(raw) if dtype == DTYPE_E4M3 else e5m2_decode(raw)
+    return raw.double()
 
 
 def unswizzled(scales, rows, columns):
