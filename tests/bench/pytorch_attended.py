@@ -1,25 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What pytorch_rows_check.py and pytorch_calls_check.py share: attention by the letter of its formula, one query token after the other
-over the tokens that it sees, in PyTorch and float64; how far a result is from it; and their command line.
+over the tokens that it sees, in PyTorch and float64; and how far a result is from it.
 
 Nothing is shared with the formula of pytorch_check.py. Its runners and tolerances are.
 """
 
-import argparse
 import collections
 import dataclasses
 import math
 import random
-import sys
-import time
 
 import torch
 
-from pytorch_check import DTYPES, NAMES, NO_KERNEL, ROUNDING_SLACK, TORCH, Expected, make_runner, nvfp4_error, random_elements
-import libdecode
+from pytorch_check import DTYPES, NAMES, TORCH, Expected, nvfp4_error, random_elements
 from libdecode.abi import DTYPE_BF16, DTYPE_E4M3, DTYPE_E5M2, DTYPE_FP16, DTYPE_NVFP4
 
-from pytorch_elements import check_e4m3, check_e5m2, decode, half_units
+from pytorch_elements import decode, half_units
 
 NAMES = NAMES | {DTYPE_E5M2: "e5m2"}
 TORCH = TORCH | {DTYPE_E5M2: torch.uint8}
@@ -28,10 +24,6 @@ WHOLE_BYTES = (DTYPE_BF16, DTYPE_FP16, DTYPE_E4M3)  # what kernels for any strid
 HEAD_DIMS = [16, 32, 48, 64, 64, 80, 96, 112, 128, 128, 128, 192, 256, 512]
 NARROW_DIMS = HEAD_DIMS[:-1]  # of e5m2 and NVFP4, and of those kernels
 POISON_ID = 2**31 - 1
-
-
-class Skipped(Exception):
-    """This machine has no room for the case."""
 
 
 def item_bytes(dtype):
@@ -151,6 +143,11 @@ def twice(call, out):
     return results[-1]
 
 
+def in_layout(view, layout, first=1):
+    """A view with heads before tokens, as the layout has it; `first`: the axis of heads."""
+    return view.transpose(first, first + 1) if layout == "NHD" else view
+
+
 def on_device(runner, tensor):
     return None if tensor is None else tensor.to(runner.device)
 
@@ -173,59 +170,3 @@ def compare(runner, case, expected, bmm2, out, lse, out_sf=None):
     rms = (expected.out.square().mean().sqrt().item() if out.numel() else 0.0) or 1.0
     difference = (actual - expected.out) if out.numel() else expected.out.new_zeros(1)
     return out_error, lse_error, difference.abs().max().item() / rms, difference.square().mean().sqrt().item() / rms
-
-
-# ------------------------------------------------------------------------------------------------------- the command line
-
-
-def run_all(document, default_cases, make_case, prepare):
-    """Reads the command line and runs make_case(number) for as many numbers as it says, with what prepare(runner) returns: a case in,
-    errors and kernel out."""
-    parser = argparse.ArgumentParser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", metavar="LIBDECODE_SO")
-    parser.add_argument("--gpu", action="store_true", help="the kernels instead of the reference")
-    parser.add_argument("--bundle", action="append", default=[], metavar="PATH", help="a bundle beside the installed ones")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cases", type=int, default=default_cases)
-    parser.add_argument("--only", default="", help="run the cases whose name holds this text")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="after which no further case begins")
-    arguments = parser.parse_args()
-    check_e4m3()
-    check_e5m2()
-    run = prepare(make_runner(arguments))
-    passed = failed = 0
-    refused, skipped, kernels, worst = collections.Counter(), collections.Counter(), set(), [0.0] * 4
-    start = time.monotonic()
-    for number in range(arguments.cases):
-        if time.monotonic() - start > arguments.seconds:
-            print(f"ended by time before case {number} of {arguments.cases}")
-            break
-        random.seed(arguments.seed * 1_000_003 + number)
-        torch.manual_seed(arguments.seed * 1_000_003 + number)
-        case = make_case(number)
-        if arguments.only not in case.name():
-            continue
-        try:
-            *errors, kernel = run(case)
-        except Skipped as reason:
-            skipped[str(reason)] += 1
-            continue
-        except libdecode.LibdecodeError as error:
-            if not arguments.gpu or not isinstance(error, NO_KERNEL):
-                print(f"case {number}: {case}")
-                raise
-            refused[str(error)] += 1
-            continue
-        good = errors[0] <= 1 + ROUNDING_SLACK and errors[1] <= 1 + ROUNDING_SLACK
-        passed, failed = passed + good, failed + (not good)
-        kernels.add(kernel)
-        worst = [max(pair) for pair in zip(worst, errors)]
-        print(f"{'ok    ' if good else 'FAILED'} {number:<4} {case.name():<96} {kernel} out: {errors[2]:.3g} largest, {errors[3]:.3g} rms, "
-              f"{errors[0]:.4f} half units; lse: {errors[1]:.4f} half units")
-    for what, counted in (("not run", refused), ("skipped", skipped)):
-        for reason, count in counted.most_common():
-            print(f"{what}, {count} times: {reason}")
-    print(f"worst beyond the tolerance: out {worst[0]:.6f} half units, lse {worst[1]:.6f}")
-    print(f"{passed} passed, {failed} failed, {sum(refused.values())} refused, {sum(skipped.values())} skipped, {len(kernels)} kernels "
-          f"(PyTorch {torch.__version__}, seed {arguments.seed}, {time.monotonic() - start:.0f} s)")
-    sys.exit(1 if failed or not passed else 0)

@@ -17,9 +17,10 @@ import random
 
 import torch
 
-from pytorch_check import alibi_slopes, draft_bits
+from pytorch_check import alibi_slopes, draft_bits, make_runner
 from pytorch_attended import (ALL_DTYPES, HEAD_DIMS, NAMES, NARROW_DIMS, POISON_ID, TORCH, WHOLE_BYTES, as_float32, attended, bits_of, chance,
-                              compare, item_bytes, on_device, random_rows, run_all, together, twice)
+                              compare, in_layout, item_bytes, on_device, random_rows, together, twice)
+from pytorch_command import read_arguments, run_all, seeded_cases
 from pytorch_rows_check import Place, Span, Tensor, strides_of, unit_of
 import libdecode
 from libdecode import abi
@@ -101,11 +102,6 @@ def scale_views(runner, case, tensors, extents, paged):
         view = torch.as_strided(flat, (extents["b"], extents["h"], extents["t"], blocks), (*strides, 1))
         views.append(view.view(torch.float8_e4m3fn) if chance(0.5) else view)
     return views
-
-
-def in_layout(view, layout, first=1):
-    """A view with heads before tokens, as the layout has it; `first`: the axis of heads."""
-    return view.transpose(first, first + 1) if layout == "NHD" else view
 
 
 def random_query(runner, case, tokens):
@@ -597,4 +593,6 @@ def make_case(number):
 
 
 if __name__ == "__main__":
-    run_all(__doc__, 480, make_case, lambda runner: lambda case: case.run(runner, case))
+    arguments = read_arguments(__doc__, 480)
+    runner = make_runner(arguments)
+    run_all(arguments, seeded_cases(arguments, make_case), lambda case: case.run(runner, case))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares libdecode with attention written in PyTorch in float64, over random batches of every format, and of requests at offsets.
 
-    python3 pytorch_check.py LIBDECODE_SO [--gpu] [--bundle PATH]... [--seed N] [--cases N] [--only TEXT]
+    python3 pytorch_check.py LIBDECODE_SO [--gpu] [--bundle PATH]... [--seed N] [--cases N] [--only TEXT] [--seconds N]
 
 Without --gpu it is libdecode_reference that is compared, on the processor: a result may differ from the exact value by half a unit
 in the last place of its dtype, and by nothing else. With --gpu it is the kernels that libdecode chooses: beside that by what
@@ -11,8 +11,6 @@ Every unused page, every row past the end of a sequence and every page id past t
 case fails or none ran, with 77 if --gpu finds none. Problems that no kernel of the bundles serves are counted and named.
 """
 
-import argparse
-import collections
 import dataclasses
 import math
 import os
@@ -26,7 +24,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "packaging/
 import libdecode
 from libdecode.abi import DTYPE_BF16, DTYPE_E4M3, DTYPE_FP16, DTYPE_NVFP4, KV_HND, KV_NHD, SF_LINEAR, SF_V_INTERLEAVE4
 
-from pytorch_elements import E2M1_VALUES, check_e4m3, decode, e4m3_decode, half_units, nearest, nvfp4_decode, unswizzled
+from pytorch_command import ROUNDING_SLACK, read_arguments, run_all
+from pytorch_elements import E2M1_VALUES, decode, e4m3_decode, half_units, nearest, nvfp4_decode, unswizzled
 
 NAMES = {DTYPE_BF16: "bf16", DTYPE_FP16: "fp16", DTYPE_E4M3: "e4m3", DTYPE_NVFP4: "nvfp4"}
 TORCH = {DTYPE_BF16: torch.bfloat16, DTYPE_FP16: torch.float16, DTYPE_E4M3: torch.uint8, DTYPE_NVFP4: torch.uint8}
@@ -39,8 +38,6 @@ HEAD_DIMS = [64, 80, 96, 112, 128, 128, 128, 192, 256, 512]
 NVFP4_HEAD_DIMS = [32, 64, 80, 96, 112, 128, 128, 160, 192, 256]
 PAGE_SIZES = [1, 2, 4, 8, 16, 16, 16, 32, 64, 64, 128, 256, 512, 1024]
 POISON_ID = 2**31 - 1
-ROUNDING_SLACK = 1e-6  # float64 against float64: far below a unit in the last place, far above 2^-53
-NO_KERNEL = (libdecode.UnsupportedError, libdecode.NotInBundleError)
 
 
 @dataclasses.dataclass
@@ -550,49 +547,18 @@ def make_runner(arguments):
     return Kernels(arguments.bundle)
 
 
+def words_of(case):
+    return " ".join(f"{what} {NAMES[dtype]}" for what, dtype in zip(("query", "KV", "out"), case.dtypes))
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", metavar="LIBDECODE_SO")
-    parser.add_argument("--gpu", action="store_true", help="the kernels instead of the reference")
-    parser.add_argument("--bundle", action="append", default=[], metavar="PATH", help="a bundle beside the installed ones")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cases", type=int, default=270)
-    parser.add_argument("--only", default="", help="run the cases whose name holds this text")
-    arguments = parser.parse_args()
-    check_e4m3()
+    arguments = read_arguments(__doc__, 270)
     torch.manual_seed(arguments.seed)
     random.seed(arguments.seed)
     runner = make_runner(arguments)
-
-    passed = failed = 0
-    worst, refused, kernels = {}, collections.Counter(), set()
     cases = list(random_cases(arguments.cases)) + list(placed_cases(arguments.cases // 4))
     cases += [context_parallel_case(ranks, 3) for ranks in (2, 3, 4, 8)]
-    for case in cases:
-        if arguments.only not in case.name():
-            continue
-        try:
-            out_error, lse_error, largest, rms, kernel = run_case(runner, case)
-        except libdecode.LibdecodeError as error:
-            if not arguments.gpu or type(error) not in NO_KERNEL:
-                raise
-            refused[str(error)] += 1
-            continue
-        good = out_error <= 1 + ROUNDING_SLACK and lse_error <= 1 + ROUNDING_SLACK
-        passed, failed = passed + good, failed + (not good)
-        kernels.add(kernel)
-        kind = " ".join(f"{what} {NAMES[dtype]}" for what, dtype in zip(("query", "KV", "out"), case.dtypes))
-        worst[kind] = [max(pair) for pair in zip(worst.get(kind, [0, 0, 0, 0]), (largest, rms, out_error, lse_error))]
-        print(f"{'ok    ' if good else 'FAILED'} {case.name():<78} {kernel} out: {largest:.3g} largest, {rms:.3g} rms, "
-              f"{out_error:.4f} half units; lse: {lse_error:.4f} half units")
-    for kind, (largest, rms, out_error, lse_error) in worst.items():
-        print(f"worst for {kind}: error over the rms of out {largest:.3g} largest, {rms:.3g} rms; beyond the tolerance "
-              f"{out_error:.6f} half units, lse {lse_error:.6f}")
-    for reason, count in refused.most_common():
-        print(f"not run, {count} times: {reason}")
-    print(f"{passed} passed, {failed} failed, {sum(refused.values())} refused, {len(kernels)} kernels "
-          f"(PyTorch {torch.__version__}, seed {arguments.seed})")
-    sys.exit(1 if failed or not passed else 0)
+    run_all(arguments, cases, lambda case: run_case(runner, case), lambda case, _kernel: [words_of(case)])
 
 
 if __name__ == "__main__":

@@ -11,19 +11,16 @@ last live one are poison. A case depends on the seed and its own number alone, s
 fails or none ran, with 77 if --gpu finds no GPU. Problems that no kernel of the bundles serves are counted and named.
 """
 
-import argparse
-import collections
 import dataclasses
 import math
 import random
-import sys
-import time
 
 import torch
 
-from pytorch_check import (DTYPES, ELEMENTS_OF_16_BYTES, NAMES, NO_KERNEL, POISON_ID, ROUNDING_SLACK, TORCH, libdecode, make_runner,
-                           nvfp4_error, pair_squares, random_elements)
-from pytorch_elements import check_e4m3, decode, e4m3_decode, half_units, nvfp4_decode, unswizzled
+from pytorch_check import (DTYPES, ELEMENTS_OF_16_BYTES, NAMES, POISON_ID, TORCH, libdecode, make_runner, nvfp4_error, pair_squares,
+                           random_elements, words_of)
+from pytorch_command import read_arguments, run_all
+from pytorch_elements import decode, e4m3_decode, half_units, nvfp4_decode, unswizzled
 
 from libdecode.abi import (DTYPE_BF16, DTYPE_E4M3, DTYPE_FP16, DTYPE_NVFP4, KV_ROW_FP8_SCALED_656, KV_ROW_NVFP4_352, KV_ROW_PLAIN,
                            OP_MLA_DECODE)
@@ -549,51 +546,13 @@ def random_case(seed, index):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", metavar="LIBDECODE_SO")
-    parser.add_argument("--gpu", action="store_true", help="the kernels instead of the reference")
-    parser.add_argument("--bundle", action="append", default=[], metavar="PATH", help="a bundle beside the installed ones")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cases", type=int, default=300)
-    parser.add_argument("--only", default="", help="run the cases whose name holds this text")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no case after so many")
-    arguments = parser.parse_args()
-    check_e4m3()
+    arguments = read_arguments(__doc__, 300)
     runner = make_runner(arguments)
     if arguments.gpu:
         runner.workspace = libdecode.Workspace(160 << 20, context=runner.context)  # batch-invariant MLA takes most
-    begin, passed, failed, late = time.monotonic(), 0, 0, 0
-    worst, counts, refused = {}, collections.Counter(), collections.Counter()
-    for index in range(arguments.cases):
-        case = random_case(arguments.seed, index)
-        if arguments.only not in f"#{index} {case.name()}":
-            continue
-        if time.monotonic() - begin > arguments.seconds:
-            late += 1
-            continue
-        try:
-            out_error, lse_error, largest, rms, kernel = run_case(runner, case)
-        except libdecode.LibdecodeError as error:
-            if not arguments.gpu or type(error) not in NO_KERNEL:
-                raise
-            refused[str(error)] += 1
-            continue
-        good = out_error <= 1 + ROUNDING_SLACK and lse_error <= 1 + ROUNDING_SLACK
-        passed, failed = passed + good, failed + (not good)
-        kinds = " ".join(f"{what} {NAMES[dtype]}" for what, dtype in zip(("query", "KV", "out"), case.dtypes))
-        for kind in (f"{'sparse' if case.top_k else 'dense'}{ROW_NAMES[case.row_format]} {kinds}", f"kernel {kernel}"):
-            worst[kind] = [max(pair) for pair in zip(worst.get(kind, (0, 0, 0, 0)), (largest, rms, out_error, lse_error))]
-            counts[kind] += 1
-        print(f"{'ok    ' if good else 'FAILED'} #{index} {case.name():<90} {kernel} out: {largest:.3g} largest, {rms:.3g} rms, "
-              f"{out_error:.4f} half units; lse: {lse_error:.4f} half units")
-    for kind, (largest, rms, out_error, lse_error) in sorted(worst.items()):
-        print(f"{kind}, {counts[kind]} cases, the worst: error over the rms of out {largest:.3g} largest, {rms:.3g} rms; beyond the "
-              f"tolerance {out_error:.6f} half units, lse {lse_error:.6f}")
-    for reason, count in refused.most_common():
-        print(f"not run, {count} times: {reason}")
-    print(f"{passed} passed, {failed} failed, {sum(refused.values())} refused, {late} not begun in time, "
-          f"{sum(kind.startswith('kernel ') for kind in worst)} kernels (PyTorch {torch.__version__}, seed {arguments.seed})")
-    sys.exit(1 if failed or not passed else 0)
+    cases = (random_case(arguments.seed, number) for number in range(arguments.cases))
+    run_all(arguments, cases, lambda case: run_case(runner, case), lambda case, kernel: [
+        f"{'sparse' if case.top_k else 'dense'}{ROW_NAMES[case.row_format]} {words_of(case)}", f"kernel {kernel}"])
 
 
 if __name__ == "__main__":

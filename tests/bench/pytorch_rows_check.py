@@ -17,9 +17,10 @@ import random
 
 import torch
 
-from pytorch_check import alibi_slopes, draft_bits
-from pytorch_attended import (ALL_DTYPES, HEAD_DIMS, NAMES, NARROW_DIMS, POISON_ID, TORCH, WHOLE_BYTES, Skipped, attended, compare, item_bytes,
-                              random_rows, run_all, spread_rows, together)
+from pytorch_check import alibi_slopes, draft_bits, make_runner
+from pytorch_attended import (ALL_DTYPES, HEAD_DIMS, NAMES, NARROW_DIMS, POISON_ID, TORCH, WHOLE_BYTES, attended, compare, item_bytes, random_rows,
+                              spread_rows, together)
+from pytorch_command import Skipped, read_arguments, run_all, seeded_cases
 import libdecode
 from libdecode.abi import DTYPE_BF16, DTYPE_E4M3, DTYPE_E5M2, DTYPE_NVFP4, KV_HND, KV_NHD, SF_LINEAR, SF_V_INTERLEAVE4
 
@@ -507,10 +508,12 @@ def make_case(number):
     return far_case(number // 6) if number % 6 == 5 else near_case(number - number // 6)
 
 
-def prepare(runner):
+def main():
+    arguments = read_arguments(__doc__, 264)
+    runner = make_runner(arguments)
     far = FarMemory(runner.device)
-    return lambda case: run_case(runner, case, far)
+    run_all(arguments, seeded_cases(arguments, make_case), lambda case: run_case(runner, case, far))
 
 
 if __name__ == "__main__":
-    run_all(__doc__, 264, make_case, prepare)
+    main()
