@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* header_problem_c99.c: libdecode_problem.h alone, in strict C99 (-std=c99 -pedantic-errors). */
+/* header_problem_c99.c: libdecode_problem.h alone, in strict C99 (-std=c99 -pedantic-errors); and in C++, by header_problem_cxx.cpp. */
 #include "libdecode_problem.h"
 
 int main(void) {
