@@ -448,8 +448,8 @@ static struct operation describe(const struct reference *reference) {
         .bmm1_scale = bmm1_scale,
         .bmm2_scale = (double)(tensors->bmm2_scale_device != NULL ? *tensors->bmm2_scale_device : tensors->bmm2_scale),
         .rotates = (given->features & LIBDECODE_FEATURE_ROPE) != 0,
-        .rounds_sums = given->op == LIBDECODE_OP_MLA_DECODE && given->sparse_top_k == 0 &&
-                       given->query_dtype == LIBDECODE_DTYPE_E4M3 && given->kv_dtype == LIBDECODE_DTYPE_E4M3,
+        .rounds_sums = given->op == LIBDECODE_OP_MLA_DECODE && given->query_dtype == LIBDECODE_DTYPE_E4M3 &&
+                       given->kv_dtype == LIBDECODE_DTYPE_E4M3,
         .qk_dim = (size_t)problem->qk_dim,
         .query_dim = (size_t)problem->query_dim,
         .v_dim = (size_t)problem->v_dim,

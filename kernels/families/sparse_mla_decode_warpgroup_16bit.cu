@@ -44,7 +44,7 @@ struct Traits {
 using Seesaw = Traits::Seesaw;
 using Ring = Seesaw::Ring;
 using Schedule = pipeline::SparseSchedule<1>;
-using Copier = pipeline::RowCopier<Ring, Traits::copier_warps>;
+using Copier = pipeline::RowCopier<Ring, pipeline::PartCopies<Ring, Traits::copier_warps>, Traits::copier_warps>;
 
 struct SharedMemory {
     Seesaw::SharedMemory seesaw;
@@ -64,7 +64,7 @@ class View {
         : params_(params), seen_(ptx::shared_address(seen)), may_be_plain_(may_be_plain) {}
     __device__ __forceinline__ float soft_cap() const { return params_.query.soft_cap; }
     __device__ __forceinline__ Tile at(int, const Ring &ring) const {
-        ring.wait_full(0);
+        ring.wait_full(Ring::first_part);
         uint32_t words[2];
         ptx::load_shared(words, seen_ + ring.stage() * sizeof(uint64_t));
         return static_cast<uint64_t>(words[1]) << 32 | words[0];

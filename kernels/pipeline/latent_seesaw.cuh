@@ -46,8 +46,8 @@ template <class Ring, class Exchange, int row_tile, int unit_rows>
 struct SeesawMemory {
     static constexpr int groups = 2;
     alignas(1024) uint8_t tiles[Ring::num_stages][Ring::tile_bytes];
-    alignas(1024) uint8_t query[Ring::lines - 1][Ring::line_bytes]; /* [line][row][128 bytes]; then columns on their way out */
-    /* The last line of the query, until all warps have it; then weights, [row][64 tokens]. */
+    alignas(1024) uint8_t query[Ring::v_lines][Ring::line_bytes]; /* [line][row][128 bytes]; then columns on their way out */
+    /* The last line of the query, if K has one, until all warps have it; then weights, [row][64 tokens]. */
     alignas(1024) uint8_t weights[Ring::line_bytes];
     float references[row_tile];   /* that belong to the weights */
     float sums[groups][row_tile]; /* of the rows of a piece */
@@ -66,19 +66,20 @@ struct SeesawMemory {
 template <class Format, int dtype, int head_dim, int row_tile, int cluster_size, int unit_rows, int asking_warps,
           bool stored_tiles = false>
 struct LatentSeesaw {
-    static constexpr int v_dim = head_dim - 64, tile_tokens = tile::group_tokens;
-    static_assert(head_dim == 576 && row_tile == tile::group_rows && cluster_size <= 4, "the .toml: d576, r64, c1 to c4");
+    using Ring = PartRing<head_dim / 64>;
+    static constexpr int v_dim = Ring::v_lines * 64, tile_tokens = tile::group_tokens;
+    static_assert((head_dim == 576 || head_dim == 512 || head_dim == 320) && row_tile == tile::group_rows, "the .toml");
     static_assert(!Format::converts_query && Format::scale_bytes == 0, "rows are operands as they lie");
 
     static constexpr bool has_cluster = cluster_size > 1;
     static constexpr int groups = 2, group_columns = v_dim / groups;
-    static_assert(group_columns == tile::latent_output_dims, "of a warpgroup");
+    using Output = tile::LatentOutput<group_columns>;
     static constexpr int warps = groups * tile::group_warps, threads = warps * 32;
 
     /* A warp's columns leave in squares, of which each has a record. A CTA of a cluster owns some of them, side by side. */
     static constexpr int square_columns = 64, all_squares = group_columns / square_columns, squares = all_squares / cluster_size;
+    static_assert(all_squares % cluster_size == 0, "as many for each CTA");
 
-    using Ring = PartRing<head_dim / 64>;
     using Slice = AccumulatorSlice<threads>;
     using FoldSlice = AccumulatorSlice<threads, 32>;
     static constexpr int square_slices = square_columns / FoldSlice::part_columns, fold_slices = squares * square_slices;
@@ -127,7 +128,7 @@ struct LatentSeesaw {
     struct ConsumerState {
         tile::LatentQueryLine last_line;
         tile::RowSoftmax softmax;
-        tile::LatentOutput output;
+        Output output;
     };
 
     /*
@@ -187,7 +188,8 @@ struct LatentSeesaw {
                     if (part == 0)
                         tile::latent_scores_mma<dtype>(scores.value, last_line.operand[step], key, step > 0);
                     else
-                        tile::latent_scores_mma<dtype>(scores.value, ptx::operand_behind(part_queries, offset), key, true);
+                        tile::latent_scores_mma<dtype>(scores.value, ptx::operand_behind(part_queries, offset), key,
+                                                       part > Ring::first_part || line + step > 0);
                 }
             }
         }
@@ -207,7 +209,7 @@ struct LatentSeesaw {
     /* Waits until this warpgroup's half of V of a tile is part of its output, and gives it back. `begun_since`: groups of instructions. */
     template <int begun_since>
     static __device__ __forceinline__ void give_values_back(const Ring &ring, uint32_t stage, const Place &place) {
-        static_assert(Ring::half_pieces == tile::LatentOutput::pieces && Ring::half_pieces == 2, "a wait for each");
+        static_assert(Ring::half_pieces == Output::pieces && Ring::half_pieces == 2, "a wait for each");
         ptx::wgmma_wait_but<begun_since + 1>();
         ring.release_piece(stage, place.group, 0, place.lane());
         ptx::wgmma_wait_but<begun_since>();
@@ -227,7 +229,7 @@ struct LatentSeesaw {
         const uint32_t query = ptx::shared_address(shared.query);
         const uint32_t other = 1 - place.group, first_value = place.group * (Ring::half_lines * Ring::line_bytes);
         tile::RowScores scores;
-        begin_scores<0, first_parts>(scores, state.last_line, query, ring, place.group);
+        begin_scores<Ring::first_part, first_parts>(scores, state.last_line, query, ring, place.group);
         if (follows)
             begin_others_output(shared, ring, ring.tile(other) + first_value, place, state);
         begin_scores<first_parts, Ring::parts>(scores, state.last_line, query, ring, place.group);
@@ -236,7 +238,8 @@ struct LatentSeesaw {
         ptx::wgmma_wait();
         ptx::accumulator_is_ready(state.output.value);
         ptx::accumulator_is_ready(scores.value);
-        ring.release_last_line(place.group, place.lane());
+        if constexpr (Ring::has_last_line)
+            ring.release_last_line(place.group, place.lane());
 
         if constexpr (masked) {
             tile::scale(scores, {scale, scale});
@@ -299,7 +302,7 @@ struct LatentSeesaw {
     }
 
     /* A square of the accumulators, whose number the compiler does not know: registers have no index. */
-    static __device__ __forceinline__ void take_square(Slice &result, const tile::LatentOutput &output, int square) {
+    static __device__ __forceinline__ void take_square(Slice &result, const Output &output, int square) {
         constexpr int square_eights = square_columns / 8;
         result.take(output.value, 0);
 #pragma unroll
@@ -310,7 +313,7 @@ struct LatentSeesaw {
     }
 
     /* What this CTA has of a piece goes to the CTAs of the cluster that own it, and what they have of its own squares comes. */
-    static __device__ __forceinline__ void exchange_squares(SharedMemory &shared, Slice &own, const tile::LatentOutput &output,
+    static __device__ __forceinline__ void exchange_squares(SharedMemory &shared, Slice &own, const Output &output,
                                                             const Place &place, uint32_t round) {
         const uint32_t rank = cluster_rank();
         auto &exchange = shared.exchange;
@@ -432,11 +435,13 @@ struct LatentSeesaw {
             const Place place(ptx::thread_index_here());
             ConsumerState state;
             meet_consumers(); /* Q is there */
-            state.last_line.load(ptx::shared_address(shared.weights), place.warp(), place.lane());
+            if constexpr (Ring::has_last_line)
+                state.last_line.load(ptx::shared_address(shared.weights), place.warp(), place.lane());
             state.softmax.clear();
             state.output.clear();
             wait_described(number);
-            meet_consumers(); /* its last line may give way to weights */
+            if constexpr (Ring::has_last_line)
+                meet_consumers(); /* it may give way to weights */
             {
                 /* Read here, once: while matrix instructions run, shared memory answers late. */
                 const float scale = tile::scale_log2(params.query) * Format::k_scale;

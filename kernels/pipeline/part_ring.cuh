@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * part_ring.cuh: kv_ring.cuh for tiles that are refilled, and waited for, part by part: where a tile of MLA takes so much of shared
- * memory that only two fit, and one half of V is needed long after the other. A tile is [line][64 tokens][128 bytes]; its last line, which
- * is no part of V, is part 0, then come the pieces of the half of V that is given back first, then those of the other one. Every part is
+ * memory that only two fit, and one half of V is needed long after the other. A tile is [line][64 tokens][128 bytes]; its last line, where
+ * it is no part of V, is part 0, then come the pieces of the half of V that is given back first, then those of the other one. Every part is
  * given back by itself: a piece of V before the next one of its half has been multiplied.
  *
  *     stage 0:  part 0: last line    1, 2: half 0    3, 4: half 1
@@ -24,14 +24,16 @@ struct PartRingBarriers {
     uint64_t empty[stages][parts]; /* the last line, then V from its first piece on: one arrival per warp of who reads it last */
 };
 
-/* One warp's place in the ring. `lines`: of a tile. */
+/* One warp's place in the ring. `lines`: of a tile; where their number is odd, the last one is no part of V, and else there is no part 0. */
 template <int lines_>
 class PartRing {
   public:
     static constexpr int num_stages = PartRingBarriers::stages, num_tensors = 1, parts = PartRingBarriers::parts;
-    static constexpr int lines = lines_, half_lines = (lines - 1) / 2, half_pieces = 2, piece_lines = half_lines / half_pieces;
+    static constexpr int lines = lines_, v_lines = lines / 2 * 2, first_part = lines == v_lines ? 1 : 0;
+    static constexpr bool has_last_line = lines != v_lines;
+    static constexpr int half_lines = v_lines / 2, half_pieces = 2, piece_lines = half_lines / half_pieces;
     static constexpr int line_bytes = 64 * 128, tile_bytes = lines * line_bytes;
-    static_assert(1 + 2 * half_pieces == parts && 1 + 2 * half_pieces * piece_lines == lines, "a line and two halves");
+    static_assert(1 + 2 * half_pieces == parts && 2 * half_pieces * piece_lines == v_lines, "a line and two halves");
 
     __device__ __forceinline__ PartRing(PartRingBarriers &barriers, const void *tiles)
         : full_(ptx::shared_address(barriers.full)), empty_(ptx::shared_address(barriers.empty)),
@@ -49,7 +51,7 @@ class PartRing {
 
     /* First line of part `part` of a stage; its lines. */
     static __device__ __forceinline__ int first_line(uint32_t stage, int part) {
-        return part == 0 ? lines - 1 : ((part - 1) * piece_lines + static_cast<int>(stage) * half_lines) % (lines - 1);
+        return part == 0 ? lines - 1 : ((part - 1) * piece_lines + static_cast<int>(stage) * half_lines) % v_lines;
     }
     static __device__ __forceinline__ constexpr int lines_of(int part) { return part == 0 ? 1 : piece_lines; }
 

@@ -92,12 +92,12 @@ struct TransposedRows {
 };
 
 /*
- * Of two warpgroups, with a half of V's columns each. All their threads call together. V is below `largest_value`, in units of its blocks if
+ * Of one warpgroup or two, with 256 of V's columns each. All their threads call together. V is below `largest_value`, in units of its blocks if
  * `has_units`.
  */
 template <class Format, int v_dim, int largest_value, bool has_units>
 class TransposedResult {
-    static constexpr int groups = 2, threads = groups * tile::group_threads;
+    static constexpr int groups = v_dim / 256, threads = groups * tile::group_threads;
     /* Columns pass through shared memory in rounds, from there to threads in blocks: what they have registers for. */
     static constexpr int rounds = 2, block_columns = 64;
 

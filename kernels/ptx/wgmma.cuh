@@ -181,6 +181,15 @@ __device__ __forceinline__ void wgmma_m64n64k16_fp16(float (&d)[8][4], const uin
                  : PTX_SIXTEEN(d, 0), PTX_SIXTEEN(d, 4)                                                                          \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)                                                            \
                  : "memory")
+#define PTX_WGMMA_N64_SHARED_TRANSPOSED(types)                                                                                   \
+    asm volatile("{\n"                                                                                                           \
+                 ".reg .pred accumulates;\n"                                                                                     \
+                 "setp.ne.u32 accumulates, 1, 0;\n"                                                                              \
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." types " {" PTX_REGISTERS_32                                       \
+                 "}, %32, %33, accumulates, 1, 1, 0, 1;\n}"                                                                      \
+                 : PTX_SIXTEEN(d, 0), PTX_SIXTEEN(d, 4)                                                                          \
+                 : "l"(a), "l"(b)                                                                                                \
+                 : "memory")
 #define PTX_WGMMA_N64(types)                                                                                                     \
     asm volatile("{\n"                                                                                                           \
                  ".reg .pred accumulates;\n"                                                                                     \
@@ -262,7 +271,13 @@ template <int first>
 __device__ __forceinline__ void wgmma_m64n32k16_fp16(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool accumulates) {
     PTX_WGMMA_N32("f16.f16");
 }
-/* d += a b, 64x64, 64x16, 16x64, b a transposed_operand. */
+/* d += a b, 64x64, 64x16, 16x64, b a transposed_operand; a, too, in shared memory, or not. */
+__device__ __forceinline__ void wgmma_m64n64k16_bf16_transposed(float (&d)[8][4], uint64_t a, uint64_t b) {
+    PTX_WGMMA_N64_SHARED_TRANSPOSED("bf16.bf16");
+}
+__device__ __forceinline__ void wgmma_m64n64k16_fp16_transposed(float (&d)[8][4], uint64_t a, uint64_t b) {
+    PTX_WGMMA_N64_SHARED_TRANSPOSED("f16.f16");
+}
 __device__ __forceinline__ void wgmma_m64n64k16_bf16_transposed(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
     PTX_WGMMA_N64_TRANSPOSED("bf16.bf16");
 }

@@ -42,10 +42,11 @@ constexpr int fragment_tokens = 16; /* tokens of one matrix instruction; never s
  * the same way, as boxes of 16 tokens. box_tokens is a power of two of at least 16 and known at run time only, hence what
  * TokenFragments computes once.
  */
-template <int bytes>
+template <int bytes, int line = bytes % 128 == 0  ? 128
+                                : bytes % 64 == 0 ? 64
+                                                  : 32> /* the widest that divides it */
 struct TileRows {
-    static constexpr int row_bytes = bytes;
-    static constexpr int line_bytes = row_bytes % 128 == 0 ? 128 : row_bytes % 64 == 0 ? 64 : 32; /* the widest that divides it */
+    static constexpr int row_bytes = bytes, line_bytes = line;
     static constexpr int lines = row_bytes / line_bytes;
     static constexpr int chunk_pairs = row_bytes / 32;
     static_assert(row_bytes % line_bytes == 0 && row_bytes >= 32, "rows are whole lines");

@@ -18,8 +18,6 @@
 
 namespace tile {
 
-constexpr int latent_output_dims = 256;
-
 /* d = a b over 16 dims, or += where it accumulates. */
 template <int dtype, class A>
 __device__ __forceinline__ void latent_scores_mma(float (&d)[8][4], const A &a, uint64_t b, bool accumulates) {
@@ -28,12 +26,14 @@ __device__ __forceinline__ void latent_scores_mma(float (&d)[8][4], const A &a, 
     else
         ptx::wgmma_m64n64k16_fp16(d, a, b, accumulates);
 }
-struct LatentOutput : RowOutput<latent_output_dims> {
+/* A half of the dims of V. */
+template <int dims>
+struct LatentOutput : RowOutput<dims> {
     /* What one matrix instruction adds to. V is given back in as many pieces, so that the next tile begins to come earlier. */
-    static constexpr int pieces = 2, piece_dims = latent_output_dims / pieces;
+    static constexpr int pieces = 2, piece_dims = dims / pieces;
 
     __device__ __forceinline__ float (&piece(int i))[piece_dims / 8][4] {
-        return reinterpret_cast<float(&)[piece_dims / 8][4]>(value[i * (piece_dims / 8)]);
+        return reinterpret_cast<float(&)[piece_dims / 8][4]>(this->value[i * (piece_dims / 8)]);
     }
 };
 
@@ -53,16 +53,16 @@ __device__ __forceinline__ uint64_t key_operand(uint32_t line, int step) { retur
 
 /*
  * Begins output += p V of a tile's 64 tokens, a piece of the output after the other, each as a group of its own; `values`: the first of the
- * four lines of V. p: registers, or in shared memory.
+ * lines of its half of V. p: registers, or in shared memory.
  */
-template <int dtype, class OperandOf>
-__device__ __forceinline__ void begin_latent_pv_pieces(LatentOutput &output, OperandOf weights, uint32_t values) {
+template <int dtype, int dims, class OperandOf>
+__device__ __forceinline__ void begin_latent_pv_pieces(LatentOutput<dims> &output, OperandOf weights, uint32_t values) {
     constexpr int line_bytes = group_tokens * 128;
     values = ptx::computed_here(values); /* descriptors kept over the loop would take registers from it */
     ptx::wgmma_fence();
 #pragma unroll
-    for (int piece = 0; piece < LatentOutput::pieces; ++piece) {
-        const uint32_t of_piece = values + piece * (LatentOutput::piece_dims / 64 * line_bytes);
+    for (int piece = 0; piece < LatentOutput<dims>::pieces; ++piece) {
+        const uint32_t of_piece = values + piece * (LatentOutput<dims>::piece_dims / 64 * line_bytes);
 #pragma unroll
         for (int fragment = 0; fragment < group_token_fragments; ++fragment)
             row_output_mma<dtype>(output.piece(piece), weights(fragment),
@@ -70,13 +70,13 @@ __device__ __forceinline__ void begin_latent_pv_pieces(LatentOutput &output, Ope
         ptx::wgmma_commit();
     }
 }
-template <int dtype>
-__device__ __forceinline__ void begin_latent_pv(LatentOutput &output, const RowSquare &weights, uint32_t values) {
+template <int dtype, int dims>
+__device__ __forceinline__ void begin_latent_pv(LatentOutput<dims> &output, const RowSquare &weights, uint32_t values) {
     begin_latent_pv_pieces<dtype>(
         output, [&](int fragment) -> const uint32_t(&)[4] { return weights.operand[fragment]; }, values);
 }
-template <int dtype>
-__device__ __forceinline__ void begin_latent_pv(LatentOutput &output, uint32_t weights, uint32_t values) {
+template <int dtype, int dims>
+__device__ __forceinline__ void begin_latent_pv(LatentOutput<dims> &output, uint32_t weights, uint32_t values) {
     weights = ptx::computed_here(weights);
     begin_latent_pv_pieces<dtype>(
         output, [&](int fragment) { return SquareRows::operand(weights, 0, fragment); }, values);

@@ -22,11 +22,11 @@
 namespace tile {
 
 /* Lies in shared memory, as OperandRows has it. Eight threads have a row: of every line the 16 bytes of one chunk. */
-template <class Format>
+template <class Format, int threads_ = 256>
 struct OperandQuery {
     static_assert(Format::converts_query, "rows that are operands as they lie need no more than a copy");
     static constexpr int steps = Format::steps, lines = steps / 4;
-    static constexpr int row_threads = 8, threads = 256, rows_together = threads / row_threads;
+    static constexpr int row_threads = 8, threads = threads_, rows_together = threads / row_threads;
     static_assert(steps % 4 == 0 && group_rows % rows_together == 0, "whole lines; as many rows for every thread");
     alignas(1024) uint16_t line[lines][group_rows][64];
 

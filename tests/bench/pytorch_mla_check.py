@@ -278,7 +278,7 @@ def attention(case, query, keys, visible, sinks, scale):
     if "lse_empty_infinity" in case.lse:
         lse = lse.masked_fill(lse == -math.inf, math.inf)
     turned = torch.zeros_like(lse)
-    if not case.top_k and case.dtypes[:2] == (DTYPE_E4M3, DTYPE_E4M3) and keys.shape[0]:  # whose sums kernels may cut
+    if case.dtypes[:2] == (DTYPE_E4M3, DTYPE_E4M3) and keys.shape[0]:  # whose sums kernels may cut
         pairs = torch.einsum("qhd,nd->qhn", pair_squares(query), pair_squares(keys))
         turned = abs(scale) * pairs.masked_fill(hidden, 0.0).amax(-1).sqrt()
     magnitude = torch.nn.functional.pad(visible * values.abs().amax(-1), (0, 1))
