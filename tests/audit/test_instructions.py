@@ -102,6 +102,10 @@ class InstructionsTest(unittest.TestCase):
                         wanted = of_warpgroups(wanted) | QUERY_COPIES
                         if rows[2] == "plain":  # copies of the lanes, into tiles that have a swizzle
                             wanted, unwanted = wanted - {"UBLKCP"}, unwanted | {"UBLKCP"}
+                            if rows[1] == "e4m3":
+                                wanted = wanted | {"QGMMA.64x64x32.F32.E4M3.E4M3"}
+                            elif "_d512_" in name:  # all of the query stays in shared memory: K has no line that V lacks
+                                wanted, unwanted = wanted - {"LDSM"}, unwanted | {"LDSM"}
                         unwanted = (unwanted | {"HMMA"}) - wanted - LOCAL  # as the grid declares
                     if int(rows[4]) > 1:
                         wanted, unwanted = wanted | CLUSTER, unwanted - CLUSTER
