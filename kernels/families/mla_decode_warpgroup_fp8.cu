@@ -35,15 +35,7 @@ struct Traits {
     static constexpr int warps =
         Relay::warps + tile::group_warps; /* the last two have nothing to do: warpgroups give registers */
     static constexpr int threads = warps * 32;
-    /* Of all threads at the start; then of those in each role. */
-    static constexpr int registers = 65536 / threads & -8;
-    static constexpr int output_registers = Relay::output_groups == 1 ? 216 : 176,
-                         score_registers = Relay::output_groups == 1 ? 168 : 104, other_registers = 56;
-    static_assert(output_registers * Relay::output_groups + score_registers + other_registers <=
-                      registers * (threads / tile::group_threads),
-                  "registers of an SM");
-    static_assert(output_registers > registers && score_registers <= registers && other_registers < registers,
-                  "which roles take registers and which give some, as the instructions have it");
+    static_assert(threads == Relay::all_threads, "registers of each role");
 };
 
 using Format = Traits::Format;
@@ -116,17 +108,17 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1) VARIANT_NAME(co
 
     const Ring ring(work.barriers, shared.tiles);
     if (warp < Relay::score_warp) {
-        ptx::take_registers<Traits::output_registers>();
+        ptx::take_registers<Relay::output_registers>();
         pipeline::prefetch_first_query<Relay::Query, Traits::row_tile>(params, blockIdx.x, Relay::output_threads);
         Relay::consume_output(params, work, ring);
         return;
     }
     if (is_consumer) {
-        ptx::give_registers<Traits::score_registers>();
+        ptx::give_registers<Relay::score_registers>();
         Relay::consume_scores(params, work, ring, [&](const Relay::Unit &unit) { return View(params, unit); });
         return;
     }
-    ptx::give_registers<Traits::other_registers>();
+    ptx::give_registers<Relay::other_registers>();
     schedule.count();
     if (warp == Traits::announcer_warp) {
         pipeline::announce<false, Relay::tile_tokens, 1>(params.schedule, params.query, schedule, work.pieces, lane);

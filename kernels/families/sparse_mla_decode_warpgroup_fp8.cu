@@ -46,15 +46,7 @@ struct Traits {
     static constexpr int list_warp = Relay::warps + copier_warps, announcer_warp = list_warp + 1, warps = announcer_warp + 1;
     static_assert(warps % tile::group_warps == 0, "warpgroups give registers");
     static constexpr int threads = warps * 32;
-    /* Of all threads at the start; then of those in each role. */
-    static constexpr int registers = 65536 / threads & -8;
-    static constexpr int output_registers = Relay::output_groups == 1 ? 216 : 176,
-                         score_registers = Relay::output_groups == 1 ? 168 : 104, other_registers = 56;
-    static_assert(output_registers * Relay::output_groups + score_registers + other_registers <=
-                      registers * (threads / tile::group_threads),
-                  "registers of an SM");
-    static_assert(output_registers > registers && score_registers <= registers && other_registers < registers,
-                  "which roles take registers and which give some, as the instructions have it");
+    static_assert(threads == Relay::all_threads, "registers of each role");
 };
 
 using Format = Traits::Format;
@@ -126,16 +118,16 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
 
     const Ring ring(work.barriers, shared.tiles);
     if (warp < Relay::score_warp) {
-        ptx::take_registers<Traits::output_registers>();
+        ptx::take_registers<Relay::output_registers>();
         Relay::consume_output(params, work, ring);
         return;
     }
     if (warp < Relay::warps) {
-        ptx::give_registers<Traits::score_registers>();
+        ptx::give_registers<Relay::score_registers>();
         Relay::consume_scores(params, work, ring, [&](const Relay::Unit &) { return View(params, shared.lists.seen); });
         return;
     }
-    ptx::give_registers<Traits::other_registers>();
+    ptx::give_registers<Relay::other_registers>();
     if (warp == Traits::announcer_warp) {
         schedule.count(); /* each for itself: what the copiers do takes longer otherwise */
         pipeline::announce_query_tokens<Traits::row_tile>(params.schedule, schedule, work.pieces, lane);

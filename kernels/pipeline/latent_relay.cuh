@@ -86,6 +86,16 @@ struct LatentRelay {
     static constexpr int score_warp = output_groups * tile::group_warps; /* the first of its warpgroup */
     static constexpr int warps = score_warp + tile::group_warps, threads = warps * 32;
 
+    /* Of the CTA, which has one more warpgroup: registers of all of them at the start; then of those in each role. */
+    static constexpr int all_threads = threads + tile::group_threads, registers = 65536 / all_threads & -8;
+    static constexpr int output_registers = output_groups == 1 ? 216 : 176, score_registers = output_groups == 1 ? 168 : 104,
+                         other_registers = 56;
+    static_assert(output_registers * output_groups + score_registers + other_registers <=
+                      registers * (all_threads / tile::group_threads),
+                  "registers of an SM");
+    static_assert(output_registers > registers && score_registers <= registers && other_registers < registers,
+                  "which roles take registers and which give some, as the instructions have it");
+
     using Query = tile::OperandQuery<Format, output_threads>;
     using ByteQuery = tile::ByteQuery<Format, row_tile, output_threads>;
     using Scores = tile::GroupSoftmax::Scores;
