@@ -133,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
         pipeline::announce_query_tokens<Traits::row_tile>(params.schedule, schedule, work.pieces, lane);
     } else if (warp == Traits::list_warp) {
         schedule.count();
-        pipeline::TokenListWriter(params.schedule, params.sparse, shared.lists.list).run(schedule, lane);
+        pipeline::TokenListWriter<>(params.schedule, params.sparse, shared.lists.list).run(schedule, lane);
     } else {
         /* The first queries are asked for ahead of the first rows: all CTAs begin at once. */
         Copier(shared.lists.list, ring, shared.lists.seen, warp - Relay::warps, lane).run(Relay::wait_until_query_is_asked_for);

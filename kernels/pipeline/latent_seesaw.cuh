@@ -35,6 +35,7 @@
 #include "pipeline/weight_turns.cuh"
 #include "ptx/async_copy.cuh"
 #include "tile/latent_warpgroup.cuh"
+#include "tile/operand_query.cuh"
 #include "tile/row_map.cuh"
 
 namespace pipeline {
@@ -49,8 +50,9 @@ struct SeesawMemory {
     alignas(1024) uint8_t query[Ring::v_lines][Ring::line_bytes]; /* [line][row][128 bytes]; then columns on their way out */
     /* The last line of the query, if K has one, until all warps have it; then weights, [row][64 tokens]. */
     alignas(1024) uint8_t weights[Ring::line_bytes];
-    float references[row_tile];   /* that belong to the weights */
-    float sums[groups][row_tile]; /* of the rows of a piece */
+    float references[row_tile]; /* that belong to the weights */
+    /* Of the rows of a piece; ahead of it the first has what products are multiplied by, where that is each row's own. */
+    float sums[groups][row_tile];
     Exchange exchange;
     PartRingBarriers barriers;
     uint32_t next_slice;        /* of a unit that is added up: SliceDealer */
@@ -60,8 +62,8 @@ struct SeesawMemory {
 };
 
 /*
- * `Format`: of the tiles, whose rows are operands as they lie; `asking_warps`: that wait until the first queries are asked for. `stored_tiles`: by
- * warps, not by the copy engine.
+ * `Format`: of the tiles, whose rows are operands as they lie, though queries may not be; `asking_warps`: that wait until the first queries are asked
+ * for. `stored_tiles`: by warps, not by the copy engine.
  */
 template <class Format, int dtype, int head_dim, int row_tile, int cluster_size, int unit_rows, int asking_warps,
           bool stored_tiles = false>
@@ -69,7 +71,7 @@ struct LatentSeesaw {
     using Ring = PartRing<head_dim / 64>;
     static constexpr int v_dim = Ring::v_lines * 64, tile_tokens = tile::group_tokens;
     static_assert((head_dim == 576 || head_dim == 512 || head_dim == 320) && row_tile == tile::group_rows, "the .toml");
-    static_assert(!Format::converts_query && Format::scale_bytes == 0, "rows are operands as they lie");
+    static_assert(Format::matrix_dtype == dtype && Format::scale_bytes == 0, "rows are operands as they lie");
 
     static constexpr bool has_cluster = cluster_size > 1;
     static constexpr int groups = 2, group_columns = v_dim / groups;
@@ -128,6 +130,7 @@ struct LatentSeesaw {
     struct ConsumerState {
         tile::LatentQueryLine last_line;
         tile::RowSoftmax softmax;
+        float scale[tile::lane_rows]; /* products become logits in base 2 */
         Output output;
     };
 
@@ -138,6 +141,26 @@ struct LatentSeesaw {
     template <class Params>
     static __device__ __forceinline__ void load_query(const Params &params, SharedMemory &shared, const tile::RowMap &rows,
                                                       int live_rows, bool is_first) {
+        const auto asked = [&] {
+            if (is_first)
+                ptx::named_barrier_arrive<query_barrier_threads>(query_barrier);
+        };
+        if constexpr (Format::converts_query) {
+            using Query = tile::OperandQuery<Format, threads>;
+            static_assert(sizeof(Query) == sizeof SharedMemory::query + sizeof SharedMemory::weights,
+                          "its last line lies behind");
+            reinterpret_cast<Query *>(shared.query)
+                ->load(params, rows, live_rows, ptx::thread_index_here(), asked, logit_scale(params.query), shared.sums[0]);
+        } else {
+            copy_query(params, shared, rows, live_rows);
+            asked();
+            ptx::wait_for_copies();
+        }
+        ptx::fence_async_proxy();
+    }
+    template <class Params>
+    static __device__ __forceinline__ void copy_query(const Params &params, SharedMemory &shared, const tile::RowMap &rows,
+                                                      int live_rows) {
         constexpr int vector = 8, row_threads = threads / row_tile;
         static_assert(head_dim % (vector * row_threads) == 0, "as many copies for every thread");
         const int row = ptx::thread_index_here() / row_threads;
@@ -150,10 +173,18 @@ struct LatentSeesaw {
         for (int dim = ptx::thread_index_here() % row_threads * vector; dim < head_dim; dim += row_threads * vector)
             ptx::copy_async<16>(tile::SquareRows::at(query, row, dim * 2), (dim < params.query_dim ? of_row : rope) + dim,
                                 row < live_rows);
-        if (is_first)
-            ptx::named_barrier_arrive<query_barrier_threads>(query_barrier);
-        ptx::wait_for_copies();
-        ptx::fence_async_proxy();
+    }
+
+    /* Products become logits in base 2. */
+    static __device__ __forceinline__ float logit_scale(const query_params &query) {
+        return tile::scale_log2(query) * Format::k_scale;
+    }
+    /* The same of the lane's rows, with the powers of two of their queries. */
+    static __device__ __forceinline__ void load_scales(const SharedMemory &shared, const Place &place, ConsumerState &state) {
+        static_assert(Ring::has_last_line, "consumers meet before the first tile");
+#pragma unroll
+        for (int i = 0; i < tile::lane_rows; ++i)
+            state.scale[i] = shared.sums[0][place.first_row() + place.lane() / 4 + i * 8];
     }
 
     /* Begins the scores of the ring's tile, or goes on with them: parts from `first_part` on. */
@@ -223,8 +254,7 @@ struct LatentSeesaw {
      */
     template <bool masked, class View>
     static __device__ __forceinline__ void attend_tile(SharedMemory &shared, const View &view, const typename View::Tile &seen,
-                                                       bool follows, float scale, const Ring &ring, const Place &place,
-                                                       ConsumerState &state) {
+                                                       bool follows, const Ring &ring, const Place &place, ConsumerState &state) {
         constexpr int first_parts = 1 + Ring::half_pieces; /* of K1 */
         const uint32_t query = ptx::shared_address(shared.query);
         const uint32_t other = 1 - place.group, first_value = place.group * (Ring::half_lines * Ring::line_bytes);
@@ -241,14 +271,15 @@ struct LatentSeesaw {
         if constexpr (Ring::has_last_line)
             ring.release_last_line(place.group, place.lane());
 
+        float scale[tile::lane_rows] = {state.scale[0], state.scale[1]};
         if constexpr (masked) {
-            tile::scale(scores, {scale, scale});
+            tile::scale(scores, scale);
             tile::cap(scores, view.soft_cap());
             view.mask(scores, seen, place);
-            scale = 1.f;
+            scale[0] = scale[1] = 1.f;
         }
         tile::RowSquare weights;
-        state.softmax.raise(scores, {scale, scale}, state.output);
+        state.softmax.raise(scores, scale, state.output);
         const uint32_t square = ptx::shared_address(shared.weights);
         const int warp = place.warp(), lane = place.lane();
         state.softmax.template weigh<dtype>(scores, scale, weights,
@@ -275,8 +306,8 @@ struct LatentSeesaw {
      * knows: matrix instructions in what it takes for a divergent path are serialised.
      */
     template <class View>
-    static __device__ __forceinline__ void attend(SharedMemory &shared, const View &view, int token, int end_token, float scale,
-                                                  Ring &ring, const Place &place, ConsumerState &state) {
+    static __device__ __forceinline__ void attend(SharedMemory &shared, const View &view, int token, int end_token, Ring &ring,
+                                                  const Place &place, ConsumerState &state) {
         const uint32_t other = 1 - place.group;
         bool follows = __any_sync(tile::full_warp, token < end_token && ring.stage() == other); /* behind a tile of this piece */
         if (follows) {
@@ -286,9 +317,9 @@ struct LatentSeesaw {
         while (token < end_token) {
             const typename View::Tile seen = view.at(token, ring);
             if (view.is_plain(seen))
-                attend_tile<false>(shared, view, seen, follows, scale, ring, place, state);
+                attend_tile<false>(shared, view, seen, follows, ring, place, state);
             else
-                attend_tile<true>(shared, view, seen, follows, scale, ring, place, state);
+                attend_tile<true>(shared, view, seen, follows, ring, place, state);
             follows = true;
             ring.advance(token + tile_tokens < end_token ? 2 : 1);
             token += 2 * tile_tokens;
@@ -381,7 +412,8 @@ struct LatentSeesaw {
                 output.finish(columns, place, place.group == 0 && first_square * square_columns + column == 0,
                               output_scale<Format>(params.output), scale);
             output.store(columns, scale, place, first_square * square_columns + column,
-                         ptx::shared_address(shared.query[place.group * squares + column / square_columns]));
+                         ptx::shared_address(shared.query[place.group * squares + column / square_columns]),
+                         Format::converts_query ? v_dim - place.group * group_columns : group_columns); /* NVFP4 asks for v_dim */
         };
 #pragma unroll 1
         for (int square = 0; !is_part && square < squares; ++square) {
@@ -434,7 +466,9 @@ struct LatentSeesaw {
             load_query(params, shared, row_map(), announced.rows.live_rows, number == 0);
             const Place place(ptx::thread_index_here());
             ConsumerState state;
-            meet_consumers(); /* Q is there */
+            meet_consumers();                     /* Q is there */
+            if constexpr (Format::converts_query) /* ahead of the piece's sums, which have their place */
+                load_scales(shared, place, state);
             if constexpr (Ring::has_last_line)
                 state.last_line.load(ptx::shared_address(shared.weights), place.warp(), place.lane());
             state.softmax.clear();
@@ -444,11 +478,13 @@ struct LatentSeesaw {
                 meet_consumers(); /* it may give way to weights */
             {
                 /* Read here, once: while matrix instructions run, shared memory answers late. */
-                const float scale = tile::scale_log2(params.query) * Format::k_scale;
+                const float scale = logit_scale(params.query);
                 const int token = __shfl_sync(tile::full_warp, announced.rows.first_token, 0);
                 const int end_token = __shfl_sync(tile::full_warp, announced.rows.end_token, 0);
+                if constexpr (!Format::converts_query)
+                    state.scale[0] = state.scale[1] = scale;
                 const auto view = make_view(announced.rows, scale >= 0.f && !(params.query.soft_cap > 0.f));
-                attend(shared, view, token, end_token, scale, ring, place, state);
+                attend(shared, view, token, end_token, ring, place, state);
             }
             finish(params, shared, announced, row_map(), state);
             number = announced.number; /* anew: kept over the loop it would take a register from it */

@@ -49,9 +49,10 @@ class PartRing {
         }
     }
 
-    /* First line of part `part` of a stage; its lines. */
-    static __device__ __forceinline__ int first_line(uint32_t stage, int part) {
-        return part == 0 ? lines - 1 : ((part - 1) * piece_lines + static_cast<int>(stage) * half_lines) % v_lines;
+    /* First line of part `part` of a stage; its lines. Of parts without a sign where the compiler does not know them: their remainder is a mask. */
+    template <class Part>
+    static __device__ __forceinline__ Part first_line(uint32_t stage, Part part) {
+        return part == 0 ? lines - 1 : ((part - 1) * piece_lines + static_cast<Part>(stage) * half_lines) % v_lines;
     }
     static __device__ __forceinline__ constexpr int lines_of(int part) { return part == 0 ? 1 : piece_lines; }
 

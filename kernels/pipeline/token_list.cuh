@@ -64,7 +64,8 @@ class TokenListTurn {
     uint32_t number_ = 0; /* of the worker's tiles */
 };
 
-/* The warp that writes the list. Lane l has rows l and l + 32 of a tile. */
+/* The warp that writes the list. Lane l has rows l and l + 32 of a tile. `asked_bytes`: of every row, that it asks for in the second cache. */
+template <uint32_t asked_bytes = 0>
 class TokenListWriter {
     static constexpr int lane_rows = TokenList::tile_tokens / 32;
 
@@ -118,22 +119,41 @@ class TokenListWriter {
     __device__ __forceinline__ void write(const Batch &batch, int lane) {
         TokenList::Tile &tile = turn_.tile();
         uint32_t seen[lane_rows];
+        if constexpr (asked_bytes > 0) {
+#pragma unroll
+            for (const int id : batch.id)
+                ask_for(row_of(static_cast<uint32_t>(id)));
+        }
         turn_.wait_empty();
 #pragma unroll
         for (int i = 0; i < lane_rows; ++i) {
             const uint32_t id = static_cast<uint32_t>(batch.id[i]);
-            const bool exists = id < params_.num_tokens;
-            const uint32_t page = tile::quotient(exists ? id : 0u, params_.page_size);
-            const uint32_t in_page = id - page * params_.page_size.value;
-            tile.row[i * 32 + lane] =
-                exists ? params_.rows.rows + page * params_.rows.page_stride + in_page * params_.rows.token_stride : nullptr;
-            seen[i] = __ballot_sync(tile::full_warp, exists);
+            const uint8_t *const row = row_of(id);
+            tile.row[i * 32 + lane] = row;
+            /* One is as true as the other: the kernels have been measured with these. */
+            seen[i] = __ballot_sync(tile::full_warp, asked_bytes > 0 ? row != nullptr : id < params_.num_tokens);
         }
         if (lane == 0) {
             tile.seen = static_cast<uint64_t>(seen[1]) << 32 | seen[0];
             tile.end_of_work = false;
         }
         turn_.publish();
+    }
+
+    __device__ __forceinline__ const uint8_t *row_of(uint32_t id) const {
+        const bool exists = id < params_.num_tokens;
+        const uint32_t page = tile::quotient(exists ? id : 0u, params_.page_size);
+        const uint32_t in_page = id - page * params_.page_size.value;
+        return exists ? params_.rows.rows + page * params_.rows.page_stride + in_page * params_.rows.token_stride : nullptr;
+    }
+    static __device__ __forceinline__ void ask_for(const uint8_t *row) {
+        constexpr uint32_t line_bytes = 128;
+        if (row == nullptr)
+            return;
+#pragma unroll
+        for (uint32_t byte = 0; byte < asked_bytes; byte += line_bytes)
+            ptx::prefetch(row + byte);
+        ptx::prefetch(row + asked_bytes - 1);
     }
 
     const schedule_params &schedule_params_;

@@ -90,6 +90,11 @@ __device__ __forceinline__ uint32_t load_global(const void *address) {
     return word;
 }
 
+/* Neighbouring words that are read once. PTX ISA 9.7.9.8 "ld". */
+__device__ __forceinline__ void load_global(uint32_t &first, uint32_t &second, const void *address) {
+    asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(first), "=r"(second) : "l"(address) : "memory");
+}
+
 /* Neighbouring words of shared memory, aligned to their size. */
 __device__ __forceinline__ void load_shared(uint32_t (&words)[1], uint32_t address) {
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(words[0]) : "r"(address) : "memory");

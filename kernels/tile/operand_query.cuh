@@ -119,16 +119,15 @@ struct OperandQuery {
         const uint32_t even = at(row, part - half) + half * 8, odd = at(row, part - half + 1) + half * 8;
 #pragma unroll
         for (int i = 0; i < lines; ++i) {
-            const bool is_sorted = is_plain(i * 4);
             if (is_bf16) {
 #pragma unroll
                 for (uint32_t &word : words[i]) {
                     word = ptx::multiply_bf16x2(word, multipliers);
-                    if (!is_sorted)
+                    if (!stays_bf16(i * 4))
                         word = ptx::pack_fp16(low(word), high(word));
                 }
             }
-            if (is_sorted) {
+            if (is_in_order(i * 4)) {
                 ptx::store_shared(first + i * line_stride, words[i]);
             } else {
                 ptx::store_shared(even + i * line_stride, {words[i][0], words[i][2]});
@@ -138,7 +137,7 @@ struct OperandQuery {
         return exponent;
     }
 
-    /* The same of e4m3, which become fp16, and of these no step is sorted. */
+    /* The same of e4m3, which become fp16. */
     __device__ __forceinline__ void convert_e4m3(int row, int part) const {
 #pragma unroll 1
         for (int step = part; step < steps; step += row_threads) {
@@ -149,23 +148,36 @@ struct OperandQuery {
                 pairs[0][i] = ptx::fp16x2_from_e4m3x2_low(words[i]);
                 pairs[1][i] = ptx::fp16x2_from_e4m3x2_high(words[i]);
             }
-            ptx::store_shared(at(row, step * 2), pairs[0]);
-            ptx::store_shared(at(row, step * 2 + 1), pairs[1]);
+            if constexpr (has_order_of_memory) {
+                ptx::store_shared(at(row, step * 2), {pairs[0][0], pairs[1][0], pairs[0][1], pairs[1][1]});
+                ptx::store_shared(at(row, step * 2 + 1), {pairs[0][2], pairs[1][2], pairs[0][3], pairs[1][3]});
+            } else {
+                ptx::store_shared(at(row, step * 2), pairs[0]);
+                ptx::store_shared(at(row, step * 2 + 1), pairs[1]);
+            }
         }
     }
 
-    /* Whether K has there bf16 operands, in the order of memory. */
-    static __device__ __forceinline__ bool is_plain(int step) {
+    /* Whether K has there operands of bf16, and whether in the order of memory. */
+    static __device__ __forceinline__ bool stays_bf16(int step) {
         if constexpr (Mixed<Format>) {
-            static_assert(Format::Latent::query_vector == 4 && !Format::Rope::converts_query &&
-                              Format::Rope::matrix_dtype == KERNEL_DTYPE_BF16,
-                          "the two orders that are known here");
+            static_assert(!Format::Rope::converts_query && Format::Rope::matrix_dtype == KERNEL_DTYPE_BF16,
+                          "the one that is known");
             return step >= Format::latent_steps;
         } else {
-            static_assert(Format::query_vector == 4, "the order that is known here");
             return false;
         }
     }
+    static __device__ __forceinline__ bool is_in_order(int step) {
+        if constexpr (Mixed<Format>) {
+            static_assert(Format::Latent::query_vector == 4, "the order that is known here");
+            return step >= Format::latent_steps;
+        } else {
+            static_assert(Format::query_vector == 4 || Format::query_vector == 2, "the orders that are known here");
+            return has_order_of_memory;
+        }
+    }
+    static constexpr bool has_order_of_memory = requires { requires Format::query_vector == 2; };
     static __device__ __forceinline__ float low(uint32_t pair) { return __uint_as_float(pair << 16); }
     static __device__ __forceinline__ float high(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 };

@@ -148,11 +148,12 @@ struct RowSoftmax {
     }
 
     /*
-     * Weights of the scores, times `scale`, and their sums; leave(fragment) is called when the weights of its tokens are there. Products are
+     * Weights of the scores, times `scale` of their rows, and their sums; leave(fragment) is called when the weights of its tokens are there. Products are
      * rounded, as in `raise`: else the largest of huge scores would not be its own reference.
      */
     template <int dtype, class Leave>
-    __device__ __forceinline__ void weigh(const RowScores &scores, float scale, RowSquare &weights, Leave leave) {
+    __device__ __forceinline__ void weigh(const RowScores &scores, const float (&scale)[lane_rows], RowSquare &weights,
+                                          Leave leave) {
 #pragma unroll
         for (int fragment = 0; fragment < group_token_fragments; ++fragment) {
 #pragma unroll
@@ -160,8 +161,8 @@ struct RowSoftmax {
                 const float(&score)[4] = scores.value[fragment * 2 + half];
 #pragma unroll
                 for (int i = 0; i < lane_rows; ++i) {
-                    const float p0 = ptx::exp2_approx(__fmul_rn(score[i * 2], scale) - reference[i]);
-                    const float p1 = ptx::exp2_approx(__fmul_rn(score[i * 2 + 1], scale) - reference[i]);
+                    const float p0 = ptx::exp2_approx(__fmul_rn(score[i * 2], scale[i]) - reference[i]);
+                    const float p1 = ptx::exp2_approx(__fmul_rn(score[i * 2 + 1], scale[i]) - reference[i]);
                     sum[i] += p0 + p1;
                     weights.operand[fragment][half * 2 + i] = Element<dtype>::pack(p0, p1);
                 }

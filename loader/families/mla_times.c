@@ -71,6 +71,9 @@ static const struct mla_times sparse_mla_times = {.tile_ps = 530000,
                                   .token_16_bit_ps = 29250,
                                   .alone = {6800, 1, 21000}, /* slices: parts take next to nothing */
                                   .unit_ns = 2000};
+/* As 16 bits, which they become, but for units and tokens: of 352 bytes by 16 problems, 1 to 128 query tokens of 2,048 rows, 64 and 128 heads. */
+static const struct mla_times sparse_mla_times_64_widened_rows = {
+    .tile_ps = 355000, .token_nvfp352_ps = 35450, .alone = {6800, 1, 21000}, .unit_ns = 4000};
 static const struct mla_times sparse_mla_times_64_fp8_rows = {.tile_ps = 154000,
                                                               .token_fp8_ps = 27200,
                                                               .alone = {2000, 250, 10000},
@@ -87,6 +90,8 @@ const struct mla_times *mla_times_of(const struct problem *problem, const contra
     if (problem->given.op != LIBDECODE_OP_MLA_DECODE)
         return &no_mla_times;
     if (is_sparse(problem) && contract->row_tile > MMA_ROWS) {
+        if (contract->kv_dtype == KERNEL_DTYPE_NVFP4)
+            return &sparse_mla_times_64_widened_rows;
         if (contract->kv_dtype != KERNEL_DTYPE_E4M3)
             return &sparse_mla_times_64_rows_16_bit;
         if (contract->kv_row_format == KERNEL_KV_ROW_SCALED656)

@@ -100,9 +100,11 @@ class InstructionsTest(unittest.TestCase):
                     unwanted = unwanted | (OF_KV["bf16"] | {"LDGSTS", "UTMALDG"}) - wanted
                     if int(rows[3]) > MOST_MMA_ROWS:
                         wanted = of_warpgroups(wanted) | QUERY_COPIES
-                        if rows[2] == "plain":  # copies of the lanes, into tiles that have a swizzle
+                        if rows[2] in ("plain", "nvfp352"):  # copies of the lanes, or stores, into tiles that have a swizzle
                             wanted, unwanted = wanted - {"UBLKCP"}, unwanted | {"UBLKCP"}
-                            if rows[1] == "e4m3":
+                            if rows[2] == "nvfp352":  # which the second cache has been asked for
+                                wanted = wanted | {"CCTL.E.PF2", "STS.128"}
+                            elif rows[1] == "e4m3":
                                 wanted = wanted | {"QGMMA.64x64x32.F32.E4M3.E4M3"}
                             elif "_d512_" in name:  # all of the query stays in shared memory: K has no line that V lacks
                                 wanted, unwanted = wanted - {"LDSM"}, unwanted | {"LDSM"}

@@ -49,6 +49,10 @@ uint32_t load_global(const void *address) {
     std::memcpy(&word, address, bytes);
     return word;
 }
+inline void load_global(uint32_t &first, uint32_t &second, const void *address) {
+    first = load_global<4>(address);
+    second = load_global<4>(static_cast<const uint8_t *>(address) + 4);
+}
 
 template <int count>
 void load_shared(uint32_t (&words)[count], uint32_t address) {
