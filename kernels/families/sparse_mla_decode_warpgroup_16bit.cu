@@ -64,8 +64,8 @@ struct Copiers {
 };
 template <class Ring>
 struct Copiers<Ring, tile::WidenedLatent> {
-    using Values = pipeline::ValueWidener<Ring, tile::WidenedLatent>;
-    using LastLine = pipeline::LastLineWidener<Ring, tile::WidenedLatent>;
+    using Values = pipeline::RowWidener<Ring, tile::WidenedLatent, true>;
+    using LastLine = pipeline::RowWidener<Ring, tile::WidenedLatent, false>;
     static constexpr int value_warps = Values::value_warps;
     static_assert(value_warps + LastLine::last_line_warps == Traits::copier_warps, "warps of all");
 };

@@ -22,33 +22,41 @@
 
 namespace pipeline {
 
-/* One warp's part in it. `Format`: of what tiles hold; it knows where rows have that (tile/widened_latent.cuh). */
-template <class Ring, class Format>
+/*
+ * One warp's part in it: V, or the last line, and what is said of the tile. `Format`: of what tiles hold; it knows where rows have that
+ * (tile/widened_latent.cuh).
+ */
+template <class Ring, class Format, bool of_values>
 class RowWidener {
   public:
     static constexpr int value_warps = 4, last_line_warps = 2;
     /* On the barrier of a part. */
     static constexpr int arrivals = value_warps;
 
-  protected:
+    /* `warp`: of those with the same part. */
+    __device__ __forceinline__ RowWidener(TokenList &list, Ring ring, uint64_t *seen, uint32_t warp, uint32_t lane)
+        : ring_(ring), turn_(list), seen_(seen), warp_(warp), lane_(lane), quarter_(lane % row_lanes) {}
+
+    /* may_load(): returns once the first rows may be asked for. */
+    template <class MayLoad>
+    __device__ __forceinline__ void run(MayLoad may_load) {
+        turn_.wait_full();
+        if (turn_.tile().end_of_work)
+            return;
+        may_load();
+        if constexpr (of_values)
+            widen_values();
+        else
+            widen_last_lines();
+    }
+
+  private:
     static constexpr int row_lanes = 4, row_distance = 32 / row_lanes; /* of a lane's rows */
     static constexpr int value_rows = TokenList::tile_tokens / (value_warps * row_distance),
                          last_line_rows = TokenList::tile_tokens / (last_line_warps * row_distance);
     static_assert(Ring::has_last_line && Ring::piece_lines == 2 && Ring::half_pieces == 2, "the parts that are known here");
     using Chunk = typename Format::Chunk;
 
-    __device__ __forceinline__ RowWidener(TokenList &list, Ring ring, uint64_t *seen, uint32_t warp, uint32_t lane)
-        : ring_(ring), turn_(list), seen_(seen), warp_(warp), lane_(lane), quarter_(lane % row_lanes) {}
-
-    /* Whether there is work, for which may_load() has returned. */
-    template <class MayLoad>
-    __device__ __forceinline__ bool begin(MayLoad may_load) const {
-        turn_.wait_full();
-        if (turn_.tile().end_of_work)
-            return false;
-        may_load();
-        return true;
-    }
     __device__ __forceinline__ void give_list_back() {
         turn_.release(static_cast<int>(lane_));
         turn_.advance();
@@ -168,28 +176,6 @@ class RowWidener {
     TokenListTurn turn_;
     uint64_t *const seen_;
     const uint32_t warp_, lane_, quarter_; /* quarter_: of the lane, of four times 8 bytes of a row */
-};
-
-/* Warp `warp` of those that have V, or the last line. run(may_load): may_load() returns once the first rows may be asked for. */
-template <class Ring, class Format>
-struct ValueWidener : RowWidener<Ring, Format> {
-    __device__ __forceinline__ ValueWidener(TokenList &list, Ring ring, uint64_t *seen, uint32_t warp, uint32_t lane)
-        : RowWidener<Ring, Format>(list, ring, seen, warp, lane) {}
-    template <class MayLoad>
-    __device__ __forceinline__ void run(MayLoad may_load) {
-        if (this->begin(may_load))
-            this->widen_values();
-    }
-};
-template <class Ring, class Format>
-struct LastLineWidener : RowWidener<Ring, Format> {
-    __device__ __forceinline__ LastLineWidener(TokenList &list, Ring ring, uint64_t *seen, uint32_t warp, uint32_t lane)
-        : RowWidener<Ring, Format>(list, ring, seen, warp, lane) {}
-    template <class MayLoad>
-    __device__ __forceinline__ void run(MayLoad may_load) {
-        if (this->begin(may_load))
-            this->widen_last_lines();
-    }
 };
 
 } // namespace pipeline
