@@ -269,8 +269,7 @@ bool paged_cost(const struct problem *problem, const libdecode_device *device, c
     const struct paged_units units = paged_units(problem, contract);
     const libdecode_problem *given = &problem->given;
     const struct planned_tokens planned = planned_tokens(problem, &units);
-    const struct mla_times *times = mla_times_of(problem, contract);
-    const struct mla_sharing sharing = mla_sharing_of(times, contract->cluster_size);
+    const struct mla_times times = mla_times_of(problem, contract);
     const struct option_times options = option_times(given, contract);
     const struct workload work = {.num_sequences = requests(problem) * units.num_kv_heads,
                                   .row_passes = units.row_passes,
@@ -282,11 +281,11 @@ bool paged_cost(const struct problem *problem, const libdecode_device *device, c
                                   .further_token_ps = options.token_ps,
                                   .further_round_ns = options.round_ns,
                                   .further_ns = options.launch_ns,
-                                  .token_ps = given->op == LIBDECODE_OP_MLA_DECODE ? mla_token_ps(problem, contract) : 0,
-                                  .split_ns = sharing.split_ns,
-                                  .part_ns = sharing.part_ns,
-                                  .uneven_ns = sharing.uneven_ns,
-                                  .unit_ns = times->unit_ns,
+                                  .token_ps = times.token_ps,
+                                  .split_ns = times.split_ns,
+                                  .part_ns = times.part_ns,
+                                  .uneven_ns = times.uneven_ns,
+                                  .unit_ns = times.unit_ns,
                                   .passes_share_rows = given->op == LIBDECODE_OP_MLA_DECODE,
                                   .distinct_tokens = planned.total / units.num_kv_heads * given->num_kv_heads,
                                   .token_bytes = memory_token_bytes(problem),
@@ -389,8 +388,8 @@ static uint32_t unit_margin_boxes(const struct problem *problem, const struct pa
     const bool has_margins = contract->family == KERNEL_FAMILY_MLA_DECODE && max_chunks(&problem->given) == 0;
     if (!has_margins || (are_alike(problem, units) && selection->num_workers > 2 * num_units))
         return 0;
-    const int64_t box_ps = mla_token_ps(problem, contract) * box_tokens;
-    const int64_t margin = mla_times_of(problem, contract)->unit_ns * 1000 * contract->cluster_size / box_ps / 2;
+    const struct mla_times times = mla_times_of(problem, contract);
+    const int64_t margin = times.unit_ns * 1000 * contract->cluster_size / (times.token_ps * box_tokens) / 2;
     return 2 * margin <= (INT32_MAX - most_boxes(problem, contract)) / num_units ? (uint32_t)margin : 0;
 }
 

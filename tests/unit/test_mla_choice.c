@@ -71,15 +71,24 @@ struct fp8_case {
     struct measured_case of;
 };
 
+/* Pages of 64 tokens, where queries of e4m3 multiply K of e4m3 as it lies. */
+static struct problem batch_of(libdecode_dtype query_dtype, libdecode_dtype kv_dtype, int32_t head_dim,
+                               const struct measured_case *of) {
+    struct problem problem = bf16_batch(of->heads, of->batch_size, of->tokens);
+    libdecode_problem given = problem.given;
+    given.query_dtype = query_dtype;
+    given.kv_dtype = kv_dtype;
+    given.head_dim = head_dim;
+    given.v_head_dim = 0; /* as head_dim has it */
+    given.page_size = 64;
+    assert_int_equal(problem_check(&given, &problem), LIBDECODE_OK);
+    return problem;
+}
+
 static void expect_fast_choices_of_fp8(const libdecode_device *device, const struct fp8_case *cases, size_t num_cases) {
     static const struct kernel_shape kernels[] = {{16, 1, 64}, {16, 2, 64}, {16, 4, 32}, {16, 8, 32}, {64, 1, 64}};
     for (size_t i = 0; i < num_cases; i++) {
-        struct problem problem = bf16_batch(cases[i].of.heads, cases[i].of.batch_size, cases[i].of.tokens);
-        libdecode_problem given = problem.given;
-        given.query_dtype = cases[i].query_dtype;
-        given.kv_dtype = LIBDECODE_DTYPE_E4M3;
-        given.page_size = 64; /* where queries of e4m3 multiply K as it lies */
-        assert_int_equal(problem_check(&given, &problem), LIBDECODE_OK);
+        const struct problem problem = batch_of(cases[i].query_dtype, LIBDECODE_DTYPE_E4M3, 576, &cases[i].of);
         expect_fast_choice(&family_mla_decode, &problem, device, contract_of(16, KERNEL_DTYPE_E4M3), kernels,
                            cases[i].of.measured_us, COUNT(kernels), 1.05, 0.2);
     }
@@ -232,6 +241,108 @@ static void the_fastest_kernel_of_an_h100_is_predicted(void **state) {
     expect_fast_choices(&device, kernels_16_bit, COUNT(kernels_16_bit), cases, COUNT(cases), 1.02, 0.2);
 }
 
+/* Rows of 320 elements, whose parts and results are half as wide, on an H200, all kernels in turns. */
+static void expect_fast_choices_of_320(libdecode_dtype query_dtype, libdecode_dtype kv_dtype, const struct kernel_shape *kernels,
+                                       const struct measured_case *cases, size_t num_cases) {
+    enum { NUM_KERNELS = 6 };
+    const libdecode_device device = measured_h200();
+    struct libdecode_launch_contract contract =
+        contract_of(16, kv_dtype == LIBDECODE_DTYPE_E4M3 ? KERNEL_DTYPE_E4M3 : KERNEL_DTYPE_BF16);
+    contract.head_dim = 320;
+    for (size_t i = 0; i < num_cases; i++) {
+        const struct problem problem = batch_of(query_dtype, kv_dtype, 320, &cases[i]);
+        expect_fast_choice(&family_mla_decode, &problem, &device, contract, kernels, cases[i].measured_us, NUM_KERNELS, 1.09,
+                           0.2);
+    }
+}
+
+static void the_fastest_kernel_of_320_elements_is_predicted(void **state) {
+    (void)state;
+    static const struct kernel_shape of_16_bit[] = {{16, 1, 32}, {16, 2, 32}, {16, 4, 32}, {16, 8, 32}, {32, 1, 64}, {64, 1, 64}};
+    static const struct kernel_shape of_fp8[] = {{16, 1, 64}, {16, 2, 64}, {16, 4, 32}, {16, 8, 32}, {32, 1, 64}, {64, 1, 64}};
+    static const struct measured_case bf16[] = {
+        {16, 1, 1024, {9.0, 8.8, 8.4, 7.0, 11.3, 11.2}},
+        {16, 1, 4096, {12.4, 13.1, 8.8, 9.1, 15.2, 15.2}},
+        {16, 1, 32768, {24.0, 24.2, 16.6, 16.5, 30.9, 30.0}},
+        {16, 4, 4096, {13.1, 14.8, 11.1, 12.0, 17.3, 16.0}},
+        {16, 8, 4096, {15.4, 16.7, 14.3, 13.0, 18.7, 17.3}},
+        {16, 16, 4096, {19.6, 21.0, 19.9, 22.8, 24.3, 21.6}},
+        {16, 64, 4096, {49.3, 46.5, 70.8, 55.9, 65.1, 55.3}},
+        {16, 128, 4096, {86.4, 88.2, 92.8, 101.5, 116.5, 96.4}},
+        {64, 1, 1024, {9.7, 9.4, 8.5, 7.1, 11.8, 11.9}},
+        {64, 1, 4096, {12.7, 14.0, 10.0, 10.3, 15.7, 16.0}},
+        {64, 1, 32768, {26.5, 29.1, 24.2, 27.7, 31.1, 30.9}},
+        {64, 4, 4096, {15.7, 16.8, 19.7, 22.8, 17.5, 16.8}},
+        {64, 8, 4096, {22.4, 23.3, 26.5, 31.5, 23.1, 18.4}},
+        {64, 16, 4096, {36.8, 34.3, 45.8, 55.3, 35.9, 22.5}},
+        {64, 64, 4096, {121.4, 125.6, 153.7, 184.2, 113.3, 56.5}},
+        {64, 128, 4096, {239.6, 249.6, 300.0, 358.0, 224.5, 97.0}},
+        {128, 1, 1024, {10.0, 10.6, 8.6, 7.1, 12.1, 12.3}},
+        {128, 1, 4096, {13.9, 15.2, 11.8, 12.5, 15.9, 16.2}},
+        {128, 1, 32768, {38.6, 37.3, 45.0, 41.2, 39.6, 31.3}},
+        {128, 4, 4096, {22.5, 23.1, 26.3, 31.2, 22.7, 17.4}},
+        {128, 8, 4096, {36.9, 34.2, 44.5, 53.2, 35.8, 20.3}},
+        {128, 16, 4096, {63.3, 64.6, 80.9, 97.9, 63.9, 29.0}},
+        {128, 64, 4096, {237.1, 246.8, 298.4, 357.1, 222.5, 78.9}},
+        {128, 128, 4096, {466.1, 487.5, 585.0, 698.2, 436.1, 154.4}},
+    };
+    static const struct measured_case e4m3[] = {
+        {16, 1, 1024, {9.8, 9.2, 9.4, 7.7, 12.6, 16.0}},
+        {16, 1, 4096, {13.1, 12.8, 9.2, 8.3, 16.6, 19.6}},
+        {16, 1, 32768, {24.9, 26.4, 17.7, 14.5, 31.8, 35.2}},
+        {16, 4, 4096, {13.4, 14.7, 12.3, 10.5, 17.3, 20.5}},
+        {16, 8, 4096, {14.4, 17.2, 13.3, 14.0, 18.5, 22.1}},
+        {16, 16, 4096, {16.5, 17.8, 21.7, 25.0, 24.3, 25.2}},
+        {16, 64, 4096, {37.3, 34.0, 49.5, 56.8, 66.2, 56.4}},
+        {16, 128, 4096, {62.9, 66.6, 91.5, 106.0, 123.0, 83.4}},
+        {64, 1, 1024, {10.6, 9.7, 9.4, 7.7, 12.8, 16.0}},
+        {64, 1, 4096, {13.4, 13.8, 10.6, 9.9, 16.6, 20.0}},
+        {64, 1, 32768, {27.3, 27.1, 26.9, 28.9, 32.0, 35.8}},
+        {64, 4, 4096, {16.3, 16.9, 21.6, 25.0, 17.9, 21.1}},
+        {64, 8, 4096, {23.1, 24.3, 29.0, 32.8, 24.0, 23.3}},
+        {64, 16, 4096, {37.5, 34.5, 49.0, 56.8, 37.1, 26.9}},
+        {64, 64, 4096, {121.3, 122.3, 170.2, 201.4, 116.8, 58.1}},
+        {64, 128, 4096, {235.3, 240.3, 334.8, 396.0, 234.2, 86.1}},
+        {128, 1, 1024, {11.0, 10.9, 9.4, 7.7, 13.1, 16.7}},
+        {128, 1, 4096, {13.8, 13.6, 12.6, 13.7, 16.8, 20.6}},
+        {128, 1, 32768, {39.4, 37.6, 45.7, 44.6, 41.2, 36.5}},
+        {128, 4, 4096, {23.0, 24.3, 29.1, 32.8, 24.0, 22.6}},
+        {128, 8, 4096, {37.8, 34.8, 49.3, 57.0, 37.7, 25.8}},
+        {128, 16, 4096, {64.5, 64.1, 89.5, 104.7, 66.1, 35.5}},
+        {128, 64, 4096, {233.2, 237.5, 331.3, 391.4, 229.1, 82.1}},
+        {128, 128, 4096, {446.6, 463.7, 657.6, 780.2, 455.8, 163.9}},
+    };
+    static const struct measured_case e4m3_queries[] = {
+        {16, 1, 1024, {8.6, 9.4, 9.1, 7.5, 11.7, 13.5}},
+        {16, 1, 4096, {11.3, 11.5, 9.1, 8.2, 15.6, 17.0}},
+        {16, 1, 32768, {20.7, 20.8, 17.6, 14.4, 30.9, 30.7}},
+        {16, 4, 4096, {12.2, 12.7, 11.8, 10.2, 16.3, 18.1}},
+        {16, 8, 4096, {13.7, 15.1, 13.1, 13.9, 17.6, 20.2}},
+        {16, 16, 4096, {15.0, 16.4, 21.5, 24.6, 23.2, 21.8}},
+        {16, 64, 4096, {32.4, 29.5, 48.7, 55.5, 65.5, 45.4}},
+        {16, 128, 4096, {50.6, 51.9, 90.5, 103.3, 120.4, 66.4}},
+        {64, 1, 1024, {9.6, 9.7, 9.2, 7.5, 12.4, 13.7}},
+        {64, 1, 4096, {11.7, 11.9, 10.3, 9.7, 16.1, 17.2}},
+        {64, 1, 32768, {21.6, 23.7, 26.8, 28.6, 31.4, 31.0}},
+        {64, 4, 4096, {13.4, 13.5, 21.5, 24.6, 17.5, 18.5}},
+        {64, 8, 4096, {17.4, 19.5, 28.5, 31.9, 23.4, 20.7}},
+        {64, 16, 4096, {25.9, 24.0, 48.5, 55.8, 36.5, 22.2}},
+        {64, 64, 4096, {77.4, 84.0, 167.8, 196.3, 115.5, 46.7}},
+        {64, 128, 4096, {154.8, 168.3, 332.1, 389.1, 236.8, 69.5}},
+        {128, 1, 1024, {9.9, 9.8, 9.3, 7.6, 12.7, 14.4}},
+        {128, 1, 4096, {12.6, 13.8, 12.4, 13.5, 16.3, 17.7}},
+        {128, 1, 32768, {28.0, 28.8, 45.4, 44.4, 40.9, 31.7}},
+        {128, 4, 4096, {17.0, 19.1, 28.4, 31.9, 23.1, 19.5}},
+        {128, 8, 4096, {26.2, 24.2, 48.5, 56.0, 36.7, 21.6}},
+        {128, 16, 4096, {40.8, 44.0, 88.6, 102.6, 65.3, 28.7}},
+        {128, 64, 4096, {151.0, 164.9, 328.0, 384.7, 228.4, 64.1}},
+        {128, 128, 4096, {302.0, 329.0, 652.1, 765.9, 456.4, 126.4}},
+    };
+    expect_fast_choices_of_320(LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_BF16, of_16_bit, bf16, COUNT(bf16));
+    expect_fast_choices_of_320(LIBDECODE_DTYPE_BF16, LIBDECODE_DTYPE_E4M3, of_fp8, e4m3, COUNT(e4m3));
+    expect_fast_choices_of_320(LIBDECODE_DTYPE_E4M3, LIBDECODE_DTYPE_E4M3, of_fp8, e4m3_queries, COUNT(e4m3_queries));
+}
+
 /* Of 64 rows in clusters of 1, 2 and 4, on an H200: those of the table above with four requests and more. */
 static void the_fastest_cluster_of_64_rows_is_predicted(void **state) {
     (void)state;
@@ -294,6 +405,7 @@ int main(void) {
         cmocka_unit_test(the_fastest_kernel_of_an_h200_is_predicted),
         cmocka_unit_test(the_fastest_kernel_of_fp8_is_predicted),
         cmocka_unit_test(the_fastest_kernel_of_an_h100_is_predicted),
+        cmocka_unit_test(the_fastest_kernel_of_320_elements_is_predicted),
         cmocka_unit_test(the_fastest_cluster_of_64_rows_is_predicted),
         cmocka_unit_test(the_fastest_kernel_is_chosen_however_many_passes_it_takes),
     };
