@@ -305,9 +305,15 @@ const struct test_case test_cases[] = {
      QUERY_LENS, .q_len = 3},
     {"query_offsets_out_nvfp4", 2, 4, 16, 0, CASE_QUERY_OFFSETS | CASE_OUT_NVFP4 | CASE_REPEAT | CASE_LSE, LONG_AND_SHORT},
     {"query_offsets_contiguous", 2, 8, 5, 0, CASE_QUERY_OFFSETS | CASE_CONTIGUOUS | CASE_GRAPH | CASE_LSE, RAGGED_LENS},
+    {"query_offsets_batch_invariant", 2, 4, 16, 0, CASE_QUERY_OFFSETS | CASE_BATCH_INVARIANT | CASE_RAGGED_Q | CASE_LSE,
+     LENS(5000, 333, 2049, 0, 64), .q_len = 3},
     {"kv_offsets",        2,  4,   16,   0, CASE_KV_OFFSETS | CASE_QUERY_OFFSETS | CASE_LSE | CASE_QUICK, MIXED_LENS},
     {"kv_offsets_page_1", 2,  4,    1,   0, CASE_KV_OFFSETS | CASE_V_PAGE_TABLE | CASE_PER_HEAD | CASE_SINKS | CASE_LSE, MIXED_LENS},
     {"kv_offsets_ids",    2,  4,   24, 127, CASE_KV_OFFSETS | CASE_NEGATIVE_IDS | CASE_FOREIGN_IDS | CASE_WINDOW | CASE_LSE, WINDOW_LENS},
+    {"kv_offsets_batch_invariant", 2, 4, 16, 0, CASE_KV_OFFSETS | CASE_BATCH_INVARIANT | CASE_V_PAGE_TABLE | CASE_LSE,
+     LENS(5000, 333, 2049, 0, 64)},
+    {"kv_offsets_contiguous_batch_invariant", 2, 4, 7, 0, CASE_KV_OFFSETS | CASE_QUERY_OFFSETS | CASE_CONTIGUOUS |
+     CASE_BATCH_INVARIANT | CASE_LSE, LENS(3000, 1, 2100, 40)},
     {"kv_offsets_contiguous", 2, 4, 7,   0, CASE_KV_OFFSETS | CASE_QUERY_OFFSETS | CASE_CONTIGUOUS | CASE_LSE | CASE_QUICK, MIXED_LENS},
     {"kv_offsets_contiguous_nhd", 4, 4, 3, 0, CASE_KV_OFFSETS | CASE_CONTIGUOUS | CASE_NHD | CASE_NO_LENGTHS | CASE_LSE, LENS(900, 1, 1)},
     {"kv_offsets_combined", 2, 4,  16,   0, CASE_KV_OFFSETS | CASE_COMBINED_POOL | CASE_DRAFT_MASK | CASE_LSE, QUERY_LENS, .q_len = 5},
@@ -446,8 +452,6 @@ static uint64_t reconciled(uint64_t flags) {
         flags &= ~(CASE_V_PAGE_TABLE | CASE_NEGATIVE_IDS | CASE_FOREIGN_IDS | CASE_UNKNOWN_POOL);
     if ((flags & CASE_NO_LENGTHS) != 0)
         flags &= ~CASE_ODD_LENGTHS;
-    if ((flags & (CASE_QUERY_OFFSETS | CASE_KV_OFFSETS)) != 0)
-        flags &= ~CASE_BATCH_INVARIANT;
     if ((flags & (CASE_QUERY_OFFSETS | CASE_KV_OFFSETS | CASE_ODD_STRIDES)) != 0)
         flags &= ~(CASE_SOFT_CAP | CASE_ALIBI | CASE_ROPE | CASE_SKIP_SOFTMAX); /* no kernel does both */
     if ((flags & CASE_ALIBI) == 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * check_neighbours.c: a batch in, random batches of its requests out of the same KV cache, launched and compared bit by bit. In pages any
- * requests make one, in any order; of contiguous KV such as lie one after the other. Before: check_run.c. Next: check.c.
+ * requests make one, in any order; of contiguous KV such as lie one after the other, or that have offsets. Before: check_run.c. Next: check.c.
  */
 #include "check_neighbours.h"
 
@@ -27,7 +27,7 @@ struct input {
     size_t unit_bytes;
     bool of_tokens;
 };
-#define MAX_INPUTS 8
+#define MAX_INPUTS 10
 
 /* What is written for a batch. */
 struct result_layout {
@@ -93,8 +93,12 @@ static void find_inputs(struct neighbours *run) {
     add_input(run, offsetof(libdecode_tensors, sparse_token_ids), (size_t)problem->sparse_token_ids_stride * sizeof(int32_t),
               true);
     add_input(run, offsetof(libdecode_tensors, sparse_top_k_lens), sizeof(int32_t), true);
-    add_input(run, offsetof(libdecode_tensors, query),
-              (size_t)problem->query_token_stride * (size_t)dtype_bits(problem->query_dtype) / 8, true);
+    add_input(run, offsetof(libdecode_tensors, query_offsets), sizeof(int64_t), false);
+    add_input(run, offsetof(libdecode_tensors, k_offsets), sizeof(int64_t), false);
+    add_input(run, offsetof(libdecode_tensors, v_offsets), sizeof(int64_t), false);
+    if (host_of(run)->tensors.query_offsets == NULL) /* else the rows stay where they are */
+        add_input(run, offsetof(libdecode_tensors, query),
+                  (size_t)problem->query_token_stride * (size_t)dtype_bits(problem->query_dtype) / 8, true);
     add_input(run, offsetof(libdecode_tensors, query_rope),
               (size_t)problem->query_rope_token_stride * (size_t)dtype_bits(problem->query_dtype) / 8, true);
 }
@@ -154,6 +158,10 @@ static void begin_cache_at(const libdecode_problem *problem, int32_t request, li
     }
 }
 
+static bool must_lie_in_a_row(const struct neighbours *run) {
+    return problem_is_contiguous(&host_of(run)->problem) && host_of(run)->tensors.k_offsets == NULL;
+}
+
 /* Whether a batch may begin there: rows or scales of a request may lie at multiples of less than what a tensor must be aligned to. */
 static bool may_begin_at(const struct neighbours *run, int32_t request) {
     const libdecode_problem *problem = &host_of(run)->problem;
@@ -186,7 +194,7 @@ static void choose_some(struct neighbours *run) {
     const libdecode_problem *given = &host_of(run)->problem;
     struct random *random = &run->random;
     const uint32_t most = random_below(random, 3) == 0 ? 1 : (uint32_t)run->most_requests;
-    settle(run, &run->other, problem_is_contiguous(given) ? choose_in_a_row(run, most) : choose_any(run, most));
+    settle(run, &run->other, must_lie_in_a_row(run) ? choose_in_a_row(run, most) : choose_any(run, most));
     run->other.problem.max_seq_len = 1 + (int32_t)random_below(random, (uint32_t)given->max_seq_len);
     run->other.problem.total_kv_tokens = random_below(random, 2) == 0 ? 0 : 1 + (int64_t)random_below(random, 1000000);
 }
@@ -202,7 +210,7 @@ static const uint8_t *units_at(const struct neighbours *run, const struct input 
 static size_t gather(const struct neighbours *run, const struct batch *batch, libdecode_tensors *tensors) {
     const int32_t count = batch->problem.batch_size, *begins = host_of(run)->tensors.cum_seq_lens_q;
     size_t offset = 0;
-    if (problem_is_contiguous(&batch->problem))
+    if (must_lie_in_a_row(run))
         begin_cache_at(&batch->problem, batch->requests[0], tensors);
     for (size_t index = 0; index < run->num_inputs; index++) {
         const struct input *input = &run->inputs[index];
@@ -247,6 +255,7 @@ static bool decode(struct neighbours *run, struct batch *batch) {
     libdecode_tensors tensors = run->device_case->tensors;
     const size_t input_bytes = gather(run, batch, &tensors), results = bytes_of(&batch->layout);
     tensors.out = gpu_pointer(run->results_at);
+    tensors.out_offsets = NULL; /* one request behind the other */
     if (batch->problem.out_dtype == LIBDECODE_DTYPE_NVFP4)
         tensors.out_sf = gpu_pointer(run->results_at + batch->layout.out_bytes);
     if ((batch->problem.features & LIBDECODE_FEATURE_LSE) != 0)
