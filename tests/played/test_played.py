@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One kernel that was compiled for the processor: test_played.py COMMAND WRITE_PLAYED KERNEL.so CASE,CASE...: check must pass on each.
 
-CASE:N is the case with the data of seed N.
+CASE:N is the case with the data of seed N; "random" are 300 random ones.
 """
 
 import json
@@ -21,7 +21,7 @@ with tempfile.TemporaryDirectory() as folder:
                    "HOST_GPU_KERNELS": str(kernel.parent), "HOST_GPU_CAPABILITY": target}
     for number, case in enumerate(cases):
         case, _, seed = case.partition(":")
-        pick = ["--case", case, "--seed", seed or "1"] if case != "merge" else []
+        pick = {"merge": [], "random": ["--random", "300"]}.get(case, ["--case", case]) + ["--seed", seed or "1"]
         arguments = ["check", name, *pick, "--repeat", "2", "--neighbourhoods", "12", "--json"]
         result = subprocess.run([command, *arguments], capture_output=True, text=True,
                                 env={**environment, "HOST_GPU_SEED": str(number)}, check=False)

@@ -46,7 +46,7 @@ static const struct option check_options[] = {
     {"--case", "GLOB", OPTION_TEXT, offsetof(struct check_args, only), 0, 0,
      "only cases of that name (--list-cases shows them; random_N is one for every N)"},
     {"--random", "N", OPTION_INT, offsetof(struct check_args, random), 0, 1000000,
-     "instead: the random cases 1 to N, dealt out over the kinds of kernel at hand"},
+     "instead: the random cases 1 to N, dealt out over the kinds of kernel at hand, and of merging as many as one kind has"},
     {"--kernels-per-case", "N", OPTION_INT, offsetof(struct check_args, kernels_per_case), 1, 100000,
      "with --random: the kernels take turns, N of them run each case (default: all that can do it)"},
     {"--seed", "N", OPTION_INT, offsetof(struct check_args, seed), 0, INT32_MAX, "of all random data (default 1)"},
@@ -177,12 +177,15 @@ static void record_failure(struct checker *checker, struct variant *variant, con
     snprintf(record->test, sizeof record->test, "%s", test);
 }
 
+static int fewer_if_random(int count, bool is_random) {
+    return is_random ? (count + FEWER_OF_RANDOM_CASES - 1) / FEWER_OF_RANDOM_CASES : count;
+}
+
 /* In which the requests of the case must have the same bits. */
 static int neighbourhoods_of(const struct checker *checker, const struct host_case *host) {
-    const int32_t all = checker->args->neighbourhoods;
     if ((host->problem.features & LIBDECODE_FEATURE_BATCH_INVARIANT) == 0)
         return 0;
-    return (host->drawn.flags & CASE_RANDOM) != 0 ? (all + FEWER_OF_RANDOM_CASES - 1) / FEWER_OF_RANDOM_CASES : all;
+    return fewer_if_random(checker->args->neighbourhoods, (host->drawn.flags & CASE_RANDOM) != 0);
 }
 
 /* Returns whether it can do the problem. */
@@ -320,14 +323,41 @@ static bool run_jobs(struct checker *checker, struct case_queue *queue, const st
     return good;
 }
 
-static bool wanted_merge(const struct check_args *args, const struct merge_case *merge) {
-    return args->random == 0 && (args->only == NULL || glob_matches(args->only, merge->name));
+/* Cases of merging that may be wanted: those of the table, random ones, as many as a kind of kernel gets, or the one that --case names. */
+static size_t most_merges(const struct checker *checker) {
+    const struct check_args *args = checker->args;
+    const size_t kinds = checker->num_kinds > 0 ? checker->num_kinds : 1;
+    struct test_case numbered;
+    if (args->random > 0)
+        return ((size_t)args->random + kinds - 1) / kinds;
+    return args->only != NULL && random_case_named(args->only, &numbered) ? 1 : num_merge_cases;
+}
+
+/* One of those, if it is wanted. `ret_name` is what its name may point to. */
+static bool wanted_merge(const struct check_args *args, size_t number, char ret_name[MERGE_NAME_BYTES],
+                         struct merge_case *ret_merge) {
+    struct test_case numbered;
+    *ret_merge = (struct merge_case){.name = ret_name, .flags = MERGE_RANDOM};
+    if (args->random > 0) {
+        snprintf(ret_name, MERGE_NAME_BYTES, RANDOM_CASE_PREFIX "%zu", number + 1);
+    } else if (args->only != NULL && random_case_named(args->only, &numbered)) {
+        ret_merge->name = args->only;
+    } else {
+        *ret_merge = merge_cases[number];
+        if (args->only != NULL && !glob_matches(args->only, ret_merge->name))
+            return false;
+    }
+    if ((ret_merge->flags & MERGE_RANDOM) != 0)
+        draw_merge_case(ret_merge->name, (uint64_t)args->seed, ret_merge);
+    return true;
 }
 
 static size_t count_merges(const struct checker *checker) {
     size_t of_one = 0, count = 0;
-    for (size_t test = 0; test < num_merge_cases; test++)
-        of_one += wanted_merge(checker->args, &merge_cases[test]);
+    char name[MERGE_NAME_BYTES];
+    struct merge_case merge;
+    for (size_t number = 0; number < most_merges(checker); number++)
+        of_one += wanted_merge(checker->args, number, name, &merge);
     for (size_t index = 0; index < checker->num_variants; index++)
         count += checker->variants[index].merges ? of_one : 0;
     return count;
@@ -353,23 +383,26 @@ static bool run_cases(struct checker *checker) {
     return good;
 }
 
-/* The kernel that merges partial results, if it is among the variants; random cases are none of its. */
+/* The kernel that merges partial results, if it is among the variants. */
 static bool run_merges(struct checker *checker) {
     for (size_t index = 0; index < checker->num_variants; index++) {
         struct variant *variant = &checker->variants[index];
-        for (size_t test = 0; variant->merges && test < num_merge_cases; test++) {
+        const size_t most = variant->merges ? most_merges(checker) : 0;
+        for (size_t number = 0; number < most; number++) {
             struct failure failure;
-            const struct merge_case *merge = &merge_cases[test];
-            if (!wanted_merge(checker->args, merge))
+            struct merge_case merge;
+            char name[MERGE_NAME_BYTES];
+            if (!wanted_merge(checker->args, number, name, &merge))
                 continue;
-            progress("case %zu of %zu: %s, %s", checker->num_begun + 1, checker->num_wanted, variant->info.name, merge->name);
+            progress("case %zu of %zu: %s, %s", checker->num_begun + 1, checker->num_wanted, variant->info.name, merge.name);
             progress_done(++checker->num_begun, checker->num_wanted);
-            if (stopped || !check_merge(&checker->gpu, variant->context, merge, (uint64_t)checker->args->seed,
-                                        checker->args->repeats, &failure, &variant->worst_ratio))
+            if (stopped || !check_merge(&checker->gpu, variant->context, &merge, (uint64_t)checker->args->seed,
+                                        fewer_if_random(checker->args->repeats, (merge.flags & MERGE_RANDOM) != 0), &failure,
+                                        &variant->worst_ratio))
                 return false;
             checker->num_cases++;
             if (failure.what[0] != '\0')
-                record_failure(checker, variant, merge->name, &failure);
+                record_failure(checker, variant, merge.name, &failure);
             else
                 variant->passed++;
         }

@@ -45,8 +45,50 @@ const struct merge_case merge_cases[] = {
     {"merge_extreme", FP32, FP32, 50, 8, 128, 6, MERGE_EXTREME},
     {"merge_extreme_natural", BF16, BF16, 50, 8, 64, 10, MERGE_EXTREME | MERGE_NATURAL},
     {"merge_extreme_ragged", BF16, FP32, 50, 3, 96, 6, MERGE_EXTREME | MERGE_RAGGED | MERGE_MASKED},
+    {"merge_padded", FP16, BF16, 13, 5, 72, 3, MERGE_PADDED | MERGE_MASKED},
+    {.name = "merge_random_1", .flags = MERGE_RANDOM},
+    {.name = "merge_random_2", .flags = MERGE_RANDOM},
+    {.name = "merge_random_3", .flags = MERGE_RANDOM},
+    {.name = "merge_random_4", .flags = MERGE_RANDOM},
 };
 const size_t num_merge_cases = sizeof merge_cases / sizeof merge_cases[0];
+
+/* How often each is drawn: once in so many. */
+static const struct {
+    unsigned flag;
+    uint32_t one_in;
+} drawn_flags[] = {{MERGE_RAGGED, 4},         {MERGE_MASKED, 3}, {MERGE_IN_PLACE, 4}, {MERGE_NATURAL, 3},
+                   {MERGE_STATES_OUTSIDE, 4}, {MERGE_NO_LSE, 4}, {MERGE_EXTREME, 3},  {MERGE_PADDED, 3}};
+
+/* What excludes each other. */
+static unsigned reconciled(unsigned flags) {
+    if ((flags & MERGE_RAGGED) != 0)
+        flags &= ~(unsigned)(MERGE_IN_PLACE | MERGE_STATES_OUTSIDE); /* states have no token axis */
+    if ((flags & MERGE_IN_PLACE) != 0)
+        flags &= ~(unsigned)(MERGE_PADDED | MERGE_STATES_OUTSIDE);
+    return flags;
+}
+
+void draw_merge_case(const char *name, uint64_t seed, struct merge_case *ret_drawn) {
+    enum { STEP = 8, MOST_ELEMENTS = 1 << 18 };
+    static const libdecode_dtype dtypes[] = {BF16, FP16, FP32};
+    struct random random = {seed};
+    for (const char *letter = name; *letter != '\0'; letter++)
+        random.state = random.state * 31 + (unsigned char)*letter;
+    unsigned flags = 0;
+    for (size_t index = 0; index < sizeof drawn_flags / sizeof drawn_flags[0]; index++)
+        flags |= random_below(&random, drawn_flags[index].one_in) == 0 ? drawn_flags[index].flag : 0;
+    flags = reconciled(flags);
+    struct merge_case drawn = {.name = name, .flags = flags};
+    drawn.dtype = dtypes[random_below(&random, 3)];
+    drawn.out_dtype = (flags & MERGE_IN_PLACE) != 0 ? drawn.dtype : dtypes[random_below(&random, 3)];
+    drawn.head_dim = STEP * (1 + (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 128 : 32));
+    drawn.num_states = 1 + (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 100 : 12);
+    drawn.num_heads = 1 + (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 128 : 16);
+    const int32_t most_tokens = MOST_ELEMENTS / (drawn.head_dim * drawn.num_heads * drawn.num_states);
+    drawn.num_tokens = 1 + (int32_t)random_below(&random, most_tokens < 1 ? 1 : most_tokens < 80 ? (uint32_t)most_tokens : 80);
+    *ret_drawn = drawn;
+}
 
 /* ------------------------------------------------------------------------------------------------------------ the case */
 
@@ -107,13 +149,18 @@ static void lay_out(struct scene *scene, const int32_t *state_offsets) {
         states->out_token_stride = test->num_states * heads * row;
         states->lse_token_stride = test->num_states * heads;
     }
+    const int64_t pad = (test->flags & MERGE_PADDED) != 0 ? 16 : 0; /* elements */
+    if (pad != 0) {
+        states->out_token_stride = heads * row + pad;
+        states->lse_token_stride = heads + pad;
+    }
     const size_t bytes[NUM_PLACES] = {
         [PLACE_PARTIAL] = (size_t)(num_rows * row) * element_bytes(test->dtype, 1),
         [PLACE_PARTIAL_LSE] = (size_t)num_rows * sizeof(float),
         [PLACE_OFFSETS] = (size_t)(tokens + 1) * sizeof(int32_t),
         [PLACE_MASK] = (size_t)tokens,
-        [PLACE_OUT] = is_in_place ? 0 : (size_t)(tokens * heads * row) * element_bytes(test->out_dtype, 1),
-        [PLACE_LSE] = is_in_place ? 0 : (size_t)(tokens * heads) * sizeof(float),
+        [PLACE_OUT] = is_in_place ? 0 : (size_t)(tokens * (heads * row + pad)) * element_bytes(test->out_dtype, 1),
+        [PLACE_LSE] = is_in_place ? 0 : (size_t)(tokens * (heads + pad)) * sizeof(float),
     };
     scene->block_bytes = GAP_BYTES;
     for (int place = 0; place < NUM_PLACES; place++) {

@@ -8,6 +8,8 @@
 
 #include "check_run.h"
 
+#define MERGE_NAME_BYTES 32 /* of a random case */
+
 /* What a case is, in the numbers of libdecode_states. */
 struct merge_case {
     const char *name;
@@ -20,11 +22,16 @@ struct merge_case {
         MERGE_NATURAL = 1u << 3,        /* lse base e */
         MERGE_STATES_OUTSIDE = 1u << 4, /* [states, tokens, heads, head_dim] with gaps, as gathered from several GPUs */
         MERGE_NO_LSE = 1u << 5,
-        MERGE_EXTREME = 1u << 6 /* lse of -infinity with rows of NaN, +infinity, and 10^4 apart */
+        MERGE_EXTREME = 1u << 6, /* lse of -infinity with rows of NaN, +infinity, and 10^4 apart */
+        MERGE_PADDED = 1u << 7,  /* gaps between the results of tokens */
+        MERGE_RANDOM = 1u << 8   /* all but the name as that and the seed have it */
     } flags;
 };
 extern const struct merge_case merge_cases[];
 extern const size_t num_merge_cases;
+
+/* Draws what a case of MERGE_RANDOM is. */
+void draw_merge_case(const char *name, uint64_t seed, struct merge_case *ret_drawn);
 
 /* Runs the case `repeats` + 1 times. `ret_worst` gets the largest error / tolerance. False: nothing more can be done. */
 bool check_merge(struct gpu *gpu, libdecode_context *context, const struct merge_case *test, uint64_t seed, int repeats,
