@@ -134,8 +134,8 @@ struct AccumulatorStore {
                     for (int k = 0; k < 4; ++k)
                         value[j + k] = __uint_as_float(words[k]);
                 }
-                tile::store_output<out_dtypes<Format, S>>(output, rows, of_row, of_group + column, of_group + end_column,
-                                                          rows.output_offset(output, of_row) + of_group + column, value);
+                tile::store_narrow_block<out_dtypes<Format, S>>(output, rows, of_row, of_group + column, of_group + end_column,
+                                                                rows.output_offset(output, of_row) + of_group + column, value);
             }
             __syncwarp();
         }
