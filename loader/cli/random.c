@@ -9,6 +9,13 @@
 
 #define TWO_PI 6.283185307179586
 
+struct random random_named(const char *name, uint64_t seed) {
+    struct random random = {seed};
+    for (const char *letter = name; *letter != '\0'; letter++)
+        random.state = random.state * 31 + (unsigned char)*letter;
+    return random;
+}
+
 uint64_t random_bits(struct random *random) {
     uint64_t bits = random->state += 0x9e3779b97f4a7c15u;
     bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9u;

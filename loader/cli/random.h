@@ -13,6 +13,8 @@
 struct random {
     uint64_t state;
 };
+/* For a thing of that name: other numbers than another's of the same seed. */
+struct random random_named(const char *name, uint64_t seed);
 uint64_t random_bits(struct random *random);
 /* 0 .. limit - 1; `limit` is 1 or more. */
 uint32_t random_below(struct random *random, uint32_t limit);

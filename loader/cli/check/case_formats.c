@@ -7,6 +7,7 @@
 
 #include "dtype.h"
 #include "problem.h"
+#include "random.h"
 
 #define NUM_DTYPES LIBDECODE_DTYPE_NVFP4
 
@@ -65,7 +66,7 @@ static libdecode_dtype drawn_out_dtype(struct random *random, struct case_format
 }
 
 struct case_formats draw_case_formats(const struct case_kind *kind, const struct test_case *test, uint64_t seed) {
-    struct random random = case_random(test, seed ^ 0x5eed);
+    struct random random = random_named(test->name, seed ^ 0x5eed);
     const bool is_narrow = dtype_bits(kind->kv_dtype) < 16;
     const uint64_t out_flags = CASE_OTHER_OUT | CASE_OUT_E4M3 | CASE_OUT_NVFP4;
     struct case_formats formats = {.op = kind->op,

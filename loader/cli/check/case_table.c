@@ -494,18 +494,11 @@ static int64_t work_of(const struct test_case *drawn) {
     return tokens * drawn->num_kv_heads * drawn->group_size * drawn->q_len;
 }
 
-struct random case_random(const struct test_case *test, uint64_t seed) {
-    struct random random = {seed};
-    for (const char *letter = test->name; *letter != '\0'; letter++)
-        random.state = random.state * 31 + (unsigned char)*letter;
-    return random;
-}
-
 void draw_test_case(const struct test_case *test, uint64_t seed, struct test_case *ret_drawn, int32_t lens[MAX_DRAWN_LENS]) {
     static const int32_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 40};
     static const float soft_caps[] = {0.5f, 20.0f, 30.0f, 50.0f, 1e6f}, skip_factors[] = {1e-30f, 0.001f, 0.02f, 0.1f};
     static const float rope_scales[] = {0.0f, 1.0f, 8.0f, 0.25f}, rope_thetas[] = {0.0f, 500000.0f, 1e6f, 100.0f};
-    struct random random = case_random(test, seed);
+    struct random random = random_named(test->name, seed);
     struct test_case drawn = *test;
     drawn.num_kv_heads = 1 + (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 9 : 4);
     drawn.group_size = groups[random_below(&random, sizeof groups / sizeof groups[0])];
@@ -546,7 +539,7 @@ void make_mla_case(struct test_case *test) {
 void make_nvfp4_case(struct test_case *test) { test->flags &= ~(CASE_KV_OFFSETS | CASE_ODD_STRIDES); }
 
 void make_sparse_case(struct test_case *test, uint64_t seed) {
-    struct random random = case_random(test, seed ^ 0x1d5);
+    struct random random = random_named(test->name, seed ^ 0x1d5);
     test->flags &= ~(CASE_WINDOW | CASE_QUERY_POSITIONS | CASE_POSITION_RULE | CASE_FAR_POSITIONS | CASE_DRAFT_MASK |
                      CASE_SKIP_SOFTMAX | CASE_NEGATIVE_IDS | CASE_FOREIGN_IDS | CASE_UNKNOWN_POOL);
     if (random_below(&random, 2) == 0 && (test->flags & CASE_HOST_LENGTHS) == 0)

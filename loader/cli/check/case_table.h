@@ -8,7 +8,6 @@
 #include <stdint.h>
 
 #include "abi.h"
-#include "random.h"
 
 /* What is special about a case. */
 #define CASE_FLAG(bit) (UINT64_C(1) << (bit))
@@ -103,9 +102,6 @@ extern const size_t num_test_cases;
 
 /* What a cache without whole elements cannot have. */
 void make_nvfp4_case(struct test_case *test);
-
-/* What a case of that name draws from. */
-struct random case_random(const struct test_case *test, uint64_t seed);
 
 /* Fills the fields that a random case draws from seed and name; `lens` has room for MAX_DRAWN_LENS. */
 #define MAX_DRAWN_LENS 100

@@ -333,31 +333,29 @@ static size_t most_merges(const struct checker *checker) {
     return args->only != NULL && random_case_named(args->only, &numbered) ? 1 : num_merge_cases;
 }
 
-/* One of those, if it is wanted. `ret_name` is what its name may point to. */
-static bool wanted_merge(const struct check_args *args, size_t number, char ret_name[MERGE_NAME_BYTES],
-                         struct merge_case *ret_merge) {
+/* One of those, if it is wanted. */
+static bool wanted_merge(const struct check_args *args, size_t number, struct merge_case *ret_merge) {
     struct test_case numbered;
-    *ret_merge = (struct merge_case){.name = ret_name, .flags = MERGE_RANDOM};
+    *ret_merge = (struct merge_case){.flags = MERGE_RANDOM};
     if (args->random > 0) {
-        snprintf(ret_name, MERGE_NAME_BYTES, RANDOM_CASE_PREFIX "%zu", number + 1);
+        snprintf(ret_merge->name, sizeof ret_merge->name, RANDOM_CASE_PREFIX "%zu", number + 1);
     } else if (args->only != NULL && random_case_named(args->only, &numbered)) {
-        ret_merge->name = args->only;
+        snprintf(ret_merge->name, sizeof ret_merge->name, "%s", args->only);
     } else {
         *ret_merge = merge_cases[number];
         if (args->only != NULL && !glob_matches(args->only, ret_merge->name))
             return false;
     }
     if ((ret_merge->flags & MERGE_RANDOM) != 0)
-        draw_merge_case(ret_merge->name, (uint64_t)args->seed, ret_merge);
+        draw_merge_case(ret_merge, (uint64_t)args->seed);
     return true;
 }
 
 static size_t count_merges(const struct checker *checker) {
     size_t of_one = 0, count = 0;
-    char name[MERGE_NAME_BYTES];
     struct merge_case merge;
     for (size_t number = 0; number < most_merges(checker); number++)
-        of_one += wanted_merge(checker->args, number, name, &merge);
+        of_one += wanted_merge(checker->args, number, &merge);
     for (size_t index = 0; index < checker->num_variants; index++)
         count += checker->variants[index].merges ? of_one : 0;
     return count;
@@ -391,8 +389,7 @@ static bool run_merges(struct checker *checker) {
         for (size_t number = 0; number < most; number++) {
             struct failure failure;
             struct merge_case merge;
-            char name[MERGE_NAME_BYTES];
-            if (!wanted_merge(checker->args, number, name, &merge))
+            if (!wanted_merge(checker->args, number, &merge))
                 continue;
             progress("case %zu of %zu: %s, %s", checker->num_begun + 1, checker->num_wanted, variant->info.name, merge.name);
             progress_done(++checker->num_begun, checker->num_wanted);

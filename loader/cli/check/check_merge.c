@@ -69,25 +69,21 @@ static unsigned reconciled(unsigned flags) {
     return flags;
 }
 
-void draw_merge_case(const char *name, uint64_t seed, struct merge_case *ret_drawn) {
+void draw_merge_case(struct merge_case *test, uint64_t seed) {
     enum { STEP = 8, MOST_ELEMENTS = 1 << 18 };
     static const libdecode_dtype dtypes[] = {BF16, FP16, FP32};
-    struct random random = {seed};
-    for (const char *letter = name; *letter != '\0'; letter++)
-        random.state = random.state * 31 + (unsigned char)*letter;
+    struct random random = random_named(test->name, seed);
     unsigned flags = 0;
     for (size_t index = 0; index < sizeof drawn_flags / sizeof drawn_flags[0]; index++)
         flags |= random_below(&random, drawn_flags[index].one_in) == 0 ? drawn_flags[index].flag : 0;
-    flags = reconciled(flags);
-    struct merge_case drawn = {.name = name, .flags = flags};
-    drawn.dtype = dtypes[random_below(&random, 3)];
-    drawn.out_dtype = (flags & MERGE_IN_PLACE) != 0 ? drawn.dtype : dtypes[random_below(&random, 3)];
-    drawn.head_dim = STEP * (1 + (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 128 : 32));
-    drawn.num_states = 1 + (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 100 : 12);
-    drawn.num_heads = 1 + (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 128 : 16);
-    const int32_t most_tokens = MOST_ELEMENTS / (drawn.head_dim * drawn.num_heads * drawn.num_states);
-    drawn.num_tokens = 1 + (int32_t)random_below(&random, most_tokens < 1 ? 1 : most_tokens < 80 ? (uint32_t)most_tokens : 80);
-    *ret_drawn = drawn;
+    test->flags = flags = reconciled(flags);
+    test->dtype = dtypes[random_below(&random, 3)];
+    test->out_dtype = (flags & MERGE_IN_PLACE) != 0 ? test->dtype : dtypes[random_below(&random, 3)];
+    test->head_dim = STEP * (1 + (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 128 : 32));
+    test->num_states = 1 + (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 100 : 12);
+    test->num_heads = 1 + (int32_t)random_below(&random, random_below(&random, 4) == 0 ? 128 : 16);
+    const int32_t most_tokens = MOST_ELEMENTS / (test->head_dim * test->num_heads * test->num_states);
+    test->num_tokens = 1 + (int32_t)random_below(&random, most_tokens < 1 ? 1 : most_tokens < 80 ? (uint32_t)most_tokens : 80);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the case */

@@ -8,11 +8,9 @@
 
 #include "check_run.h"
 
-#define MERGE_NAME_BYTES 32 /* of a random case */
-
 /* What a case is, in the numbers of libdecode_states. */
 struct merge_case {
-    const char *name;
+    char name[32];
     libdecode_dtype dtype, out_dtype;
     int32_t num_tokens, num_heads, head_dim, num_states;
     enum {
@@ -30,8 +28,8 @@ struct merge_case {
 extern const struct merge_case merge_cases[];
 extern const size_t num_merge_cases;
 
-/* Draws what a case of MERGE_RANDOM is. */
-void draw_merge_case(const char *name, uint64_t seed, struct merge_case *ret_drawn);
+/* Draws what the case of MERGE_RANDOM with this name is. */
+void draw_merge_case(struct merge_case *test, uint64_t seed);
 
 /* Runs the case `repeats` + 1 times. `ret_worst` gets the largest error / tolerance. False: nothing more can be done. */
 bool check_merge(struct gpu *gpu, libdecode_context *context, const struct merge_case *test, uint64_t seed, int repeats,

@@ -27,7 +27,7 @@ struct input {
     size_t unit_bytes;
     bool of_tokens;
 };
-#define MAX_INPUTS 10
+#define MAX_INPUTS 11
 
 /* What is written for a batch. */
 struct result_layout {
