@@ -37,6 +37,7 @@ enum { CLUSTER_UNEVEN_NS = 2000 };
  * rows, and of 16 of FP8. What a tile takes of sparse 64 rows, beside its tokens, by 54 problems of 320 elements with forced numbers of workers, and of
  * plain FP8 as well by 18 of 576. What a tile takes of dense MLA, and what narrower rows take less to begin, to hand over and to share, by 72
  * problems of 320 elements, and by 108 sparse ones of 320 and 512: the kernel that is chosen takes 0.5 % longer than the fastest, 8 % in the worst.
+ * "bytes": queries and K of e4m3, which are multiplied as they lie; "fp8": K that is converted.
  */
 static const struct measured
     dense_16_rows = {.tile_ps = 74000,
@@ -44,21 +45,21 @@ static const struct measured
                      .alone = {300, 130, 3000},
                      .in_cluster = {700, 900, 2000},
                      .unit_ns = 2600},
-    dense_fp8 = {.tile_ps = 271000,
-                 .token_fp8_ps = 12720,
-                 .alone = {1000, 130, 3000},
-                 .in_cluster = {700, 1250, 2000},
-                 .unit_ns = 2300},
-    dense_fp8_rows = {.tile_ps = 327000,
-                      .token_fp8_ps = 13690,
-                      .alone = {1000, 130, 3000},
-                      .in_cluster = {700, 1250, 2000},
-                      .unit_ns = 2600},
-    dense_byte_rows = {.tile_ps = 86000,
-                       .token_fp8_ps = 12150,
-                       .alone = {300, 150, 1500},
-                       .in_cluster = {700, 1250, 2000},
-                       .unit_ns = 2600},
+    dense_16_rows_fp8_small_tiles = {.tile_ps = 271000,
+                                     .token_fp8_ps = 12720,
+                                     .alone = {1000, 130, 3000},
+                                     .in_cluster = {700, 1250, 2000},
+                                     .unit_ns = 2300},
+    dense_16_rows_fp8 = {.tile_ps = 327000,
+                         .token_fp8_ps = 13690,
+                         .alone = {1000, 130, 3000},
+                         .in_cluster = {700, 1250, 2000},
+                         .unit_ns = 2600},
+    dense_16_rows_bytes = {.tile_ps = 86000,
+                           .token_fp8_ps = 12150,
+                           .alone = {300, 150, 1500},
+                           .in_cluster = {700, 1250, 2000},
+                           .unit_ns = 2600},
     dense_32_rows = {.tile_ps = 675000,
                      .token_16_bit_ps = 25350,
                      .token_fp8_ps = 28050,
@@ -68,8 +69,8 @@ static const struct measured
     dense_64_rows = {.tile_ps = 485000, .token_16_bit_ps = 17320, .alone = {2500, 250, 5000}, .unit_ns = 5200},
     dense_64_rows_pairs = {.token_16_bit_ps = 24900, .in_cluster = {2400, 250, 20000}, .unit_ns = 7950},
     dense_64_rows_fours = {.token_16_bit_ps = 24900, .in_cluster = {11800, 1000, 20000}, .unit_ns = 4000},
-    dense_64_fp8_rows = {.tile_ps = 481000, .token_fp8_ps = 18680, .alone = {1000, 250, 10000}, .unit_ns = 12000},
-    dense_64_byte_rows = {.tile_ps = 359000, .token_fp8_ps = 14890, .alone = {3500, 250, 10000}, .unit_ns = 8000};
+    dense_64_rows_fp8 = {.tile_ps = 481000, .token_fp8_ps = 18680, .alone = {1000, 250, 10000}, .unit_ns = 12000},
+    dense_64_rows_bytes = {.tile_ps = 359000, .token_fp8_ps = 14890, .alone = {3500, 250, 10000}, .unit_ns = 8000};
 /*
  * Sparse MLA: 47 problems of 656 bytes, 39 of bf16 and 20 of other rows, 1 to 128 query tokens that select 512 to 2,048 rows, 16 to 128 heads,
  * every kernel; the one that the model calls the fastest is so, or takes 2 % longer. As above: of 64 rows, what CTAs alone take to share a
@@ -92,19 +93,19 @@ static const struct measured sparse_16_rows = {.tile_ps = 530000,
                                                .alone = {2300, 60, 5000},
                                                .in_cluster = {3000, 2400, 50000},
                                                .unit_ns = 4200},
-                             sparse_64_rows = {.token_scaled656_ps = 37400, .alone = {5000, 150, 21000}, .unit_ns = 8500},
+                             sparse_64_rows_656 = {.token_scaled656_ps = 37400, .alone = {5000, 150, 21000}, .unit_ns = 8500},
                              sparse_64_rows_16_bit = {.tile_ps = 355000,
                                                       .token_16_bit_ps = 29250,
                                                       .alone = {6800, 1, 21000}, /* slices: parts take next to nothing */
                                                       .unit_ns = 2000};
 /* As 16 bits, which they become, but for units and tokens: of 352 bytes by 16 problems, 1 to 128 query tokens of 2,048 rows, 64 and 128 heads. */
-static const struct measured sparse_64_widened_rows = {
+static const struct measured sparse_64_rows_352 = {
     .tile_ps = 355000, .token_nvfp352_ps = 35450, .alone = {6800, 1, 21000}, .unit_ns = 4000};
-static const struct measured sparse_64_fp8_rows = {.tile_ps = 154000,
+static const struct measured sparse_64_rows_fp8 = {.tile_ps = 154000,
                                                    .token_fp8_ps = 27200,
                                                    .alone = {2000, 250, 10000},
                                                    .unit_ns = 12000},
-                             sparse_64_byte_rows = {
+                             sparse_64_rows_bytes = {
                                  .tile_ps = 70000, .token_fp8_ps = 24100, .alone = {3500, 250, 10000}, .unit_ns = 8000};
 
 enum {
@@ -115,12 +116,12 @@ enum {
 static const struct measured *measured_of(const struct problem *problem, const contract_t *contract) {
     if (is_sparse(problem) && contract->row_tile > MMA_ROWS) {
         if (contract->kv_dtype == KERNEL_DTYPE_NVFP4)
-            return &sparse_64_widened_rows;
+            return &sparse_64_rows_352;
         if (contract->kv_dtype != KERNEL_DTYPE_E4M3)
             return &sparse_64_rows_16_bit;
         if (contract->kv_row_format == KERNEL_KV_ROW_SCALED656)
-            return &sparse_64_rows;
-        return problem->given.query_dtype == LIBDECODE_DTYPE_E4M3 ? &sparse_64_byte_rows : &sparse_64_fp8_rows;
+            return &sparse_64_rows_656;
+        return problem->given.query_dtype == LIBDECODE_DTYPE_E4M3 ? &sparse_64_rows_bytes : &sparse_64_rows_fp8;
     }
     if (is_sparse(problem))
         return contract->row_tile > 16 ? &sparse_32_rows : &sparse_16_rows;
@@ -130,15 +131,15 @@ static const struct measured *measured_of(const struct problem *problem, const c
             return contract->cluster_size == 1   ? &dense_64_rows
                    : contract->cluster_size == 2 ? &dense_64_rows_pairs
                                                  : &dense_64_rows_fours;
-        return are_bytes ? &dense_64_byte_rows : &dense_64_fp8_rows;
+        return are_bytes ? &dense_64_rows_bytes : &dense_64_rows_fp8;
     }
     if (contract->row_tile > 16)
         return &dense_32_rows;
     if (contract->kv_dtype != KERNEL_DTYPE_E4M3)
         return &dense_16_rows;
     if (contract->tile_tokens < BYTE_TILE_TOKENS)
-        return &dense_fp8;
-    return are_bytes ? &dense_byte_rows : &dense_fp8_rows;
+        return &dense_16_rows_fp8_small_tiles;
+    return are_bytes ? &dense_16_rows_bytes : &dense_16_rows_fp8;
 }
 
 static int64_t token_ps(const struct measured *measured, const contract_t *contract) {
