@@ -8,6 +8,7 @@
 #include "abi.h"
 #include "ptx/convert.cuh"
 #include "ptx/scalar.cuh"
+#include "tile/nvfp4_codes.cuh"
 #include "tile/row_map.cuh"
 
 namespace tile {
@@ -16,24 +17,6 @@ constexpr int block_dims = 16; /* of NVFP4 that share a scale */
 
 __device__ __forceinline__ uint32_t pack_output(int dtype, float low, float high) {
     return dtype == KERNEL_DTYPE_FP16 ? ptx::pack_fp16(low, high) : ptx::pack_bf16(low, high);
-}
-
-/* The e2m1 code nearest to a value, ties to the even code; NaN is the largest, as the scale of its block is NaN. */
-__device__ __forceinline__ uint32_t e2m1_code(float value) {
-    const float magnitude = fabsf(value);
-    const uint32_t code = (magnitude > 0.25f) + (magnitude >= 0.75f) + (magnitude > 1.25f) + (magnitude >= 1.75f) +
-                          (magnitude > 2.5f) + (magnitude >= 3.5f) + (magnitude > 5.f);
-    return isnan(value) ? 7u : code | (__float_as_uint(value) >> 28 & 8u);
-}
-
-/*
- * dividend / divisor, from about the divisor's reciprocal, rounded as a division would be: what lies between two codes must not move.
- * Beyond 2^100 as that; NaN stays NaN.
- */
-__device__ __forceinline__ float divide(float dividend, float divisor, float reciprocal) {
-    const float bounded = isnan(dividend) ? dividend : copysignf(fminf(fabsf(dividend), 0x1p100f), dividend);
-    const float quotient = bounded * reciprocal;
-    return fmaf(fmaf(-divisor, quotient, bounded), reciprocal, quotient);
 }
 
 /* Where the 128x4 swizzle has a scale: tiles of 128 rows and 4 columns, 512 bytes each. */
@@ -58,16 +41,15 @@ __device__ __forceinline__ void store_nvfp4(const output_params &output, const R
     for (uint32_t distance = 1; distance < lanes; distance *= 2)
         largest = ptx::max_or_nan(largest, __shfl_xor_sync(mask, largest, static_cast<int>(distance * lane_stride)));
 
-    const uint32_t scale_code = ptx::pack_e4m3(divide(output.scale_factor * largest, 6.f, 1.f / 6.f), 0.f) & 0xffu;
-    const float block_scale = ptx::float_from_fp16_low(ptx::fp16x2_from_e4m3x2_low(scale_code));
-    const float reciprocal = __fdividef(1.f, block_scale);
+    const float scaled = output.scale_factor * largest;
+    const float bounded = isnan(scaled) ? scaled : copysignf(fminf(fabsf(scaled), largest_dividend), scaled);
+    const uint32_t scale_code = ptx::pack_e4m3(divide(bounded, 6.f, 1.f / 6.f), 0.f) & 0xffu;
+    const Nvfp4Codes code(output.scale_factor, ptx::float_from_fp16_low(ptx::fp16x2_from_e4m3x2_low(scale_code)));
     constexpr int word_codes = width < 4 ? width : 4;
     uint32_t codes[width / word_codes] = {};
 #pragma unroll
     for (int j = 0; j < width; ++j)
-        codes[j / word_codes] |=
-            (block_scale == 0.f ? 0u : e2m1_code(divide(value[j] * output.scale_factor, block_scale, reciprocal)))
-            << (j % word_codes * 4);
+        codes[j / word_codes] |= code.of(value[j]) << (j % word_codes * 4);
 
     uint8_t *const out = static_cast<uint8_t *>(output.rows) + (rows.output_offset(output, row) + column) / 2;
     if constexpr (width == block_dims) {
