@@ -93,8 +93,12 @@ struct Traits {
     static constexpr int dim_groups = 4, token_groups = team_warps / dim_groups; /* of the warps of qk */
     static constexpr int warp_fragments = tile_tokens / token_groups / tile::fragment_tokens;
     static constexpr int token_fragments = std::min(warp_fragments, 2); /* that registers have scores of at a time */
+    /* Of plain tiles (attend_tile); 0: they have no code of their own, for want of registers. */
+    static constexpr int largest_plain_box = multiplies_bytes || (Format::converts_query && row_tile == 32) ? 0 : tile_tokens;
     static constexpr int warp_rows = row_tile / team_warps;
-    static constexpr int warp_steps = v_dim / 16 / team_warps;   /* over the dims of V */
+    static constexpr int warp_steps = v_dim / 16 / team_warps; /* over the dims of V */
+    /* Of these, of plain tiles, that are asked for ahead of the weights: as many as registers are left for. */
+    static constexpr int steps_ahead = largest_plain_box == 0 ? 0 : warp_steps - 2;
     static constexpr int query_rows = row_tile / consumer_warps; /* that a warp loads */
     static constexpr int most_stages = 8;
     /* The first one, ahead of KV: where shared memory has a place for it, and, of FP8 in pairs, sm_100 the registers. */
@@ -121,6 +125,9 @@ using Query =
 using Softmax = tile::RowsSoftmax<Traits::warp_rows>;
 using Scores = tile::ScoreParts<Traits::row_tile, Traits::tile_tokens, Traits::dim_groups>;
 using Weights = tile::SharedWeights<Traits::row_tile, Traits::tile_tokens>;
+template <bool plain>
+using TeamValues = tile::TeamValues<Format, Traits::teams, Traits::team_warps, Traits::warp_steps, Traits::tile_tokens,
+                                    plain ? Traits::steps_ahead : 0>;
 using Output = tile::OutputFragment<Traits::warp_steps, Traits::row_tile / 8>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size, true>;
 
@@ -342,12 +349,12 @@ __device__ __forceinline__ void load_bytes(const mla_decode_params &params, Shar
 }
 
 /* What this warp has of the scores of a tile, to where its team finds them. */
-__device__ __forceinline__ void score(const mla_decode_params &params, WorkMemory<stages> &work, const Query &query,
-                                      uint32_t tile, const Place &place, int lane) {
+__device__ __forceinline__ void score(int box_tokens, WorkMemory<stages> &work, const Query &query, uint32_t tile,
+                                      const Place &place, int lane) {
 #pragma unroll
     for (int i = 0; i < Traits::warp_fragments; i += Traits::token_fragments) {
         const int first_token = place.first_token() + i * tile::fragment_tokens;
-        const KeyTokens keys(first_token, params.schedule.box_tokens, false, lane);
+        const KeyTokens keys(first_token, box_tokens, false, lane);
         tile::ScoreFragment<Traits::token_fragments, Traits::row_tile / 8> scores;
         tile::qk_in_turns<Format, Traits::dim_groups>(scores, query, tile, keys, Steps(place.dim_group), lane);
         work.scores[place.team].store(scores, place.dim_group, first_token, lane);
@@ -361,45 +368,77 @@ __device__ __forceinline__ void score_bytes(Memory &work, uint32_t tile, const P
     work.passing.byte_scores[place.team].store(scores, 0, place.warp * tile::fragment_tokens, lane);
 }
 
-/* Attention of all rows over the tiles of the piece that are this team's. */
+/*
+ * Attention of all rows over a tile. With `plain_box` the tile is plain: every row sees all of it, there is no soft cap, and its boxes have so many
+ * tokens. Nearly all are, so they have code of their own: the addresses of what a warp reads differ by constants, and it jumps over nothing.
+ */
+template <bool bytes, int plain_box, class Memory>
+__device__ __forceinline__ void attend_tile(const mla_decode_params &params, Memory &work, uint32_t tile, const Tokens &tokens,
+                                            const Place &place, const Query &query, Softmax &softmax, Output &output, int lane) {
+    constexpr bool plain = plain_box != 0;
+    const int box_tokens = plain ? plain_box : bytes ? Traits::tile_tokens : params.schedule.box_tokens;
+    Weights &weights = work.weights[place.team];
+    if constexpr (bytes)
+        score_bytes(work, tile, place, lane);
+    else
+        score(box_tokens, work, query, tile, place, lane);
+    meet_team(place.team);
+    const auto weigh = [&](const auto &scores) {
+        softmax.update<plain, Format::matrix_dtype>(scores, work.scales, params.query.soft_cap, tokens, place.first_row(),
+                                                    weights, lane);
+    };
+    if constexpr (bytes)
+        weigh(work.passing.byte_scores[place.team]);
+    else
+        weigh(work.scores[place.team]);
+    uint32_t value_lane = lane; /* so that no address of V is computed together with those of K, beside the scores */
+    ptx::compute_here(value_lane);
+    const TeamValues<plain> values(tile, ValueTokens(0, box_tokens, false, value_lane), place.team, place.warp, value_lane);
+    meet_team(place.team);
+    if (plain || tokens.all_visible())
+        values.template multiply<false>(output, weights, tokens);
+    else
+        values.template multiply<true>(output, weights, tokens);
+}
+
+/* The same by the boxes that a tile is made of: of `box` tokens at most. */
+template <bool bytes, int box, class Memory>
+__device__ __forceinline__ void attend_tile_of(uint32_t plain_box, const mla_decode_params &params, Memory &work, uint32_t tile,
+                                               const Tokens &tokens, const Place &place, const Query &query, Softmax &softmax,
+                                               Output &output, int lane) {
+    if constexpr (box < tile::fragment_tokens) {
+        if (tokens.any_visible()) /* alike for all warps */
+            attend_tile<bytes, 0>(params, work, tile, tokens, place, query, softmax, output, lane);
+    } else if (plain_box == box) {
+        attend_tile<bytes, box>(params, work, tile, tokens, place, query, softmax, output, lane);
+    } else {
+        attend_tile_of<bytes, box / 2>(plain_box, params, work, tile, tokens, place, query, softmax, output, lane);
+    }
+}
+
+/* The same of the tiles of the piece that are this team's. */
 template <bool bytes, class Memory>
 __device__ __forceinline__ void attend(const mla_decode_params &params, Memory &work,
                                        const pipeline::AnnouncedPiece<Traits::row_tile> &announced, Ring &ring,
                                        const Place &place, const Query &query, Softmax &softmax, Output &output, int lane) {
-    const ValueTokens values(0, params.schedule.box_tokens, false, lane);
-    Weights &weights = work.weights[place.team];
+    uint32_t plain_box = 0;
+    if constexpr (Traits::largest_plain_box > 0) {
+        plain_box = params.query.soft_cap <= 0.f ? params.schedule.box_tokens : 0;
+        ptx::compute_here(plain_box); /* not in every turn */
+    }
     const int first_team = static_cast<int>(ring.stage()) % Traits::teams; /* queries take their turn in the ring, too */
     for (TileWalk walk(announced.rows, first_team, place.team, ring); walk.has_tile(); walk.next()) {
         const Tokens tokens = walk.tokens<Traits::tile_tokens>(0);
         ring.wait_full(pipeline::tensor_k);
-        if (tokens.any_visible()) { /* alike for all warps */
-            const uint32_t tile = ring.tile(pipeline::tensor_k);
-            if constexpr (bytes)
-                score_bytes(work, tile, place, lane);
-            else
-                score(params, work, query, tile, place, lane);
-            meet_team(place.team);
-            const auto weigh = [&](const auto &scores) {
-                softmax.update<Format::matrix_dtype>(scores, work.scales, params.query.soft_cap, tokens, place.first_row(),
-                                                     weights, lane);
-            };
-            if constexpr (bytes)
-                weigh(work.passing.byte_scores[place.team]);
-            else
-                weigh(work.scores[place.team]);
-            meet_team(place.team);
-            tile::shrink_output(output, weights, lane);
-            if (tokens.all_visible())
-                tile::pv_in_turns<false, Traits::team_warps>(output, weights, tile, values, tokens, place.warp, lane);
-            else
-                tile::pv_in_turns<true, Traits::team_warps>(output, weights, tile, values, tokens, place.warp, lane);
-        }
+        const uint32_t tile = ring.tile(pipeline::tensor_k);
+        attend_tile_of<bytes, Traits::largest_plain_box>(tokens.all_visible() ? plain_box : 0, params, work, tile, tokens, place,
+                                                         query, softmax, output, lane);
         ring.release(pipeline::tensor_k, lane);
     }
 }
 
 /* Parts of a cluster on their way at a time: more code to fetch than for that takes longer, and more of FP8 has no registers. */
-constexpr int parts_together = Own::word_vectors > 1 ? 1 : Own::has_units ? 16 / Own::word_width : 4;
+constexpr int parts_together = Own::word_vectors > 1 ? 1 : 4;
 
 struct Ending : pipeline::FragmentEnding<Format, Whole, Own, Traits::cluster_size, parts_together, Traits::cluster_size == 2> {
     template <bool ahead, class Result>

@@ -238,8 +238,8 @@ struct TeamFold {
 };
 
 /*
- * Team t adds up the t-th half of the steps: the other half of its sums it passes to the thread of its place in the other team.
- * Products are rounded before they are added: which team was at which tiles does not change a bit.
+ * Team t adds up the t-th half of the steps, which it has first (tile::TeamValues): so both pass the same registers, the others, to the thread of
+ * their place in the other team. Products are rounded before they are added: which team was at which tiles does not change a bit.
  */
 template <class S>
 struct TeamFold<S, 2> {
@@ -267,9 +267,8 @@ struct TeamFold<S, 2> {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
                 const float weight = weights[n * 2 + j % 2];
-                const float lower = output.value[step][n][j], upper = output.value[steps / 2 + step][n][j];
-                words[j] = __float_as_uint(__fmul_rn(team == 0 ? upper : lower, weight));
-                result.at(S::pair_of(step, n, j), S::element_of(step, j)) = __fmul_rn(team == 0 ? lower : upper, weight);
+                words[j] = __float_as_uint(__fmul_rn(output.value[steps / 2 + step][n][j], weight));
+                result.at(S::pair_of(step, n, j), S::element_of(step, j)) = __fmul_rn(output.value[step][n][j], weight);
             }
             ptx::store_shared(to + i * stride, words);
         }

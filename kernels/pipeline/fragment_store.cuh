@@ -77,14 +77,32 @@ class FragmentStore {
 
     __device__ __forceinline__ void store_rows(const S &result, const float (&factor)[S::thread_rows],
                                                const int64_t (&element)[stored_rows]) const {
-#pragma unroll
-        for (int pair = 0; pair < S::pairs; ++pair) {
-            const int n = pair / 2 % S::fragments, half = (result.first_pair + pair) % 2;
-            const uint32_t word = ptx::movmatrix_trans(
+        const auto word = [&](int pair) {
+            const int n = pair / 2 % S::fragments;
+            return ptx::movmatrix_trans(
                 tile::pack_output(output_.dtype, result.at(pair, 0) * factor[n * 2], result.at(pair, 1) * factor[n * 2 + 1]));
-            if (stored_row(result, n) < live_rows_)
-                *reinterpret_cast<uint32_t *>(static_cast<uint16_t *>(output_.rows) + element[n] +
-                                              column(result, pair, half, lane_ % 4 * 8)) = word;
+        };
+        const auto to = [&](int pair, int half, int of_lane) {
+            return static_cast<uint16_t *>(output_.rows) + element[pair / 2 % S::fragments] + column(result, pair, half, of_lane);
+        };
+        if constexpr (S::pairs % 2 == 0) {
+            /* Both halves of a fragment: neighbouring lanes have neighbours of each, and store one of them together. */
+            const int half = lane_ % 2;
+#pragma unroll
+            for (int pair = 0; pair < S::pairs; pair += 2) {
+                const uint32_t lower = word(pair), upper = word(pair + 1);
+                const uint32_t other = __shfl_xor_sync(tile::full_warp, half == 0 ? upper : lower, 1);
+                if (stored_row(result, pair / 2 % S::fragments) < live_rows_)
+                    *reinterpret_cast<uint2 *>(to(pair, half, lane_ % 4 / 2 * 16)) =
+                        half == 0 ? make_uint2(lower, other) : make_uint2(other, upper);
+            }
+        } else {
+#pragma unroll
+            for (int pair = 0; pair < S::pairs; ++pair) {
+                const uint32_t of_pair = word(pair);
+                if (stored_row(result, pair / 2 % S::fragments) < live_rows_)
+                    *reinterpret_cast<uint32_t *>(to(pair, (result.first_pair + pair) % 2, lane_ % 4 * 8)) = of_pair;
+            }
         }
     }
 

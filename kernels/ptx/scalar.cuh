@@ -75,6 +75,7 @@ __device__ __forceinline__ int thread_index_here() {
 
 /* The value is computed here, not where it is used: there it would be waited for. */
 __device__ __forceinline__ void compute_here(float &value) { asm volatile("" : "+f"(value)); }
+__device__ __forceinline__ void compute_here(uint32_t &value) { asm volatile("" : "+r"(value)); }
 __device__ __forceinline__ void compute_here(int64_t &value) { asm volatile("" : "+l"(value)); }
 
 } // namespace ptx

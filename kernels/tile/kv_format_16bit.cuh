@@ -65,8 +65,15 @@ struct KvFormat16Bit {
                   Rows::first_pair(tile + tokens.offset[fragment], (lane & 7) + ((lane >> 4) & 1) * 8, (lane >> 3) & 1),
                   tokens.line_stride_bytes, first_step)),
               line_stride_bytes(tokens.line_stride_bytes) {}
-        __device__ __forceinline__ void operand(uint32_t (&values)[4], int step, int first = 0) {
-            ptx::ldmatrix_x4_trans(values, Rows::pair(address, line_stride_bytes, first + step));
+        __device__ __forceinline__ void operand(uint32_t (&values)[4], int step, int first = 0) { load(values, first + step); }
+        /* In two, as of formats that are converted. */
+        __device__ __forceinline__ void load(uint32_t (&chunks)[4], int pair) const {
+            ptx::ldmatrix_x4_trans(chunks, Rows::pair(address, line_stride_bytes, pair));
+        }
+        static __device__ __forceinline__ void convert(uint32_t (&values)[4], const uint32_t (&chunks)[4], int) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                values[i] = chunks[i];
         }
     };
 

@@ -242,16 +242,22 @@ __device__ __forceinline__ void pv_part(OutputFragment<steps, row_tile / 8> &out
     }
 }
 
-/* What the tile's new references make of the output so far. */
+/* What the tile's new references make of the output so far; seldom anything. */
 template <int steps, int row_tile, int tile_tokens>
 __device__ __forceinline__ void shrink_output(OutputFragment<steps, row_tile / 8> &output,
                                               const SharedWeights<row_tile, tile_tokens> &weights, int lane) {
+    float2 shrink[row_tile / 8];
+    bool shrinks = false;
 #pragma unroll
     for (int n = 0; n < row_tile / 8; ++n) {
-        const float2 shrink = *reinterpret_cast<const float2 *>(&weights.shrink[row_of(0, n, 0, lane)]);
-        if (__any_sync(full_warp, shrink.x != 1.f || shrink.y != 1.f))
-            output.scale(n, shrink.x, shrink.y);
+        shrink[n] = *reinterpret_cast<const float2 *>(&weights.shrink[row_of(0, n, 0, lane)]);
+        shrinks |= shrink[n].x != 1.f || shrink[n].y != 1.f;
     }
+    if (!__any_sync(full_warp, shrinks))
+        return;
+#pragma unroll
+    for (int n = 0; n < row_tile / 8; ++n)
+        output.scale(n, shrink[n].x, shrink[n].y);
 }
 
 } // namespace tile

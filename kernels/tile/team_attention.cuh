@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -80,8 +81,11 @@ struct RowsSoftmax {
         sum = 0.f;
     }
 
-    /* `scales`: of the rows' products, by which they become base 2. `cap`: a soft cap of natural logits, or 0. */
-    template <int dtype, int row_tile, int tile_tokens, int groups>
+    /*
+     * `scales`: of the rows' products, by which they become base 2. `cap`: a soft cap of natural logits, or 0. `plain`: there is none, and every
+     * row sees all tokens.
+     */
+    template <bool plain, int dtype, int row_tile, int tile_tokens, int groups>
     __device__ __forceinline__ void update(const ScoreParts<row_tile, tile_tokens, groups> &parts, const float *scales, float cap,
                                            const WarpTokens<row_tile, tile_tokens> &tokens, int first_row,
                                            SharedWeights<row_tile, tile_tokens> &weights, int lane) {
@@ -93,13 +97,13 @@ struct RowsSoftmax {
 #pragma unroll
         for (int i = 0; i < count; ++i)
             score[i] *= scale;
-        if (cap > 0.f) {
+        if (!plain && cap > 0.f) {
             const float cap_log2 = cap * log2_e, cap_factor = __fdividef(1.f, cap_log2);
 #pragma unroll
             for (int i = 0; i < count; ++i)
                 score[i] = tanh_of(score[i] * cap_factor) * cap_log2;
         }
-        if (!tokens.all_visible()) {
+        if (!plain && !tokens.all_visible()) {
             const auto seen = tokens.seen_by(its_row) >> first_token;
 #pragma unroll
             for (int i = 0; i < count; ++i)
@@ -136,39 +140,96 @@ struct RowsSoftmax {
     }
 };
 
-/* This warp's steps over the dims of V, as it has columns of the output. `masked` as in attention.cuh. */
-template <bool masked, int warps, class Format, int steps, int row_tile, int tile_tokens>
-__device__ __forceinline__ void pv_in_turns(OutputFragment<steps, row_tile / 8> &output,
-                                            const SharedWeights<row_tile, tile_tokens> &weights, uint32_t v_tile,
-                                            const TokenFragments<Format, tile_tokens, tile_tokens / fragment_tokens> &fragments,
-                                            const WarpTokens<row_tile, tile_tokens> &tokens, int warp, int lane) {
+/*
+ * This warp's steps over the dims of V, as it has columns of the output: those of its team's half first (pipeline::TeamFold). `steps_ahead` of the
+ * tile's first tokens are asked for when the object is made: ahead of the barrier that weights are waited for at.
+ */
+template <class Format, int teams, int warps, int steps, int tile_tokens, int steps_ahead>
+class TeamValues {
+    static constexpr int team_steps = steps / teams;
     using Steps = DimSteps<Format, warps>;
-    const auto seen = masked ? tokens.seen_by_any() : 0;
+    using Reader = typename Format::ValueReader;
+    using Fragments = TokenFragments<Format, tile_tokens, tile_tokens / fragment_tokens>;
+    static_assert(teams <= 2 && team_steps % Format::pair_steps == 0);
+
+  public:
+    __device__ __forceinline__ TeamValues(uint32_t v_tile, const Fragments &fragments, int team, int warp, int lane)
+        : v_tile_(v_tile), fragments_(fragments), team_(team), warp_(warp), lane_(lane) {
+        const Readers readers(*this, 0);
 #pragma unroll
-    for (int fragment = 0; fragment < tile_tokens / fragment_tokens; ++fragment) {
-        typename Format::ValueReader reader(v_tile, fragments, fragment, lane, Steps(warp).first);
+        for (int step = 0; step < steps_ahead; step += Format::pair_steps)
+            readers.of_half[step / team_steps].load(first_[step / Format::pair_steps], pair(step));
+    }
+
+    /* `masked` as in attention.cuh. */
+    template <bool masked, int row_tile>
+    __device__ __forceinline__ void multiply(OutputFragment<steps, row_tile / 8> &output,
+                                             const SharedWeights<row_tile, tile_tokens> &weights,
+                                             const WarpTokens<row_tile, tile_tokens> &tokens) const {
+        const auto seen = masked ? tokens.seen_by_any() : 0;
         uint32_t operand[row_tile / 16][4];
-#pragma unroll
-        for (int n = 0; n < row_tile / 16; ++n)
-            weights.operands(operand[n], fragment, n * 2, lane);
-        VisibleHalves visible;
-        if constexpr (masked)
-            visible = VisibleHalves(static_cast<uint32_t>(seen >> (fragment * fragment_tokens)), lane);
-#pragma unroll
-        for (int step = 0; step < steps; ++step) {
-            uint32_t values[4];
-            reader.operand(values, Steps::further(step));
-            if constexpr (masked) {
-                values[0] &= visible.low;
-                values[1] &= visible.low;
-                values[2] &= visible.high;
-                values[3] &= visible.high;
-            }
+        const auto load_weights = [&](int fragment) {
 #pragma unroll
             for (int n = 0; n < row_tile / 16; ++n)
-                mma_rows<Element<Format::matrix_dtype>>(output.value[step], values, n, operand[n]);
+                weights.operands(operand[n], fragment, n * 2, lane_);
+        };
+        load_weights(0);
+        shrink_output(output, weights, lane_);
+#pragma unroll
+        for (int fragment = 0; fragment < tile_tokens / fragment_tokens; ++fragment) {
+            const Readers readers(*this, fragment);
+            uint32_t chunks[4];
+            if (fragment > 0)
+                load_weights(fragment);
+            VisibleHalves visible;
+            if constexpr (masked)
+                visible = VisibleHalves(static_cast<uint32_t>(seen >> (fragment * fragment_tokens)), lane_);
+#pragma unroll
+            for (int step = 0; step < steps; ++step) {
+                const bool is_ahead = fragment == 0 && step < steps_ahead;
+                if (!is_ahead && step % Format::pair_steps == 0)
+                    readers.of_half[step / team_steps].load(chunks, pair(step));
+                uint32_t values[4];
+                if (is_ahead)
+                    Reader::convert(values, first_[step / Format::pair_steps], step);
+                else
+                    Reader::convert(values, chunks, step);
+                if constexpr (masked) {
+                    values[0] &= visible.low;
+                    values[1] &= visible.low;
+                    values[2] &= visible.high;
+                    values[3] &= visible.high;
+                }
+#pragma unroll
+                for (int n = 0; n < row_tile / 16; ++n)
+                    mma_rows<Element<Format::matrix_dtype>>(output.value[step], values, n, operand[n]);
+            }
         }
     }
-}
+
+  private:
+    /* Of its steps in the team's half, and in the other. */
+    struct Readers {
+        Reader of_half[teams];
+
+        __device__ __forceinline__ Readers(const TeamValues &values, int fragment) requires(teams == 1)
+            : of_half{values.reader(fragment, 0)} {}
+        __device__ __forceinline__ Readers(const TeamValues &values, int fragment) requires(teams == 2)
+            : of_half{values.reader(fragment, values.team_), values.reader(fragment, 1 - values.team_)} {}
+    };
+
+    /* Within a half. */
+    static __device__ __forceinline__ constexpr int pair(int step) {
+        return Steps::further(step % team_steps) / Format::pair_steps;
+    }
+    __device__ __forceinline__ Reader reader(int fragment, int half) const {
+        return Reader(v_tile_, fragments_, fragment, lane_, Steps(warp_).first + Steps::further(team_steps) * half);
+    }
+
+    const uint32_t v_tile_;
+    const Fragments fragments_;
+    const int team_, warp_, lane_;
+    uint32_t first_[std::max(steps_ahead / Format::pair_steps, 1)][4];
+};
 
 } // namespace tile
