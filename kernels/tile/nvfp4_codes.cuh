@@ -29,9 +29,9 @@ class Nvfp4Codes {
         /* Eight times what is rounded, at most eight times the largest, 6. fminf() drops NaN. */
         const float eightfold = fminf(divide(fminf(fabsf(scaled), largest_dividend), eighth_scale_, reciprocal_), 48.f);
         /*
-         * From 1 on a code has one bit of fraction: steps of half of the power of two below, and of 1/2 below 1, as if that were 1. Beside 2^22
-         * of these powers a float has such steps, so an addition rounds. Its last bits are then 0 to 4 steps, of which those that begin at 2^e
-         * come behind 2 e others; its exponent, from bit 23 on, is e + 152, and twice that is 2 e but for a multiple of eight.
+         * From 1 on a code has one bit of fraction: its steps are half of the power of two below; under 1 they are 1/2, as from 1 to 2. A float of
+         * 2^22 of these powers has the same steps, so to add it is to round. The last bits of the sum are then a number of steps, to which a code
+         * adds 2 e for a power of 2^e; its exponent, from bit 23 on, is e + 152, and twice that is 2 e but for a multiple of eight.
          */
         const float power = fmaxf(__uint_as_float(__float_as_uint(eightfold) & 0x7f800000u), 8.f);
         const uint32_t rounded = __float_as_uint(fmaf(power, 0x1p22f, eightfold));
