@@ -183,6 +183,13 @@ struct VisibleHalves {
         low = halves(bits);
         high = halves(bits >> 8);
     }
+    /* What is left of a V operand: the others' values are zeros. */
+    __device__ __forceinline__ void keep_visible(uint32_t (&values)[4]) const {
+        values[0] &= low;
+        values[1] &= low;
+        values[2] &= high;
+        values[3] &= high;
+    }
 
   private:
     static __device__ __forceinline__ uint32_t halves(uint32_t bits) {
@@ -216,12 +223,8 @@ __device__ __forceinline__ void pv(OutputFragment<Format::steps, row_fragments> 
             for (int step = 0; step < Format::steps; ++step) {
                 uint32_t values[4];
                 reader.operand(values, step);
-                if constexpr (masked) {
-                    values[0] &= visible.low;
-                    values[1] &= visible.low;
-                    values[2] &= visible.high;
-                    values[3] &= visible.high;
-                }
+                if constexpr (masked)
+                    visible.keep_visible(values);
 #pragma unroll
                 for (int n = 0; n < row_fragments; ++n)
                     Matrix::mma(output.value[step][n], values, turn_weights.operand[fragment][n]);

@@ -264,13 +264,8 @@ __device__ __forceinline__ void group_latent_pv(OutputFragment<4, group_row_frag
             Format::ValueReader::convert(operand, chunks[step / block_steps], step, scales.pair[step / block_steps]);
         else
             Format::ValueReader::convert(operand, chunks[step / block_steps], step);
-        if constexpr (masked) {
-            const VisibleHalves visible(static_cast<uint32_t>(seen >> (fragment * fragment_tokens)), lane);
-            operand[0] &= visible.low;
-            operand[1] &= visible.low;
-            operand[2] &= visible.high;
-            operand[3] &= visible.high;
-        }
+        if constexpr (masked)
+            VisibleHalves(static_cast<uint32_t>(seen >> (fragment * fragment_tokens)), lane).keep_visible(operand);
         if (const int next = number + 1 - block_steps + steps; next % block_steps == 0 && next < group_token_fragments * steps)
             load(next / steps, next % steps);
         ptx::wgmma_wait_but<1>();

@@ -229,12 +229,8 @@ __device__ __forceinline__ void pv_part(OutputFragment<steps, row_tile / 8> &out
         for (int step = 0; step < steps; ++step) {
             uint32_t values[4];
             reader.operand(values, step, first_step);
-            if constexpr (masked) {
-                values[0] &= visible.low;
-                values[1] &= visible.low;
-                values[2] &= visible.high;
-                values[3] &= visible.high;
-            }
+            if constexpr (masked)
+                visible.keep_visible(values);
 #pragma unroll
             for (int n = 0; n < row_tile / 16; ++n)
                 mma_rows<Element<Format::matrix_dtype>>(output.value[step], values, n, operand[n]);

@@ -161,7 +161,7 @@ class TeamValues {
             readers.of_half[step / team_steps].load(first_[step / Format::pair_steps], pair(step));
     }
 
-    /* `masked` as in attention.cuh. */
+    /* output^T += V^T p^T, what is in `output` shrunk before. `masked` as in attention.cuh. */
     template <bool masked, int row_tile>
     __device__ __forceinline__ void multiply(OutputFragment<steps, row_tile / 8> &output,
                                              const SharedWeights<row_tile, tile_tokens> &weights,
@@ -194,12 +194,8 @@ class TeamValues {
                     Reader::convert(values, first_[step / Format::pair_steps], step);
                 else
                     Reader::convert(values, chunks, step);
-                if constexpr (masked) {
-                    values[0] &= visible.low;
-                    values[1] &= visible.low;
-                    values[2] &= visible.high;
-                    values[3] &= visible.high;
-                }
+                if constexpr (masked)
+                    visible.keep_visible(values);
 #pragma unroll
                 for (int n = 0; n < row_tile / 16; ++n)
                     mma_rows<Element<Format::matrix_dtype>>(output.value[step], values, n, operand[n]);
