@@ -125,9 +125,10 @@ using Query =
 using Softmax = tile::RowsSoftmax<Traits::warp_rows>;
 using Scores = tile::ScoreParts<Traits::row_tile, Traits::tile_tokens, Traits::dim_groups>;
 using Weights = tile::SharedWeights<Traits::row_tile, Traits::tile_tokens>;
+using ValueSteps = tile::DimSteps<Format, Traits::team_warps>;
 template <bool plain>
-using TeamValues = tile::TeamValues<Format, Traits::teams, Traits::team_warps, Traits::warp_steps, Traits::tile_tokens,
-                                    plain ? Traits::steps_ahead : 0>;
+using TeamValues =
+    tile::TeamValues<Format, ValueSteps, Traits::teams, Traits::warp_steps, Traits::tile_tokens, plain ? Traits::steps_ahead : 0>;
 using Output = tile::OutputFragment<Traits::warp_steps, Traits::row_tile / 8>;
 using Schedule = pipeline::SplitSchedule<Traits::cluster_size, true>;
 
@@ -237,8 +238,7 @@ struct OutputSteps {
     int team, warp;
 
     __device__ __forceinline__ int operator()(int i) const {
-        using WarpSteps = tile::DimSteps<Format, Traits::team_warps>;
-        return WarpSteps(warp).first + WarpSteps::further(team * (Traits::warp_steps / Traits::teams) + i);
+        return ValueSteps(warp).first + ValueSteps::further(team * (Traits::warp_steps / Traits::teams) + i);
     }
 };
 
@@ -393,7 +393,8 @@ __device__ __forceinline__ void attend_tile(const mla_decode_params &params, Mem
         weigh(work.scores[place.team]);
     uint32_t value_lane = lane; /* so that no address of V is computed together with those of K, beside the scores */
     ptx::compute_here(value_lane);
-    const TeamValues<plain> values(tile, ValueTokens(0, box_tokens, false, value_lane), place.team, place.warp, value_lane);
+    const TeamValues<plain> values(tile, ValueTokens(0, box_tokens, false, value_lane), place.team, ValueSteps(place.warp).first,
+                                   value_lane);
     meet_team(place.team);
     if (plain || tokens.all_visible())
         values.template multiply<false>(output, weights, tokens);

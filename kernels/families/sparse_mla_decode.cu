@@ -12,7 +12,7 @@
  *     producer warps  each walks split_schedule.cuh and copies its part of the rows of every tile, a bulk copy each
  *                     (token_gather.cuh)
  *     announcer warp  walks the same schedule and hands the pieces to the consumers
- *     consumer warps  eight or sixteen, all at the same tile, as in mla_decode.cu:
+ *     consumer warps  eight or sixteen, all at the same tile, or, as two teams, half of them at every other one (mla_decode.cu):
  *
  *         qk          warp = (some of the tokens, quarter of the dims)   scores, in four parts, to shared memory
  *         ----------  barrier
@@ -41,10 +41,13 @@
 #include "pipeline/fragment_store.cuh"
 #include "pipeline/kv_ring.cuh"
 #include "pipeline/piece_queue.cuh"
+#include "pipeline/tile_walk.cuh"
 #include "pipeline/token_gather.cuh"
+#include "tile/block_scales.cuh"
 #include "tile/gathered_attention.cuh"
 #include "tile/latent_query.cuh"
 #include "tile/row_map.cuh"
+#include "tile/team_attention.cuh"
 #include "variant.cuh"
 
 namespace {
@@ -61,23 +64,33 @@ struct Traits {
     static_assert(row_tile == 16 || row_tile == 32, "row_tile in the .toml: 16 or 32");
 
     static constexpr bool small = variant::target_sm == 120; /* 99 KiB of shared memory, a fifth of the bandwidth */
+    /*
+     * Two take turns at the tiles, as in mla_decode.cu, where rows are FP8: others take longer so. Pieces of larger clusters are a few tiles,
+     * which are over sooner by all warps at once.
+     */
+    static constexpr int teams = dtype == KERNEL_DTYPE_E4M3 && row_tile == 16 && !small && cluster_size <= 2 ? 2 : 1;
     /* Sixteen where their registers have room, and the output of a warp is no less than what its format reads at a time. */
-    static constexpr bool is_wide = !small && row_tile == 16 && v_dim == 512 && dtype != KERNEL_DTYPE_NVFP4;
+    static constexpr bool is_wide = !small && row_tile == 16 && teams == 1 && v_dim == 512 && dtype != KERNEL_DTYPE_NVFP4;
     static constexpr int consumer_warps = is_wide ? 16 : 8, consumer_threads = consumer_warps * 32;
+    static constexpr int team_warps = consumer_warps / teams, team_threads = team_warps * 32;
     /* Registers of all warps are alike: fewer beside sixteen, and beside 32 rows, which take longer to compute than to come. */
-    static constexpr int producer_warps = row_tile == 32 || is_wide ? 2 : 4;
+    static constexpr int producer_warps = row_tile == 32 || is_wide || teams > 1 ? 2 : 4;
     static constexpr int announcer_warp = consumer_warps + producer_warps;
     static constexpr int threads = (announcer_warp + 1) * 32;
 
-    /* Fewer where shared memory is small, and where a cluster exchanges 32 rows. */
-    static constexpr int tile_tokens = small || (row_tile == 32 && cluster_size > 1) ? 32 : 64;
-    static constexpr int dim_groups = 4, token_groups = consumer_warps / dim_groups; /* of the warps of qk */
+    /* Fewer for teams, where shared memory is small, and where a cluster exchanges 32 rows. */
+    static constexpr int tile_tokens = teams > 1 || small || (row_tile == 32 && cluster_size > 1) ? 32 : 64;
+    static constexpr int dim_groups = 4, token_groups = team_warps / dim_groups; /* of the warps of qk */
     static constexpr int token_fragments = tile_tokens / token_groups / tile::fragment_tokens;
-    static constexpr int warp_rows = row_tile / consumer_warps;
-    static constexpr int warp_steps = v_dim / 16 / consumer_warps; /* over the dims of V */
+    static constexpr int warp_rows = row_tile / team_warps;
+    static constexpr int warp_steps = v_dim / 16 / team_warps; /* over the dims of V */
+    /* Of these, of plain tiles of teams, that are asked for ahead of the weights: as many as registers are left for. */
+    static constexpr int steps_ahead = Format::has_block_scales ? 4 : warp_steps - 2;
+    static constexpr int query_rows = row_tile / consumer_warps; /* that a warp loads */
     static constexpr int most_stages = 8;
-    /* Beside the output of 32 rows, and the scores, registers hold no queries; nor beside rows that are converted. */
-    static constexpr bool keeps_query = row_tile == 16 && !Format::converts_query;
+    /* Beside the output of 32 rows, and the scores, registers hold no queries; nor, but for teams, beside rows that are converted. */
+    static constexpr bool keeps_query =
+        teams > 1 ? !(variant::target_sm == 100 && Format::has_block_scales) : row_tile == 16 && !Format::converts_query;
 };
 
 using Format = Traits::Format;
@@ -90,21 +103,24 @@ using SharedQuery = tile::LatentQuery<Format, Traits::row_tile>;
 using SentQuery = tile::SentLatentQuery<SharedQuery, Traits::row_tile>;
 using Query = std::conditional_t<Traits::keeps_query, tile::LatentQueryFragment<Format, Traits::row_tile, Traits::dim_groups>,
                                  tile::LatentQueryReader<Format, Traits::row_tile, Traits::dim_groups>>;
-using Softmax = tile::RowSoftmax<Traits::warp_rows>;
+using Softmax = tile::RowsSoftmax<Traits::warp_rows>;
 using Output = tile::OutputFragment<Traits::warp_steps, Traits::row_tile / 8>;
 using Schedule = pipeline::SparseSchedule<Traits::cluster_size>;
 
-/* Of the weights: a version for each block of V that has scales of its own. */
-constexpr int weight_blocks = Format::has_block_scales ? 4 : 1, block_warps = Traits::consumer_warps / weight_blocks;
-using Weights = tile::BlockWeights<Traits::row_tile, Traits::tile_tokens, weight_blocks>;
-using WeightWriter = tile::BlockWeightWriter<Format, Traits::row_tile, Traits::tile_tokens, weight_blocks>;
+using Scores = tile::ScoreParts<Traits::row_tile, Traits::tile_tokens, Traits::dim_groups>;
+using Weights = tile::SharedWeights<Traits::row_tile, Traits::tile_tokens>;
+template <bool plain>
+using TeamValues = tile::TeamValues<Format, tile::StepsInOrder, Traits::teams, Traits::warp_steps, Traits::tile_tokens,
+                                    plain ? Traits::steps_ahead : 0>;
+using Scales = std::conditional_t<Format::has_block_scales, tile::BlockScales<Format, Traits::tile_tokens>, tile::NoBlockScales>;
 
 constexpr bool has_cluster = Traits::cluster_size > 1;
 /* What a thread has of its CTA's result, and what it has of the columns that its CTA folds and stores. */
-constexpr int pairs = Traits::warp_steps * (Traits::row_tile / 8) * 2, own_pairs = pairs / Traits::cluster_size;
+constexpr int pairs = Traits::warp_steps / Traits::teams * (Traits::row_tile / 8) * 2, own_pairs = pairs / Traits::cluster_size;
 constexpr int vector_width = std::min(own_pairs * 2, 4);
 using Whole = pipeline::FragmentSlice<Format, Traits::row_tile, pairs, Traits::consumer_threads, vector_width>;
 using Own = pipeline::FragmentSlice<Format, Traits::row_tile, own_pairs, Traits::consumer_threads, vector_width, has_cluster>;
+using TeamFold = pipeline::TeamFold<Whole, Traits::teams>;
 using Exchange = pipeline::FragmentExchange<Whole, Own, Traits::cluster_size>;
 
 /* One after the other; of the first unit alone both. */
@@ -119,12 +135,13 @@ template <int stages>
 struct WorkMemory {
     union { /* one after the other */
         std::conditional_t<Traits::keeps_query, QueryMemory, Nothing> passing_query;
-        alignas(16) tile::ScoreParts<Traits::row_tile, Traits::tile_tokens, Traits::dim_groups> scores;
+        alignas(16) Scores scores[Traits::teams];
+        TeamFold team_fold;
     };
     std::conditional_t<Traits::keeps_query, Nothing, QueryMemory> staying_query;
-    Weights weights;
-    float scales[Traits::row_tile];        /* of the rows' products with K */
-    float statistics[Traits::row_tile][2]; /* reference and sum of the rows of a piece */
+    Weights weights[Traits::teams];
+    float scales[Traits::row_tile];                       /* of the rows' products with K */
+    float statistics[Traits::teams][Traits::row_tile][2]; /* reference and sum of the rows of a piece */
     Exchange exchange;
     pipeline::TileBits<stages, Traits::tile_tokens, Traits::producer_warps> bits;
     pipeline::KvRingBarriers<stages, 1> barriers;
@@ -140,10 +157,12 @@ struct WorkMemory {
     static __device__ __forceinline__ QueryMemory &one_of(Nothing &, QueryMemory &query) { return query; }
 };
 
+/* So many for every team: the next tile in a stage is then its own, and no phase of the barriers passes it by. */
 constexpr int stages =
     std::min((variant::max_shared_bytes - static_cast<int>(sizeof(WorkMemory<Traits::most_stages>))) / TileLayout::bytes,
-             Traits::most_stages);
-static_assert(stages >= 2, "shared memory of a CTA");
+             Traits::most_stages) /
+    Traits::teams * Traits::teams;
+static_assert(stages >= 2, "shared memory of a CTA; every stage is one team's");
 
 struct SharedMemory {
     alignas(128) uint8_t tiles[stages][TileLayout::bytes];
@@ -154,12 +173,20 @@ constexpr int shared_bytes = offsetof(SharedMemory, work) + sizeof(WorkMemory<st
 static_assert(shared_bytes <= variant::max_shared_bytes, "shared memory of a CTA");
 
 using Ring = pipeline::KvRing<stages, TileLayout::bytes, false, 1>;
+using Tiles = pipeline::TeamTiles<Traits::tile_tokens, Traits::teams, Ring>;
 using Gather = pipeline::TokenGather<Format, Ring, decltype(WorkMemory<stages>::bits), Traits::tile_tokens,
-                                     Traits::producer_warps, Traits::cluster_size>;
+                                     Traits::producer_warps, Traits::cluster_size, 1, (Traits::teams > 1)>;
 
-constexpr int consumer_barrier = 1; /* named barrier of the consumer warps; 0 is __syncthreads */
+/* Named barriers: of the consumer warps, and from there on of each team; 0 is __syncthreads. */
+constexpr int consumer_barrier = 1, team_barrier = 2;
 
 __device__ __forceinline__ void meet_consumers() { ptx::named_barrier<consumer_barrier, Traits::consumer_threads>(); }
+__device__ __forceinline__ void meet_team(int team) {
+    if constexpr (Traits::teams == 1)
+        meet_consumers();
+    else
+        ptx::named_barrier<Traits::team_threads>(team_barrier + team);
+}
 
 __device__ __forceinline__ int cluster_rank() { return has_cluster ? static_cast<int>(ptx::cluster_rank()) : 0; }
 
@@ -167,20 +194,27 @@ __device__ __forceinline__ int cluster_rank() { return has_cluster ? static_cast
 
 /* What a consumer warp does in each step of a tile. */
 struct Place {
-    int warp, token_group, dim_group;
+    int team, warp; /* of the team */
+    int token_group, dim_group;
 
-    explicit __device__ __forceinline__ Place(int warp)
-        : warp(warp), token_group(warp / Traits::dim_groups), dim_group(warp % Traits::dim_groups) {}
+    explicit __device__ __forceinline__ Place(int consumer)
+        : team(consumer / Traits::team_warps), warp(consumer % Traits::team_warps), token_group(warp / Traits::dim_groups),
+          dim_group(warp % Traits::dim_groups) {}
     __device__ __forceinline__ int first_token() const { return token_group * (Traits::tile_tokens / Traits::token_groups); }
     __device__ __forceinline__ int first_row() const { return warp * Traits::warp_rows; }
+    __device__ __forceinline__ int first_query_row() const { return (team * Traits::team_warps + warp) * Traits::query_rows; }
     __device__ __forceinline__ int first_value_step() const { return warp * Traits::warp_steps; }
+    /* Of V, whose columns have scales of their own. */
+    __device__ __forceinline__ int block() const { return warp * 4 / Traits::team_warps; }
 };
 
-/* Where this warp's columns are. */
+/* Where this warp's columns are: its team's half of the steps. */
 struct OutputSteps {
-    int warp;
+    int team, first_value_step;
 
-    __device__ __forceinline__ int operator()(int i) const { return Place(warp).first_value_step() + i; }
+    __device__ __forceinline__ int operator()(int i) const {
+        return first_value_step + team * (Traits::warp_steps / Traits::teams) + i;
+    }
 };
 
 template <class Result, bool ahead>
@@ -191,6 +225,7 @@ struct ConsumerState {
     Query query;
     Softmax softmax;
     Output output;
+    Scales scales; /* of V */
 };
 
 __device__ __forceinline__ tile::RowMap map_rows(const sparse_mla_decode_params &params,
@@ -212,14 +247,14 @@ __device__ __forceinline__ void load_query(const sparse_mla_decode_params &param
                                            int lane) {
     const tile::RowMap rows = map_rows(params, unit, piece);
     const float scale = tile::scale_log2(params.query) * Format::k_scale;
-    SharedQuery::Vectors vectors[Traits::warp_rows];
+    SharedQuery::Vectors vectors[Traits::query_rows];
     if (was_sent) {
         while (!ptx::mbarrier_try_wait(ptx::shared_address(&work.query_sent), 0)) {
         }
     }
 #pragma unroll
-    for (int r = 0; r < Traits::warp_rows; ++r) {
-        const int row = place.first_row() + r;
+    for (int r = 0; r < Traits::query_rows; ++r) {
+        const int row = place.first_query_row() + r;
         if (was_sent)
             work.query().sent.fetch(params, row, row < unit.live_rows, lane, vectors[r]);
         else
@@ -228,8 +263,8 @@ __device__ __forceinline__ void load_query(const sparse_mla_decode_params &param
     if (was_sent)
         meet_consumers(); /* all have been fetched that lie in the place of these */
 #pragma unroll
-    for (int r = 0; r < Traits::warp_rows; ++r) {
-        const int row = place.first_row() + r;
+    for (int r = 0; r < Traits::query_rows; ++r) {
+        const int row = place.first_query_row() + r;
         const float factor = work.query().rows.put(params.query, row, vectors[r], lane);
         if (lane == 0)
             work.scales[row] = scale * factor;
@@ -239,39 +274,61 @@ __device__ __forceinline__ void load_query(const sparse_mla_decode_params &param
     meet_consumers();
 }
 
-/* Attention of all rows over the piece's tiles. */
+/* Attention of all rows over a tile; `plain`, as in mla_decode.cu: every token is there, and there is no soft cap. */
+template <bool plain>
+__device__ __forceinline__ void attend_tile(const sparse_mla_decode_params &params, WorkMemory<stages> &work, uint32_t tile,
+                                            const Tokens &tokens, const Place &place, const Steps &steps, ConsumerState &state,
+                                            int lane) {
+    Scores &parts = work.scores[place.team];
+    Weights &weights = work.weights[place.team];
+    const float shrink = state.scales.load(tile, place.block(), tokens.seen, lane);
+    if (shrink != 1.f) /* seldom */
+        state.output.scale(shrink);
+    {
+        const KeyTokens keys(place.first_token(), Traits::tile_tokens, false, lane);
+        tile::ScoreFragment<Traits::token_fragments, Traits::row_tile / 8> scores;
+        tile::qk_part<Format>(scores, state.query, tile, keys, steps, lane);
+        parts.store(scores, place.dim_group, place.first_token(), lane);
+    }
+    meet_team(place.team);
+    state.softmax.update<plain, Format::matrix_dtype>(parts, work.scales, params.query.soft_cap, tokens, place.first_row(),
+                                                      weights, lane);
+    uint32_t value_lane = lane; /* so that no address of V is computed together with those of K, beside the scores */
+    ptx::compute_here(value_lane);
+    const ValueTokens fragments(0, Traits::tile_tokens, false, value_lane);
+    if constexpr (Traits::teams > 1) {
+        const TeamValues<plain> values(tile, fragments, place.team, place.first_value_step(), value_lane);
+        meet_team(place.team);
+        if (plain || tokens.all_visible())
+            values.template multiply<false>(state.output, weights, tokens, state.scales);
+        else
+            values.template multiply<true>(state.output, weights, tokens, state.scales);
+    } else {
+        meet_consumers();
+        tile::shrink_output(state.output, weights, lane);
+        if (tokens.all_visible())
+            tile::pv_part<false>(state.output, weights, tile, fragments, tokens, state.scales, place.first_value_step(),
+                                 value_lane);
+        else
+            tile::pv_part<true>(state.output, weights, tile, fragments, tokens, state.scales, place.first_value_step(),
+                                value_lane);
+    }
+}
+
+/* The same of the tiles of the piece that are this team's. */
 __device__ __forceinline__ void attend(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
                                        const tile::UnitRows<tile::rows_alike> &unit, Ring &ring, const Place &place,
                                        const Steps &steps, ConsumerState &state, int lane) {
-    const KeyTokens keys(place.first_token(), Traits::tile_tokens, false, lane);
-    const ValueTokens values(0, Traits::tile_tokens, false, lane);
-    const auto &weights = work.weights.of_block[place.warp / block_warps];
-    for (int token = unit.first_token; token < unit.end_token; token += Traits::tile_tokens) {
+    const int end = unit.end_token, first_team = static_cast<int>(ring.stage()) % Traits::teams;
+    for (Tiles tiles(unit.first_token, end, first_team, place.team, ring); tiles.token() < end; tiles.next(end)) {
         ring.wait_full(pipeline::tensor_k);
         const Tokens tokens{work.bits.of(ring.stage())};
-        if (tokens.any_visible()) { /* alike for all warps */
-            const uint32_t tile = ring.tile(pipeline::tensor_k);
-            tile::ScoreFragment<Traits::token_fragments, Traits::row_tile / 8> scores;
-            tile::qk_part<Format>(scores, state.query, tile, keys, steps, lane);
-            work.scores.store(scores, place.dim_group, place.first_token(), lane);
-            meet_consumers();
-            if constexpr (Format::has_block_scales) {
-                WeightWriter writer(work.weights, tile);
-                state.softmax.update<Format::matrix_dtype>(work.scores, work.scales, params.query.soft_cap, tokens,
-                                                           place.first_row(), writer, lane);
-            } else {
-                state.softmax.update<Format::matrix_dtype>(work.scores, work.scales, params.query.soft_cap, tokens,
-                                                           place.first_row(), work.weights.of_block[0], lane);
-            }
-            meet_consumers();
-            tile::shrink_output(state.output, work.weights.of_block[0], lane);
-            if (tokens.all_visible())
-                tile::pv_part<false>(state.output, weights, tile, values, tokens, place.first_value_step(), lane);
-            else
-                tile::pv_part<true>(state.output, weights, tile, values, tokens, place.first_value_step(), lane);
-        }
+        const uint32_t tile = ring.tile(pipeline::tensor_k);
+        if (Traits::teams > 1 && tokens.all_visible() && params.query.soft_cap <= 0.f)
+            attend_tile<true>(params, work, tile, tokens, place, steps, state, lane);
+        else if (tokens.any_visible()) /* alike for all warps */
+            attend_tile<false>(params, work, tile, tokens, place, steps, state, lane);
         ring.release(pipeline::tensor_k, lane);
-        ring.advance();
     }
 }
 
@@ -281,27 +338,27 @@ struct Ending
     static __device__ __forceinline__ Store<Result, ahead>
     prepare_store(const sparse_mla_decode_params &params, const pipeline::AnnouncedPiece<tile::rows_alike> &announced,
                   const Result &result, const Place &place, bool has_first_rows) {
-        return {params.output,     map_rows(params, announced.rows, announced.piece),        result,
-                params.v_head_dim, has_first_rows && cluster_rank() == 0 && place.warp == 0, OutputSteps{place.warp}};
+        const bool stores_lse = has_first_rows && cluster_rank() == 0 && place.team == 0 && place.warp == 0;
+        return {params.output, map_rows(params, announced.rows, announced.piece), result, params.v_head_dim,
+                stores_lse,    OutputSteps{place.team, place.first_value_step()}};
     }
 };
 
 /* The sums of all warps, folded. */
 __device__ __forceinline__ void finish(const sparse_mla_decode_params &params, WorkMemory<stages> &work,
-                                       const pipeline::AnnouncedPiece<tile::rows_alike> &announced, const ConsumerState &state) {
+                                       const pipeline::AnnouncedPiece<tile::rows_alike> &announced, ConsumerState &state) {
     const int lane = ptx::thread_index_here() % 32;
     const Place place(ptx::thread_index_here() / 32);
-#pragma unroll
-    for (int r = 0; r < Traits::warp_rows; ++r) {
-        const float sum = state.softmax.row_sum(r);
-        if (lane == 0) {
-            work.statistics[place.first_row() + r][0] = state.softmax.reference[r];
-            work.statistics[place.first_row() + r][1] = sum;
-        }
+    state.output.scale(state.scales.unit());
+    const float sum = state.softmax.row_sum();
+    if (lane % Softmax::row_lanes == 0) {
+        float(&statistics)[2] = work.statistics[place.team][place.first_row() + Softmax::row(lane)];
+        statistics[0] = state.softmax.reference;
+        statistics[1] = sum;
     }
-    meet_consumers(); /* and the scores are done with */
+    meet_consumers(); /* and the scores of all teams are done with */
     Whole whole(announced.rows.live_rows);
-    whole.take(state.output, work.statistics);
+    work.team_fold.template run<consumer_barrier>(state.output, work.statistics, place.team, whole);
     if constexpr (has_cluster)
         pipeline::hand_over_fragments<Ending, consumer_barrier>(params, work, announced, whole, place, cluster_rank());
     else
@@ -315,6 +372,8 @@ __device__ __forceinline__ void consume(const sparse_mla_decode_params &params, 
         const auto &announced = work.pieces.wait_named(number);
         if (announced.piece.end_of_work)
             break;
+        if (Traits::teams > 1 && number > 0)
+            meet_consumers(); /* what teams passed of the piece before has been taken */
         /* Anew for every piece: kept from piece to piece they would take registers from its end. */
         const int lane = ptx::thread_index_here() % 32;
         const Place place(ptx::thread_index_here() / 32);
@@ -323,6 +382,7 @@ __device__ __forceinline__ void consume(const sparse_mla_decode_params &params, 
         load_query(params, work, announced.rows, announced.piece, number == 0, place, steps, state, lane);
         state.softmax.clear();
         state.output.clear();
+        state.scales.begin();
         attend(params, work, announced.rows, ring, place, steps, state, lane);
         work.pieces.wait_described(announced.number);
         finish(params, work, announced, state);
@@ -346,7 +406,7 @@ extern "C" __global__ void __launch_bounds__(Traits::threads, 1)
         schedule.issue_length_loads();
     } else if (threadIdx.x == 0) { /* while the lengths are on their way */
         work.sequences = pipeline::Sequences(params.schedule);
-        Ring::initialise(work.barriers, Traits::producer_warps, Traits::consumer_warps);
+        Ring::initialise(work.barriers, Traits::producer_warps, Traits::team_warps);
         ptx::mbarrier_init(ptx::shared_address(&work.query_sent), 1);
         work.pieces.initialise(Traits::consumer_threads);
         work.exchange.initialise();

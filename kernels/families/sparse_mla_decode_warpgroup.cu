@@ -57,7 +57,7 @@ struct Traits {
     static constexpr int dtype = VARIANT_KV_DTYPE;
     static constexpr int head_dim = VARIANT_HEAD_DIM, v_dim = head_dim - 64;
     static constexpr int row_tile = VARIANT_ROW_TILE;
-    using Format = tile::ScaledRows<tile::LatentRows<VARIANT_KV_ROW_FORMAT, dtype, head_dim>>;
+    using Format = tile::LatentRows<VARIANT_KV_ROW_FORMAT, dtype, head_dim>;
     static_assert(variant::target_sm == 90, "targets in the .toml: sm90 has wgmma");
     static_assert(head_dim == 576 && row_tile == tile::group_rows && VARIANT_CLUSTER_SIZE == 1, "the .toml: d576, r64, c1");
 

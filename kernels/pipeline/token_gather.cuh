@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * token_gather.cuh: the pieces of sparse attention, whose units are query tokens: which one a piece is of, and some warps that fill the
- * ring with the rows that its ids name, a bulk copy for each. A copy takes a warp some 54 clocks, whatever its size, hence several
- * warps, each with a part of a tile, or whole tiles in turns. An id that names no row is not copied: of each tile the consumers are told
- * which rows there are, and whatever lies in place of the others is masked.
+ * ring with the rows that its ids name, a bulk copy for each, by two warps or more, each with a part of a tile, or whole tiles in turns. An
+ * id that names no row is not copied: of each tile the consumers are told which rows there are, and whatever lies in place of the others is
+ * masked.
  */
 #pragma once
 
@@ -16,6 +16,7 @@
 #include "pipeline/split_schedule.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
 #include "tile/constants.cuh"
 
 namespace pipeline {
@@ -92,10 +93,14 @@ struct TileBits {
     __device__ __forceinline__ Whole of(uint32_t stage) const { return *reinterpret_cast<const Whole *>(part[stage]); }
 };
 
-/* `warps` share a tile; `turns` of those take tiles in turns. */
-template <class Format, class Ring, class Bits, int tile_tokens, int warps, int cluster_size, int turns = 1>
+/*
+ * `warps` share a tile; `turns` of those take tiles in turns. `hurries`: rows are what consumers wait for. Copies take less of a warp's time
+ * then, without a jump between them, and ids are there when they are asked for; elsewhere that has cost more than it wins.
+ */
+template <class Format, class Ring, class Bits, int tile_tokens, int warps, int cluster_size, int turns = 1, bool hurries = false>
 class TokenGather {
     static constexpr int warp_tokens = tile_tokens / warps;
+    static constexpr uint32_t all_rows = ~0u >> (32 - warp_tokens);
     static_assert(warp_tokens <= 32, "a lane for each");
 
   public:
@@ -148,8 +153,12 @@ class TokenGather {
             const PieceQuery query(schedule_params_, schedule.sequences(), piece);
             ids_ = params_.token_ids + query.token * params_.token_ids_stride;
         }
+        /* What memory answers comes behind all copies that were asked for before: ids of as many tiles ahead, so that none waits for that. */
+        constexpr int ahead = Ring::num_stages * tile_tokens;
         const int own = column_ + warp_ * warp_tokens + lane;
         const int id = lane < warp_tokens && own < end_column_ ? ids_[own] : -1;
+        if (hurries && lane < warp_tokens && own + ahead < end_column_)
+            ptx::prefetch_to_sm(ids_ + own + ahead);
         column_ += tile_tokens;
         tiles_before_ = turns - 1;
         return {false, id};
@@ -160,11 +169,19 @@ class TokenGather {
         const uint32_t existing = __ballot_sync(tile::full_warp, exists), barrier = ring_.full_barrier(tensor_k);
         const uint32_t page = tile::quotient(exists ? static_cast<uint32_t>(id) : 0u, params_.page_size);
         const uint32_t in_page = id - page * params_.page_size.value;
+        const uint8_t *const from = params_.rows.rows + page * params_.rows.page_stride + in_page * params_.rows.token_stride;
+        const uint32_t to = ring_.tile(tensor_k) + warp_ * warp_tokens * Format::row_bytes;
         ring_.wait_empty(tensor_k);
-        if (exists)
-            ptx::copy_bulk(ring_.tile(tensor_k) + (warp_ * warp_tokens + lane) * Format::row_bytes,
-                           params_.rows.rows + page * params_.rows.page_stride + in_page * params_.rows.token_stride,
-                           Format::copied_bytes, barrier);
+        if (hurries && existing == all_rows) {
+#pragma unroll
+            for (int row = 0; row < warp_tokens; ++row) {
+                const uint64_t its = __shfl_sync(tile::full_warp, reinterpret_cast<uint64_t>(from), row);
+                ptx::copy_bulk_of_warp(to + row * Format::row_bytes, reinterpret_cast<const void *>(its), Format::copied_bytes,
+                                       barrier);
+            }
+        } else if (exists) { /* some 54 clocks each */
+            ptx::copy_bulk(to + lane * Format::row_bytes, from, Format::copied_bytes, barrier);
+        }
         /* After the copies, as in producer.cuh. */
         if (lane == 0) {
             bits_.part[ring_.stage()][warp_] = static_cast<typename Bits::Part>(existing);

@@ -40,6 +40,17 @@ __device__ __forceinline__ void copy_bulk(uint32_t destination, const void *sour
                  : "memory");
 }
 
+/* The same, once, by a warp whose lanes are all here and all say the same: the compiler then need not go from lane to lane. */
+__device__ __forceinline__ void copy_bulk_of_warp(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier) {
+    asm volatile("{\n"
+                 ".reg .pred elected;\n"
+                 "elect.sync _|elected, 0xffffffff;\n"
+                 "@elected cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n"
+                 "}" ::"r"(destination),
+                 "l"(source), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
 __device__ __forceinline__ void prefetch_tensor_map(const void *tensor_map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(tensor_map) : "memory");
 }

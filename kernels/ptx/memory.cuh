@@ -69,6 +69,10 @@ __device__ __forceinline__ void store_relaxed(float *address, const float (&valu
 __device__ __forceinline__ void prefetch(const void *address) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory");
 }
+/* Likewise in the SM's own. */
+__device__ __forceinline__ void prefetch_to_sm(const void *address) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(address) : "memory");
+}
 
 /*
  * 1, 2 or 4 bytes of global memory, aligned to as many, the others zero: where the address came from another lane, so that the compiler

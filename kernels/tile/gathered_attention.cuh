@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gathered_attention.cuh: what latent_attention.cuh has not, for tiles of gathered rows: tokens of which some are missing, scores of
- * mixed rows, and weights of which V has several versions.
+ * gathered_attention.cuh: what latent_attention.cuh has not, for tiles of gathered rows: tokens of which some are missing, and scores of
+ * mixed rows.
  */
 #pragma once
 
@@ -66,36 +66,5 @@ __device__ __forceinline__ void qk_part(ScoreFragment<token_fragments, row_fragm
         }
     }
 }
-
-/* The weights times the scales of V's blocks, a version for each. Lies in shared memory. */
-template <int row_tile, int tile_tokens, int blocks>
-struct BlockWeights {
-    SharedWeights<row_tile, tile_tokens> of_block[blocks];
-};
-
-/* Reads the scales of a tile, whose weights it takes as SharedWeights do. */
-template <class Format, int row_tile, int tile_tokens, int blocks>
-struct BlockWeightWriter {
-    SharedWeights<row_tile, tile_tokens> (&of_block)[blocks];
-    float (&shrink)[row_tile];
-    const uint32_t tile;
-
-    __device__ __forceinline__ BlockWeightWriter(BlockWeights<row_tile, tile_tokens, blocks> &weights, uint32_t tile)
-        : of_block(weights.of_block), shrink(weights.of_block[0].shrink), tile(tile) {}
-
-    template <int dtype, int count>
-    __device__ __forceinline__ void store(int row, int first_token, const float (&weights)[count]) {
-#pragma unroll
-        for (int block = 0; block < blocks; ++block) {
-            float scaled[count];
-#pragma unroll
-            for (int i = 0; i < count; ++i) { /* what lies in place of a token that is not there is no scale */
-                const float scale = Format::block_scale(tile + (first_token + i) * Format::row_bytes, block);
-                scaled[i] = weights[i] == 0.f ? 0.f : weights[i] * scale;
-            }
-            of_block[block].template store<dtype>(row, first_token, scaled);
-        }
-    }
-};
 
 } // namespace tile

@@ -26,25 +26,6 @@ struct UnscaledValues {
     __device__ __forceinline__ void load(int, int, int) {}
 };
 
-/* Rows whose V becomes fp16 as that of plain e4m3 does, and is multiplied by scales there. */
-template <class Format>
-struct ScaledRows : Format {
-    static_assert(Format::has_block_scales && Format::v_scale == 1.f, "a format whose blocks have scales");
-    static constexpr int matrix_dtype = KERNEL_DTYPE_FP16;
-
-    struct ValueReader : Format::Latent::ValueReader {
-        using Format::Latent::ValueReader::ValueReader;
-        /* `scales`: of the tokens of each half. */
-        static __device__ __forceinline__ void convert(uint32_t (&values)[4], const uint32_t (&chunks)[4], int step,
-                                                       const uint32_t (&scales)[2]) {
-            Format::Latent::ValueReader::convert(values, chunks, step);
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                values[i] = ptx::multiply_fp16x2(values[i], scales[i / 2]);
-        }
-    };
-};
-
 /* Those of a fragment's tokens, of a warpgroup's two blocks: a lane's tokens 2 (l%4) and the next, and 8 further. */
 struct ScaledValues {
     const uint32_t scales;

@@ -59,7 +59,7 @@ struct Fp8Format {
         using Reader::Reader;
         __device__ __forceinline__ void operand(uint32_t (&keys)[4], int step, int first = 0) {
             if (step % 2 == 0)
-                load(this->chunks, (first + step) / 2);
+                load(this->chunks, first / 2 + step / 2);
             convert(keys, this->chunks, step);
         }
         /* In two: the chunks of a pair of steps, and one of them. */
@@ -114,7 +114,7 @@ struct Fp8Format {
         using Reader::Reader;
         __device__ __forceinline__ void operand(uint32_t (&values)[4], int step, int first = 0) {
             if (step % 2 == 0)
-                load(this->chunks, (first + step) / 2);
+                load(this->chunks, first / 2 + step / 2);
             convert(values, this->chunks, step);
         }
         /* In two, as K. */

@@ -134,90 +134,96 @@ __device__ __forceinline__ void qk_part(ScoreFragment<token_fragments, row_fragm
 }
 
 /*
- * The running softmax of the rows of one warp, as OnlineSoftmax has it: a lane for some tokens of the tile, all lanes for a row.
- * `Tokens` say who sees which, as WarpTokens do; `Weights` take them, as SharedWeights do.
+ * The running softmax of the rows of one warp, as OnlineSoftmax has it, all rows at once: some lanes for a row, some neighbouring tokens
+ * of the tile for a lane. `Tokens` say who sees which, as WarpTokens do.
  */
 template <int rows>
-struct RowSoftmax {
-    float reference[rows]; /* alike for all lanes */
-    float sum[rows];       /* of this lane's tokens only */
+struct RowsSoftmax {
+    static constexpr int row_lanes = 32 / rows;
+    float reference; /* of this lane's row; alike for all lanes of a row */
+    float sum;       /* of this lane's tokens only */
+
+    static __device__ __forceinline__ int row(int lane) { return lane / row_lanes; } /* of the warp's */
 
     __device__ __forceinline__ void clear() {
-#pragma unroll
-        for (int r = 0; r < rows; ++r) {
-            reference[r] = -INFINITY;
-            sum[r] = 0.f;
-        }
+        reference = -INFINITY;
+        sum = 0.f;
     }
 
-    /* `scales`: of the rows' products, by which they become base 2. `cap`: a soft cap of natural logits, or 0. */
-    template <int dtype, int row_tile, int tile_tokens, int groups, class Tokens, class Weights>
+    /*
+     * `scales`: of the rows' products, by which they become base 2. `cap`: a soft cap of natural logits, or 0. `plain`: there is none, and every
+     * row sees all tokens.
+     */
+    template <bool plain, int dtype, int row_tile, int tile_tokens, int groups, class Tokens>
     __device__ __forceinline__ void update(const ScoreParts<row_tile, tile_tokens, groups> &parts, const float *scales, float cap,
-                                           const Tokens &tokens, int first_row, Weights &weights, int lane) {
-        constexpr int count = tile_tokens / 32;
-        const int first_token = lane * count;
-        const bool all_visible = tokens.all_visible();
-        const float cap_log2 = cap * log2_e, cap_factor = cap > 0.f ? __fdividef(1.f, cap_log2) : 0.f;
+                                           const Tokens &tokens, int first_row, SharedWeights<row_tile, tile_tokens> &weights,
+                                           int lane) {
+        constexpr int count = tile_tokens / row_lanes;
+        const int its_row = first_row + row(lane), first_token = lane % row_lanes * count;
+        float score[count], largest = -INFINITY;
+        parts.sum(its_row, first_token, score);
+        const float scale = scales[its_row];
 #pragma unroll
-        for (int r = 0; r < rows; ++r) {
-            float score[count], largest = -INFINITY;
-            parts.sum(first_row + r, first_token, score);
-#pragma unroll
-            for (int i = 0; i < count; ++i)
-                score[i] *= scales[first_row + r];
-            if (cap > 0.f) {
-#pragma unroll
-                for (int i = 0; i < count; ++i)
-                    score[i] = tanh_of(score[i] * cap_factor) * cap_log2;
-            }
-            if (!all_visible) {
-                const auto seen = tokens.seen_by(first_row + r) >> first_token;
-#pragma unroll
-                for (int i = 0; i < count; ++i)
-                    score[i] = (seen >> i & 1) != 0 ? score[i] : -INFINITY;
-            }
+        for (int i = 0; i < count; ++i)
+            score[i] *= scale;
+        if (!plain && cap > 0.f) {
+            const float cap_log2 = cap * log2_e, cap_factor = __fdividef(1.f, cap_log2);
 #pragma unroll
             for (int i = 0; i < count; ++i)
-                largest = fmaxf(largest, score[i]);
-            float shrink = 1.f;
-            if (__any_sync(full_warp, largest - reference[r] > OnlineSoftmax<1>::rescale_threshold))
-                shrink = raise(r, largest);
-            const float common = finite_reference(reference[r]);
-#pragma unroll
-            for (int i = 0; i < count; ++i) {
-                score[i] = ptx::exp2_approx(score[i] - common);
-                sum[r] += score[i];
-            }
-            weights.template store<dtype>(first_row + r, first_token, score);
-            if (lane == 0)
-                weights.shrink[first_row + r] = shrink;
+                score[i] = tanh_of(score[i] * cap_factor) * cap_log2;
         }
+        if (!plain && !tokens.all_visible()) {
+            const auto seen = tokens.seen_by(its_row) >> first_token;
+#pragma unroll
+            for (int i = 0; i < count; ++i)
+                score[i] = (seen >> i & 1) != 0 ? score[i] : -INFINITY;
+        }
+#pragma unroll
+        for (int i = 0; i < count; ++i)
+            largest = fmaxf(largest, score[i]);
+        float shrink = 1.f;
+        if (__any_sync(full_warp, largest - reference > OnlineSoftmax<1>::rescale_threshold))
+            shrink = raise(largest);
+        const float common = finite_reference(reference);
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            score[i] = ptx::exp2_approx(score[i] - common);
+            sum += score[i];
+        }
+        weights.template store<dtype>(its_row, first_token, score);
+        if (lane % row_lanes == 0)
+            weights.shrink[its_row] = shrink;
     }
 
-    /* In every lane. */
-    __device__ __forceinline__ float row_sum(int r) const { return sum_of_lanes<1, 32>(sum[r]); }
+    /* Of the lane's row, in every lane. */
+    __device__ __forceinline__ float row_sum() const { return sum_of_lanes<1, row_lanes>(sum); }
 
   private:
-    /* Returns what the sums so far shrink by. */
-    __device__ __forceinline__ float raise(int r, float largest) {
-        const float raised = fmaxf(reference[r], largest_of_lanes<1, 32>(largest));
-        const float shrink = ptx::exp2_approx(reference[r] - finite_reference(raised));
-        reference[r] = raised;
-        sum[r] *= shrink;
+    /* Of all rows of the warp, where one exceeds. Returns what the sums so far shrink by. */
+    __device__ __forceinline__ float raise(float largest) {
+        const float raised = fmaxf(reference, largest_of_lanes<1, row_lanes>(largest));
+        const float shrink = ptx::exp2_approx(reference - finite_reference(raised));
+        reference = raised;
+        sum *= shrink;
         return shrink;
     }
 };
 
-/* This warp's steps over the dims of V, from `first_step` on. `masked` as in attention.cuh. */
-template <bool masked, class Format, int steps, int row_tile, int tile_tokens, class Tokens>
+/*
+ * This warp's steps over the dims of V, from `first_step` on. `scales`: BlockScales, of formats that have them. `masked` as in
+ * attention.cuh.
+ */
+template <bool masked, class Format, int steps, int row_tile, int tile_tokens, class Tokens, class Scales>
 __device__ __forceinline__ void pv_part(OutputFragment<steps, row_tile / 8> &output,
                                         const SharedWeights<row_tile, tile_tokens> &weights, uint32_t v_tile,
                                         const TokenFragments<Format, tile_tokens, tile_tokens / fragment_tokens> &fragments,
-                                        const Tokens &tokens, int first_step, int lane) {
+                                        const Tokens &tokens, const Scales &scales, int first_step, int lane) {
     const auto seen = masked ? tokens.seen_by_any() : 0;
 #pragma unroll
     for (int fragment = 0; fragment < tile_tokens / fragment_tokens; ++fragment) {
         typename Format::ValueReader reader(v_tile, fragments, fragment, lane);
+        if constexpr (Scales::exist)
+            scales.of_fragment(reader.scales, fragment, lane);
         uint32_t operand[row_tile / 16][4];
 #pragma unroll
         for (int n = 0; n < row_tile / 16; ++n)

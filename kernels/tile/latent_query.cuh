@@ -62,6 +62,11 @@ struct DimSteps {
     static __device__ __forceinline__ int number(int first, int i) { return first + further(i); }
 };
 
+/* One step behind the other. */
+struct StepsInOrder {
+    static __device__ __forceinline__ constexpr int further(int i) { return i; }
+};
+
 /* Rows of two kinds of elements: those of V, Format::Latent, and behind them those that carry the position, Format::Rope. */
 template <class Format>
 concept Mixed = requires {

@@ -11,7 +11,7 @@
  *     LatentKeyReader         a group's steps of the first part
  *     scale_latent            what they add up to, times what the operands leave out
  *     rope_byte, rope_step_bytes   where the second part lies in a row
- *     has_block_scales        scales of V are multiplied with the weights, for each 128 dims: block_scale
+ *     has_block_scales        V has a scale for each 128 dims, of any size: block_scale
  *     matrix_dtype            of V and the weights
  */
 #pragma once
@@ -44,9 +44,8 @@ struct LatentRows<KERNEL_KV_ROW_PLAIN, KERNEL_DTYPE_E4M3, head_dim> : Fp8Format<
 };
 
 /*
- * Bytes 0 to 511: e4m3; 512 to 527: four float32 scales, of 128 elements each; 528 to 655: bf16. Any float may be a scale, so it is
- * multiplied in f32: with the sum of a group's products, which are of one block, and with the weights, anew for each block of V. These
- * then need the range of bf16, which holds every e4m3 exactly, too.
+ * Bytes 0 to 511: e4m3; 512 to 527: four float32 scales, of 128 elements each; 528 to 655: bf16. Any float may be a scale: K's is
+ * multiplied in f32, with the sum of a group's products, which are of one block, and V's in units of its block (block_scales.cuh).
  */
 template <>
 struct LatentRows<KERNEL_KV_ROW_SCALED656, KERNEL_DTYPE_E4M3, 576> {
@@ -55,8 +54,8 @@ struct LatentRows<KERNEL_KV_ROW_SCALED656, KERNEL_DTYPE_E4M3, 576> {
     using Latent = Fp8Format<E4m3Pairs, 512, Rows>;
     using Rope = KvFormat16Bit<KERNEL_DTYPE_BF16, 64, Rows>;
     using Scales = NoScales;
-    static constexpr int matrix_dtype = KERNEL_DTYPE_BF16, row_bytes = Rows::row_bytes;
-    static constexpr int latent_steps = 32, steps = 36;
+    static constexpr int matrix_dtype = KERNEL_DTYPE_FP16, row_bytes = Rows::row_bytes;
+    static constexpr int latent_steps = 32, steps = 36, pair_steps = Latent::pair_steps;
     static constexpr int rope_byte = 528, rope_step_bytes = 32, scales_byte = 512, block_dims = 128;
     static constexpr float k_scale = 1.f, v_scale = 1.f;
     static constexpr int largest_value = 0;
@@ -87,34 +86,25 @@ struct LatentRows<KERNEL_KV_ROW_SCALED656, KERNEL_DTYPE_E4M3, 576> {
         }
     }
 
-    /*
-     * The seven bits below the sign, moved to the lower end of bf16's exponent, are 2^-120 of the value. NaN becomes 480, which its
-     * row, of the same bytes, has made NaN in the weights already.
-     */
-    struct ValueReader : Latent::Reader {
-        using Latent::Reader::Reader;
+    /* V as that of plain e4m3, times the scales of its tokens (block_scales.cuh): of each half. */
+    struct ValueReader : Latent::ValueReader {
+        using Latent::ValueReader::ValueReader;
+        uint32_t scales[2];
         __device__ __forceinline__ void operand(uint32_t (&values)[4], int step, int first = 0) {
-            if (step % 2 == 0)
-                load(this->chunks, (first + step) / 2);
-            convert(values, this->chunks, step);
+            Latent::ValueReader::operand(values, step, first);
+            multiply(values, scales);
         }
-        /* In two, as K. */
-        __device__ __forceinline__ void load(uint32_t (&chunks)[4], int pair) const {
-            ptx::ldmatrix_x4_trans(chunks, Rows::pair(this->address, this->line_stride_bytes, pair));
-        }
-        static __device__ __forceinline__ void convert(uint32_t (&values)[4], const uint32_t (&chunks)[4], int step) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const uint32_t bytes = chunks[step % 2 * 2 + half];
-                values[half * 2] = widen(bytes << 8, bytes << 4);
-                values[half * 2 + 1] = widen(bytes, bytes >> 4);
-            }
+        static __device__ __forceinline__ void convert(uint32_t (&values)[4], const uint32_t (&chunks)[4], int step,
+                                                       const uint32_t (&scales)[2]) {
+            Latent::ValueReader::convert(values, chunks, step);
+            multiply(values, scales);
         }
 
       private:
-        static constexpr uint32_t two_to_120 = 0x7b807b80u;
-        static __device__ __forceinline__ uint32_t widen(uint32_t signs, uint32_t others) {
-            return ptx::multiply_bf16x2((signs & 0x80008000u) | (others & 0x07f007f0u), two_to_120);
+        static __device__ __forceinline__ void multiply(uint32_t (&values)[4], const uint32_t (&scales)[2]) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                values[i] = ptx::multiply_fp16x2(values[i], scales[i / 2]);
         }
     };
 

@@ -4,11 +4,7 @@
  * so that those who multiply K and V need not, each for itself:
  *
  *     K   the factors by which the sums of the blocks' products become one sum (group_latent_qk)
- *     V   fp16 of a token's scale over the unit of its block, which V's elements, exact in fp16, are multiplied by
- *
- * The unit of a block is a power of two, the same for all tokens of a piece so far. The first tokens' largest scale says what it is, and
- * it is raised where a later one exceeds what fp16 has room for: 448 times the scale over the unit is to be a number. So scales down to 2^-18
- * of the largest keep the 11 bits of fp16, and what elements of fp16's subnormal numbers lose is below 2^-29 of what the largest make of an element.
+ *     V   fp16 of a token's scale over the unit of its block (block_scales.cuh), which V's elements, exact in fp16, are multiplied by
  */
 #pragma once
 
@@ -17,6 +13,7 @@
 #include "abi.h"
 #include "ptx/memory.cuh"
 #include "ptx/wgmma.cuh"
+#include "tile/block_scales.cuh"
 #include "tile/constants.cuh"
 #include "tile/element.cuh"
 #include "tile/gathered_warpgroup.cuh"
@@ -29,8 +26,7 @@ struct alignas(16) KeyFactors {
     float of_token[latent_blocks + 1][group_tokens];
 };
 struct ValueScales {
-    static constexpr int room = 128; /* scales are below as many units: 448 times that is below 65504 */
-    static constexpr int largest_value = 448 * room;
+    static constexpr int largest_value = 448 * scale_room;
     uint16_t of_token[latent_blocks][group_tokens]; /* fp16; 0 of a token that is missing */
     alignas(16) float unit[latent_blocks];          /* what outputs, with these tokens, are to be multiplied by */
     float shrink[latent_blocks];                    /* what those before are multiplied by first, where is_raised */
@@ -108,7 +104,7 @@ class ScaledTokensWriter {
         bool exceeds = false;
 #pragma unroll
         for (int block = 0; block < latent_blocks; ++block)
-            exceeds |= largest(block) >= __uint_as_float(unit_[block]) * ValueScales::room;
+            exceeds |= exceeds_room(largest(block), unit_[block]);
         const bool raises = __any_sync(full_warp, exceeds);
         if (raises)
             raise(scales, lane);
@@ -147,21 +143,18 @@ class ScaledTokensWriter {
     /* Of the lane's two tokens the larger scale, but for NaN. */
     __device__ __forceinline__ float largest(int block) const { return fmaxf(fabsf(scale_[0][block]), fabsf(scale_[1][block])); }
 
-    /* Units so that the largest of these scales is 16 to 32 of them, where it is 128 or more. */
     __device__ __forceinline__ void raise(ValueScales &scales, int lane) {
 #pragma unroll
         for (int block = 0; block < latent_blocks; ++block) {
-            const uint32_t power = __reduce_max_sync(full_warp, __float_as_uint(largest(block))) & 0x7f800000u;
             const uint32_t before = unit_[block];
-            if (before == 0 || power >= before + 7 * one_power)
-                unit_[block] = max(power, 5 * one_power) - 4 * one_power;
+            unit_[block] = raised_unit(before, __reduce_max_sync(full_warp, power_in(largest(block))));
             if (lane == 0)
                 scales.shrink[block] = __uint_as_float(before) * reciprocal_of_power(unit_[block]);
         }
     }
 
     float scale_[tokens][latent_blocks];
-    uint32_t unit_[latent_blocks]; /* as a float's bits; 0 before the first scale. Its reciprocal is a number, too. */
+    uint32_t unit_[latent_blocks];
     bool is_first_;
 };
 

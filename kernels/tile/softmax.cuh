@@ -67,6 +67,11 @@ struct OutputFragment {
             value[step][n][3] *= odd_row;
         }
     }
+    __device__ __forceinline__ void scale(float factor) {
+#pragma unroll
+        for (int n = 0; n < row_fragments; ++n)
+            scale(n, factor, factor);
+    }
 };
 
 /*

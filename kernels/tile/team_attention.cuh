@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team_attention.cuh: the steps of latent_attention.cuh where warps take the dims in turns (DimSteps), and a warp all of its rows at once.
+ * team_attention.cuh: the steps of latent_attention.cuh where warps take the dims in turns (DimSteps).
  */
 #pragma once
 
@@ -10,6 +10,7 @@
 
 #include "ptx/scalar.cuh"
 #include "tile/attention.cuh"
+#include "tile/block_scales.cuh"
 #include "tile/lanes.cuh"
 #include "tile/latent_attention.cuh"
 #include "tile/latent_query.cuh"
@@ -65,107 +66,31 @@ __device__ __forceinline__ void qk_in_turns(ScoreFragment<token_fragments, row_f
 }
 
 /*
- * The running softmax of the rows of one warp, as OnlineSoftmax has it, all rows at once: some lanes for a row, some neighbouring tokens
- * of the tile for a lane.
+ * This warp's steps over the dims of V, as it has columns of the output: those of its team's half first (pipeline::TeamFold). Steps::further: from
+ * its first to each. `steps_ahead` of the tile's first tokens are asked for when the object is made: ahead of the barrier that weights are waited
+ * for at.
  */
-template <int rows>
-struct RowsSoftmax {
-    static constexpr int row_lanes = 32 / rows;
-    float reference; /* of this lane's row; alike for all lanes of a row */
-    float sum;       /* of this lane's tokens only */
-
-    static __device__ __forceinline__ int row(int lane) { return lane / row_lanes; } /* of the warp's */
-
-    __device__ __forceinline__ void clear() {
-        reference = -INFINITY;
-        sum = 0.f;
-    }
-
-    /*
-     * `scales`: of the rows' products, by which they become base 2. `cap`: a soft cap of natural logits, or 0. `plain`: there is none, and every
-     * row sees all tokens.
-     */
-    template <bool plain, int dtype, int row_tile, int tile_tokens, int groups>
-    __device__ __forceinline__ void update(const ScoreParts<row_tile, tile_tokens, groups> &parts, const float *scales, float cap,
-                                           const WarpTokens<row_tile, tile_tokens> &tokens, int first_row,
-                                           SharedWeights<row_tile, tile_tokens> &weights, int lane) {
-        constexpr int count = tile_tokens / row_lanes;
-        const int its_row = first_row + row(lane), first_token = lane % row_lanes * count;
-        float score[count], largest = -INFINITY;
-        parts.sum(its_row, first_token, score);
-        const float scale = scales[its_row];
-#pragma unroll
-        for (int i = 0; i < count; ++i)
-            score[i] *= scale;
-        if (!plain && cap > 0.f) {
-            const float cap_log2 = cap * log2_e, cap_factor = __fdividef(1.f, cap_log2);
-#pragma unroll
-            for (int i = 0; i < count; ++i)
-                score[i] = tanh_of(score[i] * cap_factor) * cap_log2;
-        }
-        if (!plain && !tokens.all_visible()) {
-            const auto seen = tokens.seen_by(its_row) >> first_token;
-#pragma unroll
-            for (int i = 0; i < count; ++i)
-                score[i] = (seen >> i & 1) != 0 ? score[i] : -INFINITY;
-        }
-#pragma unroll
-        for (int i = 0; i < count; ++i)
-            largest = fmaxf(largest, score[i]);
-        float shrink = 1.f;
-        if (__any_sync(full_warp, largest - reference > OnlineSoftmax<1>::rescale_threshold))
-            shrink = raise(largest);
-        const float common = finite_reference(reference);
-#pragma unroll
-        for (int i = 0; i < count; ++i) {
-            score[i] = ptx::exp2_approx(score[i] - common);
-            sum += score[i];
-        }
-        weights.template store<dtype>(its_row, first_token, score);
-        if (lane % row_lanes == 0)
-            weights.shrink[its_row] = shrink;
-    }
-
-    /* Of the lane's row, in every lane. */
-    __device__ __forceinline__ float row_sum() const { return sum_of_lanes<1, row_lanes>(sum); }
-
-  private:
-    /* Of all rows of the warp, where one exceeds. Returns what the sums so far shrink by. */
-    __device__ __forceinline__ float raise(float largest) {
-        const float raised = fmaxf(reference, largest_of_lanes<1, row_lanes>(largest));
-        const float shrink = ptx::exp2_approx(reference - finite_reference(raised));
-        reference = raised;
-        sum *= shrink;
-        return shrink;
-    }
-};
-
-/*
- * This warp's steps over the dims of V, as it has columns of the output: those of its team's half first (pipeline::TeamFold). `steps_ahead` of the
- * tile's first tokens are asked for when the object is made: ahead of the barrier that weights are waited for at.
- */
-template <class Format, int teams, int warps, int steps, int tile_tokens, int steps_ahead>
+template <class Format, class Steps, int teams, int steps, int tile_tokens, int steps_ahead>
 class TeamValues {
     static constexpr int team_steps = steps / teams;
-    using Steps = DimSteps<Format, warps>;
     using Reader = typename Format::ValueReader;
     using Fragments = TokenFragments<Format, tile_tokens, tile_tokens / fragment_tokens>;
     static_assert(teams <= 2 && team_steps % Format::pair_steps == 0);
 
   public:
-    __device__ __forceinline__ TeamValues(uint32_t v_tile, const Fragments &fragments, int team, int warp, int lane)
-        : v_tile_(v_tile), fragments_(fragments), team_(team), warp_(warp), lane_(lane) {
+    __device__ __forceinline__ TeamValues(uint32_t v_tile, const Fragments &fragments, int team, int first_step, int lane)
+        : v_tile_(v_tile), fragments_(fragments), team_(team), first_step_(first_step), lane_(lane) {
         const Readers readers(*this, 0);
 #pragma unroll
         for (int step = 0; step < steps_ahead; step += Format::pair_steps)
             readers.of_half[step / team_steps].load(first_[step / Format::pair_steps], pair(step));
     }
 
-    /* output^T += V^T p^T, what is in `output` shrunk before. `masked` as in attention.cuh. */
-    template <bool masked, int row_tile>
+    /* output^T += V^T p^T, what is in `output` shrunk before. `masked` as in attention.cuh; `scales` of V, BlockScales, where there are any. */
+    template <bool masked, int row_tile, class Tokens, class Scales = NoBlockScales>
     __device__ __forceinline__ void multiply(OutputFragment<steps, row_tile / 8> &output,
-                                             const SharedWeights<row_tile, tile_tokens> &weights,
-                                             const WarpTokens<row_tile, tile_tokens> &tokens) const {
+                                             const SharedWeights<row_tile, tile_tokens> &weights, const Tokens &tokens,
+                                             const Scales &scales = {}) const {
         const auto seen = masked ? tokens.seen_by_any() : 0;
         uint32_t operand[row_tile / 16][4];
         const auto load_weights = [&](int fragment) {
@@ -178,9 +103,17 @@ class TeamValues {
 #pragma unroll
         for (int fragment = 0; fragment < tile_tokens / fragment_tokens; ++fragment) {
             const Readers readers(*this, fragment);
-            uint32_t chunks[4];
+            uint32_t chunks[4], of_tokens[2];
             if (fragment > 0)
                 load_weights(fragment);
+            if constexpr (Scales::exist)
+                scales.of_fragment(of_tokens, fragment, lane_);
+            const auto convert = [&](uint32_t(&values)[4], const uint32_t(&its)[4], int step) {
+                if constexpr (Scales::exist)
+                    Reader::convert(values, its, step, of_tokens);
+                else
+                    Reader::convert(values, its, step);
+            };
             VisibleHalves visible;
             if constexpr (masked)
                 visible = VisibleHalves(static_cast<uint32_t>(seen >> (fragment * fragment_tokens)), lane_);
@@ -191,9 +124,9 @@ class TeamValues {
                     readers.of_half[step / team_steps].load(chunks, pair(step));
                 uint32_t values[4];
                 if (is_ahead)
-                    Reader::convert(values, first_[step / Format::pair_steps], step);
+                    convert(values, first_[step / Format::pair_steps], step);
                 else
-                    Reader::convert(values, chunks, step);
+                    convert(values, chunks, step);
                 if constexpr (masked)
                     visible.keep_visible(values);
 #pragma unroll
@@ -219,12 +152,12 @@ class TeamValues {
         return Steps::further(step % team_steps) / Format::pair_steps;
     }
     __device__ __forceinline__ Reader reader(int fragment, int half) const {
-        return Reader(v_tile_, fragments_, fragment, lane_, Steps(warp_).first + Steps::further(team_steps) * half);
+        return Reader(v_tile_, fragments_, fragment, lane_, first_step_ + Steps::further(team_steps) * half);
     }
 
     const uint32_t v_tile_;
     const Fragments fragments_;
-    const int team_, warp_, lane_;
+    const int team_, first_step_, lane_;
     uint32_t first_[std::max(steps_ahead / Format::pair_steps, 1)][4];
 };
 

@@ -4,8 +4,7 @@
  *
  * The tolerance, derived. w_j is the weight of token j: exp(z_j) over the sum of all; u_p is the unit roundoff of the dtype in
  * which P meets V, u_o that of out (bf16: 2^-8, fp16: 2^-11, e4m3: 2^-4). P has the dtype of the matrix operands: bf16 with bf16
- * KV, fp16 with every other, whatever the query is; with rows of 656 bytes bf16 in kernels of 16 and 32 rows, and fp16 in those of 64, of
- * which either may be off by what it loses. Everything else is done in f32, and the reference does not round at all.
+ * KV, fp16 with every other, whatever the query is. Everything else is done in f32, and the reference does not round at all.
  * But for that V, K and V lose nothing: every e4m3 and e5m2, and every product of an e2m1 and an e4m3, is an fp16 number. Nor does the query: a
  * bf16 row for fp16 operands is multiplied by a power of two, and only elements below 2^-29 of its largest lose digits, which are
  * less than 2^-40 of that largest: nothing beside the f32 sums. Then
@@ -17,10 +16,10 @@
  *  - Errors e_j that do not agree add up like a random walk. Rounding errors have the standard deviation u_p / sqrt(3), so that
  *    of the sum is s = u_p / sqrt(3) * sqrt(sum_j w_j^2 v_j^2); 8 s is never reached by chance. The worst case,
  *    u_p sum_j w_j |v_j|, would be larger by the square root of the length, and would not notice a token that is missing.
- *  - Rows of 656 bytes: V is an element times a scale of its block, which both are bf16 where they meet P: the scale is rounded, and then
- *    the product, each by u_p, unless the scale is a power of two. Errors that all agree: 3 u_p |out|; others: sqrt(3) s. In kernels of 64
- *    rows both are fp16, in units of which the largest scale so far is 16 to 128: what is lost below 2^-14 of them is at most 2^-25, which is
- *    2^-37 of the largest element there may be, and nothing beside what P loses below.
+ *  - Rows of 656 bytes: V is an element times a scale of its block, in fp16 where it meets P: the scale is rounded, and then the product,
+ *    each by u_p, unless the scale is a power of two. Errors that all agree: 3 u_p |out|; others: sqrt(3) s. The scale is counted in units of
+ *    which the largest so far is 16 to 128: what is lost below 2^-14 of them is at most 2^-25, which is 2^-37 of the largest element there may
+ *    be, and nothing beside what P loses below.
  *  - P in fp16 alone: below 2^-14 it loses digits, each at most 2^-25 of the largest P, whose weight is at most
  *    sqrt(sum_j w_j^2): 8 / sqrt(3) * 2^-25 * sqrt(sum_j w_j^2) * sqrt(tokens) * max |v|.
  *  - Kernels of MLA hand each other partial results as fp16 (kernels/pipeline/part_halves.cuh), in units of which the largest is 2^14 and more: those of
@@ -154,16 +153,14 @@ static double skipped_weight(const struct problem *problem, const libdecode_tens
 static bool set_tolerances(const struct problem *problem, const libdecode_tensors *tensors, const struct exact_results *exact,
                            struct expectation *expectation) {
     const bool scales_v = problem->given.kv_row_format == LIBDECODE_KV_ROW_FP8_SCALED_656; /* with any float */
-    const bool is_bf16 = problem->given.kv_dtype == LIBDECODE_DTYPE_BF16 || scales_v;
-    const double p_roundings = scales_v ? 3.0 : 1.0; /* with those of V */
-    const libdecode_dtype p_dtype = is_bf16 ? LIBDECODE_DTYPE_BF16 : LIBDECODE_DTYPE_FP16;
+    const double p_roundings = scales_v ? 3.0 : 1.0;                                       /* with those of V */
+    const libdecode_dtype p_dtype = problem->given.kv_dtype == LIBDECODE_DTYPE_BF16 ? LIBDECODE_DTYPE_BF16 : LIBDECODE_DTYPE_FP16;
     const struct rounding *p = rounding_of(p_dtype), *out = rounding_of(problem->given.out_dtype);
     const struct rounding *fp16 = rounding_of(LIBDECODE_DTYPE_FP16);
     if (p == NULL || out == NULL || fp16 == NULL)
         return false;
     const bool has_halves = problem->given.op == LIBDECODE_OP_MLA_DECODE;
     const double halves = has_halves ? fp16->unit_roundoff : 0.0, halves_floor = has_halves ? HALVES_FLOOR : 0.0;
-    const double p_floor = scales_v ? fp16->floor : p->floor;
     const size_t row = (size_t)expectation->head_dim;
     const double random_roundings = sqrt(p_roundings * p->unit_roundoff * p->unit_roundoff + HALVES_ROUNDINGS * halves * halves);
     const double deep = problem->qk_dim > 256 ? 2.0 : 1.0; /* sums of more steps */
@@ -183,7 +180,7 @@ static bool set_tolerances(const struct problem *problem, const libdecode_tensor
         const double most_apart =
             isfinite(exact->largest[index]) ? 2 * largest * weight * sqrt(fmax(1 - weight * weight, 0.0)) : (double)INFINITY;
         const double turned = 2.0 * p->unit_roundoff * exact->turned[index];
-        const double row_floor = (SIGMAS / sqrt(3.0) * p_floor * weight + FACTOR_FLOOR) * sqrt(exact->tokens[index]) * largest +
+        const double row_floor = (SIGMAS / sqrt(3.0) * p->floor * weight + FACTOR_FLOOR) * sqrt(exact->tokens[index]) * largest +
                                  (halves_floor + 2 * skipped) * largest;
         expectation->lse[index] = lse_unit * exact->lse[index];
         expectation->lse_tolerance[index] =

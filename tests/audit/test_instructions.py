@@ -44,7 +44,7 @@ GENERIC = {"LD"}  # of an address that may be anything: the parameter block by r
 # Sparse MLA gathers rows of several formats.
 OF_ROWS = {
     "plain": set(),
-    "scaled656": {"HMMA.16816.F32.BF16"},  # the part with the position, and V
+    "scaled656": {"HMMA.16816.F32.BF16", "HMUL2"},  # the part with the position; scales of V
     "nvfp352": {"HMUL2"},
 }
 # Of warpgroups; and the wait for all of them, which stands behind every one where ptxas has serialised them, as it says (C7510, C7512).

@@ -83,9 +83,10 @@ static void describe_mla(const struct grid_variant *variant, struct libdecode_la
 /* sparse_mla_decode.cu; sparse_mla_decode_warpgroup.cu of rows of 656 bytes, and sparse_mla_decode_warpgroup_16bit.cu. */
 static void describe_sparse_mla(const struct grid_variant *variant, struct libdecode_launch_contract *ret) {
     const bool small = variant->target == 120, is_wide = variant->row_tile > MMA_ROWS;
-    const bool has_short_tiles = small || (variant->row_tile == MMA_ROWS && variant->cluster_size > 1);
-    const bool has_many_warps =
-        !small && variant->row_tile == 16 && variant->head_dim > 320 && variant->kv_dtype != KERNEL_DTYPE_NVFP4;
+    const bool is_narrow = !small && variant->row_tile == 16;
+    const bool has_teams = is_narrow && variant->kv_dtype == KERNEL_DTYPE_E4M3 && variant->cluster_size <= 2;
+    const bool has_short_tiles = small || has_teams || (variant->row_tile == MMA_ROWS && variant->cluster_size > 1);
+    const bool has_many_warps = is_narrow && !has_teams && variant->head_dim > 320 && variant->kv_dtype != KERNEL_DTYPE_NVFP4;
     const bool has_score_warps = is_wide && variant->kv_row_format == KERNEL_KV_ROW_SCALED656;
     ret->tile_tokens = has_short_tiles ? WARPGROUP_TILE_TOKENS / 2 : WARPGROUP_TILE_TOKENS;
     ret->consumer_warps = (has_many_warps ? 2u : 1u) * WARPGROUP_CONSUMERS + (has_score_warps ? SCORE_WARPS : 0u);

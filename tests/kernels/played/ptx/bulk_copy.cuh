@@ -59,6 +59,19 @@ inline void copy_bulk(uint32_t destination, const void *source, uint32_t bytes, 
     });
 }
 
+inline void copy_bulk_of_warp(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier) {
+    struct copy {
+        uint32_t destination, bytes, barrier;
+        const void *source;
+        bool operator==(const copy &) const = default;
+    };
+    const copy own = {destination, bytes, barrier, source};
+    if (!(played::exchange("elect", played::all_lanes, own, 0) == own))
+        played::stop("a copy of a warp whose lanes do not all say the same");
+    if (played::lane() == 0)
+        copy_bulk(destination, source, bytes, barrier);
+}
+
 inline void prefetch_tensor_map(const void *) {}
 
 } // namespace ptx

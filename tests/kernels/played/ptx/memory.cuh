@@ -42,6 +42,7 @@ inline void prefetch(const void *address) {
     if (played::is_allocated != nullptr && played::is_allocated(address) == 0)
         played::stop("a prefetch of memory that is not allocated");
 }
+inline void prefetch_to_sm(const void *address) { prefetch(address); }
 
 template <int bytes>
 uint32_t load_global(const void *address) {
