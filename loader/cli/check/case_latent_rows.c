@@ -60,6 +60,9 @@ static void write_scaled_row(struct making *making, struct scaled_row *row, cons
         const int steps = drawn == 0 ? 2 : drawn <= 2 ? 1 : 0;
         row->scales[NUM_SCALES - 1] = ldexpf(row->scales[NUM_SCALES - 1], 9 * steps - 12);
         row->scales[NUM_SCALES - 2] = ldexpf(row->scales[NUM_SCALES - 2], -24);
+        /* Where a step is passed over, the largest elements show it. */
+        for (int32_t element = LATENT_DIM - SCALED_BLOCK; steps > 0 && element < LATENT_DIM; element++)
+            row->latent[element] = e4m3_encode(random_below(&making->random, 2) == 0 ? 448.0 : -448.0);
     }
     for (int32_t element = 0; element < ROPE_DIM; element++)
         row->rope[element] = bf16_encode(e4m3_decode((uint8_t)drawn(making, palette)));
