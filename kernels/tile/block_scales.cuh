@@ -13,10 +13,8 @@
 #include <cstdint>
 
 #include "abi.h"
-#include "ptx/memory.cuh"
 #include "tile/constants.cuh"
 #include "tile/element.cuh"
-#include "tile/kv_format.cuh"
 #include "tile/power_of_two.cuh"
 
 namespace tile {

@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team_attention.cuh: the steps of latent_attention.cuh where warps take the dims in turns (DimSteps).
+ * team_attention.cuh: the steps of latent_attention.cuh where warps take the dims in turns (DimSteps), or are teams, which have a tile each.
  */
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 
-#include "ptx/scalar.cuh"
 #include "tile/attention.cuh"
 #include "tile/block_scales.cuh"
-#include "tile/lanes.cuh"
 #include "tile/latent_attention.cuh"
 #include "tile/latent_query.cuh"
 #include "tile/score.cuh"
 #include "tile/softmax.cuh"
-#include "tile/unit_rows.cuh"
 
 namespace tile {
 
