@@ -21,6 +21,9 @@
  *         ----------  barrier
  *         pv          warp = its part of the dims of V                   out of the tile that K was read from; gives it back
  *
+ *     rows of 656 bytes: V is multiplied by its tokens' scales, in a unit of their block, and the output by that in the end
+ *     (tile/block_scales.cuh); a warp's dims are of one block
+ *
  *     at a unit's end partial.cuh: the cluster's sums fold, then those of the workers that share the unit, all in the registers and in
  *     the places where mma left them; what single CTAs leave for each other lies in scratch (fragment_slice_fold.cuh)
  *

@@ -40,7 +40,7 @@ __device__ __forceinline__ void copy_bulk(uint32_t destination, const void *sour
                  : "memory");
 }
 
-/* The same, once, by a warp whose lanes are all here and all say the same: the compiler then need not go from lane to lane. */
+/* The same, once, by a warp whose lanes are all here and all say the same: the compiler then need not go from lane to lane. PTX ISA "elect.sync". */
 __device__ __forceinline__ void copy_bulk_of_warp(uint32_t destination, const void *source, uint32_t bytes, uint32_t barrier) {
     asm volatile("{\n"
                  ".reg .pred elected;\n"

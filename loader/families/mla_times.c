@@ -116,8 +116,9 @@ static const struct measured sparse_64_rows_fp8 = {.tile_ps = 154000,
                                  .tile_ps = 70000, .token_fp8_ps = 24100, .alone = {3500, 250, 10000}, .unit_ns = 8000};
 
 enum {
-    MMA_ROWS = 32,        /* the widest tile of single warps */
-    BYTE_TILE_TOKENS = 64 /* of kernels that multiply queries of e4m3 with K as it lies, where a tile is a box (mla_decode.cu) */
+    MMA_ROWS = 32,         /* the widest tile of single warps */
+    BYTE_TILE_TOKENS = 64, /* of kernels that multiply queries of e4m3 with K as it lies, where a tile is a box (mla_decode.cu) */
+    WHOLE_TILE_TOKENS = 64 /* of kernels whose warps are all at one tile; teams have shorter ones (sparse_mla_decode.cu) */
 };
 
 static const struct measured *measured_of(const struct problem *problem, const contract_t *contract) {
@@ -133,7 +134,8 @@ static const struct measured *measured_of(const struct problem *problem, const c
     if (is_sparse(problem) && contract->row_tile > 16)
         return &sparse_32_rows;
     if (is_sparse(problem))
-        return contract->kv_dtype == KERNEL_DTYPE_E4M3 && contract->cluster_size <= 2 ? &sparse_16_rows_teams : &sparse_16_rows;
+        return contract->kv_dtype == KERNEL_DTYPE_E4M3 && contract->tile_tokens < WHOLE_TILE_TOKENS ? &sparse_16_rows_teams
+                                                                                                    : &sparse_16_rows;
     const bool are_bytes = problem->given.query_dtype == LIBDECODE_DTYPE_E4M3 && problem->given.page_size >= BYTE_TILE_TOKENS;
     if (contract->row_tile > MMA_ROWS) {
         if (contract->kv_dtype != KERNEL_DTYPE_E4M3)
